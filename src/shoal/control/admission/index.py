@@ -1,0 +1,448 @@
+"""The control plane's mutable picture of the cluster, kept up to date change by change.
+
+`snapshot(now)` hands out a frozen picture at a cost that depends on what changed since the last one. Order of use::
+
+    decision = decide(index.snapshot(now))
+    index.settle(decision, refused=ids_of_starts_not_carried_out)
+    for start in carried_out:
+        index.start(Running(...))  # leaves the queue, takes its devices
+    for preemption in decision.preemptions:
+        index.update_running(preemption.job_id, stopping=True)
+    ...
+    index.stop(job_id, ran_s=...)  # when the attempt is over
+
+One thread only; nothing here does I/O or reads a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from shoal.control.admission.persistent import CowMap, Runs
+from shoal.control.admission.pools import PoolTable
+from shoal.control.admission.snapshot import (
+    Group,
+    GroupKey,
+    Layout,
+    NodeTable,
+    PendingJobs,
+    Snapshot,
+    TenantQueue,
+    expected_runtime_s,
+    group_key,
+    slots,
+)
+from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, TenantState
+from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
+
+_MEAN_OVER = 32
+"""The mean run time of a tenant follows about this many of its last jobs."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The mutable side of a `Group`."""
+
+    key: GroupKey
+    ready: Runs[Pending]
+    delayed: Runs[Pending]
+
+    def freeze(self) -> Group:
+        return Group(self.key, self.ready.freeze(), self.delayed.freeze())
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is remembered of a running job beside `Running`: its total, charge and places in the indexes."""
+
+    total: Resources
+    charge: float
+    slots: float
+    end_key: tuple[float, str]
+    reported: float | None
+
+
+class ClusterIndex:
+    """See the module's docstring. `policy` may be assigned at any time; it applies from the next snapshot on."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self._layout = Layout()
+        self._unschedulable: frozenset[str] = frozenset()
+        self._states: list[NodeState] = []
+        self._jobs_on: list[tuple[str, ...]] = []
+        self._frozen_nodes: tuple[NodeTable, tuple[tuple[str, ...], ...]] | None = None
+        self._pools = PoolTable(())
+        self._tenants: CowMap[TenantState] = CowMap()
+        self._learned: dict[str, int] = {}
+        self._pending: CowMap[Pending] = CowMap()
+        self._queues: dict[str, dict[GroupKey, _Queue]] = {}
+        self._delayed: set[str] = set()
+        self._due: list[tuple[float, str]] = []
+        self._frozen_queues: CowMap[TenantQueue] = CowMap()
+        self._dirty_queues: set[str] = set()
+        self._running: CowMap[Running] = CowMap()
+        self._held: dict[str, _Held] = {}
+        self._ends: Runs[Running] = Runs()
+        self._reported: list[float] = []
+        self._turn: str | None = None
+
+    # --- nodes and tenants
+
+    def set_nodes(self, nodes: Iterable[Node], *, unschedulable: Collection[str] = ()) -> None:
+        """Replace the set of nodes. Running jobs keep what they hold; a job on a node that vanished stays running (and
+        counted against its tenant) until `stop`, and holds its devices again if the node returns. `unschedulable`
+        nodes take no new jobs."""
+        ordered = sorted(nodes, key=lambda node: node.name)
+        self._layout = _layout(ordered)
+        self._unschedulable = frozenset(unschedulable)
+        on: list[list[str]] = [[] for _ in ordered]
+        for job_id in sorted(self._held):
+            for name in {rank.node for rank in self._running[job_id].placement}:
+                at = self._layout.position.get(name)
+                if at is not None:
+                    on[at].append(job_id)
+        self._jobs_on = [tuple(ids) for ids in on]
+        self._states = [self._free_on(node, ids) for node, ids in zip(ordered, self._jobs_on, strict=True)]
+        self._pools = PoolTable(self._states)
+        self._frozen_nodes = None
+
+    def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
+        """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned
+        in an earlier life of the server."""
+        known = self._tenants.get(tenant.name) or TenantState(tenant)
+        mean = known.mean_runtime_s if mean_runtime_s is None else mean_runtime_s
+        self._tenants[tenant.name] = replace(known, tenant=tenant, mean_runtime_s=mean)
+
+    def remove_tenant(self, name: str) -> None:
+        """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
+        state = self._tenants.get(name)
+        if state is not None and not state.running_jobs and name not in self._queues:
+            self._tenants.pop(name)
+            self._learned.pop(name, None)
+
+    # --- waiting jobs
+
+    def add_pending(self, job: Pending) -> None:
+        """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota."""
+        self.remove_pending(job.job_id)
+        self._tenant(job.tenant)
+        self._pending[job.job_id] = job
+        queue = self._queue(job)
+        if job.not_before > 0:
+            queue.delayed.add((job.not_before, job.job_id), job)
+            self._delayed.add(job.job_id)
+            heappush(self._due, (job.not_before, job.job_id))
+        else:
+            queue.ready.add((job.queued_at, job.job_id), job)
+
+    def remove_pending(self, job_id: str) -> Pending | None:
+        """Take a job out of the queue and return it; None if it is not there."""
+        job = self._pending.pop(job_id)
+        if job is None:
+            return None
+        queue = self._queue(job)
+        if job_id in self._delayed:
+            self._delayed.discard(job_id)
+            queue.delayed.remove((job.not_before, job_id))
+        else:
+            queue.ready.remove((job.queued_at, job_id))
+        if not queue.ready and not queue.delayed:
+            groups = self._queues[job.tenant]
+            del groups[queue.key]
+            if not groups:
+                del self._queues[job.tenant]
+        return job
+
+    def pending(self, job_id: str) -> Pending | None:
+        return self._pending.get(job_id)
+
+    def running(self, job_id: str) -> Running | None:
+        return self._running.get(job_id)
+
+    # --- running jobs
+
+    def start(self, running: Running) -> None:
+        """The job holds its placement from now on, and leaves the queue. Also used after a restart for jobs that ran
+        already; these carry no charge. A job of the same id that ran is replaced."""
+        if running.job_id in self._held:
+            self.stop(running.job_id)
+        tenant = self._tenant(running.tenant)
+        waiting = self.remove_pending(running.job_id)
+        share = slots(running.resources, len(running.placement))
+        charge = share * expected_runtime_s(waiting, tenant, self.policy) if waiting else 0.0
+        total = self._total(running)
+        self._tenants[running.tenant] = replace(tenant, used=tenant.used + total, running_jobs=tenant.running_jobs + 1)
+        self._remember(running, total, charge, share)
+        for at in self._places(running):
+            self._jobs_on[at] = (*self._jobs_on[at], running.job_id)
+            self._refresh(at)
+
+    def update_running(
+        self,
+        job_id: str,
+        *,
+        at_risk_s: float | None = None,
+        expected_end: float | None = None,
+        stopping: bool | None = None,
+    ) -> None:
+        """Change what is known of a running job; None leaves a value as it is. Unknown jobs are ignored."""
+        running = self._running.get(job_id)
+        if running is None:
+            return
+        held = self._forget(job_id)
+        changed = replace(
+            running,
+            at_risk_s=running.at_risk_s if at_risk_s is None else at_risk_s,
+            expected_end=running.expected_end if expected_end is None else expected_end,
+            stopping=running.stopping if stopping is None else stopping,
+        )
+        self._remember(changed, held.total, held.charge, held.slots)
+
+    def stop(self, job_id: str, *, ran_s: float | None = None, completed: bool = True) -> Running | None:
+        """The job's processes are gone: free what it held and settle its charge against the seconds it really ran
+        (None: keep the charge). A `completed` run teaches the tenant's mean run time; a preempted one does not.
+        Returns what was running; None for an unknown job."""
+        running = self._running.get(job_id)
+        if running is None:
+            return None
+        held = self._forget(job_id)
+        self._running.pop(job_id)
+        tenant = self._tenant(running.tenant)
+        deficit, mean = tenant.deficit, tenant.mean_runtime_s
+        if ran_s is not None and held.charge:
+            deficit += held.charge - held.slots * ran_s
+        if ran_s is not None and completed:
+            count = self._learned[running.tenant] = min(self._learned.get(running.tenant, 0) + 1, _MEAN_OVER)
+            mean = ran_s if mean is None else mean + (ran_s - mean) / count
+        self._tenants[running.tenant] = replace(
+            tenant,
+            used=tenant.used - held.total,
+            running_jobs=tenant.running_jobs - 1,
+            deficit=deficit,
+            mean_runtime_s=mean,
+        )
+        for at in self._places(running):
+            self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != job_id)
+            self._refresh(at)
+        return running
+
+    def settle(self, decision: Decision, *, refused: Collection[str] = ()) -> None:
+        """Take over the fair-share state of a decision. `refused` are ids of its starts that were not carried out:
+        their charge is given back."""
+        for name, deficit in decision.deficits.items():
+            state = self._tenants.get(name)
+            if state is not None:
+                self._tenants[name] = replace(state, deficit=deficit)
+        self._turn = decision.turn
+        if not refused:
+            return
+        for start in decision.starts:
+            job = self._pending.get(start.job_id) if start.job_id in refused else None
+            if job is not None:
+                state = self._tenants[job.tenant]
+                self._tenants[job.tenant] = replace(state, deficit=state.deficit + start.charge)
+
+    # --- the frozen picture
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A picture that later changes of the index do not touch."""
+        self._release_due(now)
+        for tenant in self._dirty_queues:
+            groups = self._queues.get(tenant)
+            if groups:
+                self._frozen_queues[tenant] = _freeze_queue(groups)
+            else:
+                self._frozen_queues.pop(tenant)
+        self._dirty_queues.clear()
+        while self._due and not self._still_delayed(*self._due[0]):
+            heappop(self._due)
+        if self._frozen_nodes is None:
+            self._frozen_nodes = NodeTable(self._layout, tuple(self._states)), tuple(self._jobs_on)
+        nodes, jobs_on = self._frozen_nodes
+        return Snapshot(
+            now=now,
+            nodes=nodes,
+            tenants=self._tenants.freeze(),
+            pending=PendingJobs(
+                self._pending.freeze(), self._frozen_queues.freeze(), self._due[0][0] if self._due else None
+            ),
+            running=self._running.freeze(),
+            turn=self._turn,
+            policy=self.policy,
+            pools=self._pools.freeze(self._states),
+            jobs_on=jobs_on,
+            ends=self._ends.freeze(),
+            median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
+        )
+
+    @classmethod
+    def resume(cls, snapshot: Snapshot) -> ClusterIndex:
+        """A new index that starts from a snapshot and shares its content until it changes: for what-if questions.
+
+        Charges of running jobs are not part of a snapshot, so stopping one settles nothing.
+        """
+        made = cls(snapshot.policy)
+        made._layout = snapshot.nodes.layout
+        made._states = list(snapshot.nodes.states)
+        made._unschedulable = frozenset(state.node.name for state in made._states if not state.schedulable)
+        made._jobs_on = list(snapshot.jobs_on)
+        made._pools = PoolTable.thaw(snapshot.pools, made._states)
+        made._tenants = CowMap.thaw(snapshot.tenants)
+        made._pending = CowMap.thaw(snapshot.pending.by_id)
+        made._frozen_queues = CowMap.thaw(snapshot.pending.by_tenant)
+        for tenant, queue in snapshot.pending.by_tenant.items():
+            made._queues[tenant] = {
+                group.key: _Queue(group.key, Runs.thaw(group.ready), Runs.thaw(group.delayed)) for group in queue
+            }
+            for group in queue:
+                for (due, job_id), _ in group.delayed.items():
+                    made._delayed.add(job_id)
+                    heappush(made._due, (due, job_id))
+        made._running = CowMap.thaw(snapshot.running)
+        made._ends = Runs.thaw(snapshot.ends)
+        for running in snapshot.running.values():
+            made._held[running.job_id] = _Held(
+                made._total(running),
+                0.0,
+                slots(running.resources, len(running.placement)),
+                made._end_key(running),
+                made._report(running),
+            )
+        made._reported = sorted(held.reported for held in made._held.values() if held.reported is not None)
+        made._turn = snapshot.turn
+        return made
+
+    # --- inside
+
+    def _tenant(self, name: str) -> TenantState:
+        state = self._tenants.get(name)
+        if state is None:
+            state = self._tenants[name] = TenantState(Tenant(name))
+        return state
+
+    def _queue(self, job: Pending) -> _Queue:
+        key = group_key(job)
+        self._dirty_queues.add(job.tenant)
+        groups = self._queues.setdefault(job.tenant, {})
+        queue = groups.get(key)
+        if queue is None:
+            queue = groups[key] = _Queue(key, Runs(), Runs())
+        return queue
+
+    def _still_delayed(self, due: float, job_id: str) -> bool:
+        return job_id in self._delayed and self._pending[job_id].not_before == due
+
+    def _release_due(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            due, job_id = heappop(self._due)
+            if not self._still_delayed(due, job_id):
+                continue
+            job = self._pending[job_id]
+            queue = self._queue(job)
+            self._delayed.discard(job_id)
+            queue.delayed.remove((due, job_id))
+            queue.ready.add((job.queued_at, job_id), job)
+
+    def _places(self, running: Running) -> list[int]:
+        position = self._layout.position
+        names = {rank.node for rank in running.placement}
+        return sorted(position[name] for name in names if name in position)
+
+    def _total(self, running: Running) -> Resources:
+        """What all ranks hold together, `ANY` resolved by the devices it was given."""
+        kind = None
+        for rank in running.placement:
+            at = self._layout.position.get(rank.node)
+            if at is not None and rank.devices and ANY in running.resources.accelerators:
+                named = {self._layout.type_of[at].get(device) for device in rank.devices}
+                kind = min((k for k in named if k and k not in running.resources.accelerators), default=None)
+                kind = kind or min((k for k in named if k), default=None)
+                break
+        per_rank = running.resources
+        if kind is not None:
+            counts = {k: n for k, n in per_rank.accelerators.items() if k != ANY}
+            counts[kind] = counts.get(kind, 0) + per_rank.accelerators[ANY]
+            per_rank = Resources(counts, per_rank.cpu_milli, per_rank.memory_bytes)
+        return per_rank * len(running.placement)
+
+    def _end_key(self, running: Running) -> tuple[float, str]:
+        if running.stopping:
+            return 0.0, running.job_id
+        end = running.expected_end
+        # An end must sort after every stopping job's, also on a clock that starts at zero.
+        return max(running.started_at + self.policy.default_runtime_s if end is None else end, 1e-9), running.job_id
+
+    def _report(self, running: Running) -> float | None:
+        return running.at_risk_s if running.priority_class is PriorityClass.BEST_EFFORT else None
+
+    def _remember(self, running: Running, total: Resources, charge: float, share: float) -> None:
+        end_key, reported = self._end_key(running), self._report(running)
+        self._running[running.job_id] = running
+        self._held[running.job_id] = _Held(total, charge, share, end_key, reported)
+        self._ends.add(end_key, running)
+        if reported is not None:
+            insort(self._reported, reported)
+
+    def _forget(self, job_id: str) -> _Held:
+        held = self._held.pop(job_id)
+        self._ends.remove(held.end_key)
+        if held.reported is not None:
+            del self._reported[bisect_left(self._reported, held.reported)]
+        return held
+
+    def _refresh(self, at: int) -> None:
+        self._states[at] = self._free_on(self._states[at].node, self._jobs_on[at])
+        self._pools.touch(at)
+        self._frozen_nodes = None
+
+    def _free_on(self, node: Node, job_ids: Iterable[str]) -> NodeState:
+        taken: set[str] = set()
+        cpu_milli, memory_bytes = node.cpu_milli, node.memory_bytes
+        for job_id in job_ids:
+            running = self._running[job_id]
+            for rank in running.placement:
+                if rank.node == node.name:
+                    taken.update(rank.devices)
+                    cpu_milli -= running.resources.cpu_milli
+                    memory_bytes -= running.resources.memory_bytes
+        free: dict[str, list[str]] = {}
+        for device_id, kind in self._layout.type_of[self._layout.position[node.name]].items():
+            ids = free.setdefault(kind, [])
+            if device_id not in taken:
+                ids.append(device_id)
+        return NodeState(
+            node,
+            {kind: tuple(ids) for kind, ids in free.items()},
+            cpu_milli,
+            memory_bytes,
+            node.name not in self._unschedulable,
+        )
+
+
+def _layout(nodes: list[Node]) -> Layout:
+    kinds: dict[Resources, int] = {}
+    for node in nodes:
+        capacity = node.capacity()
+        kinds[capacity] = kinds.get(capacity, 0) + 1
+    by_index = [sorted(node.devices, key=lambda device: (device.index, device.id)) for node in nodes]
+    return Layout(
+        names=tuple(node.name for node in nodes),
+        position={node.name: at for at, node in enumerate(nodes)},
+        index_of=tuple({device.id: device.index for device in devices} for devices in by_index),
+        type_of=tuple({device.id: device.type for device in devices} for devices in by_index),
+        kinds=tuple(kinds.items()),
+        types=tuple(sorted({kind for capacity in kinds for kind in capacity.accelerators})),
+    )
+
+
+def _freeze_queue(groups: dict[GroupKey, _Queue]) -> TenantQueue:
+    by_class: dict[PriorityClass, list[Group]] = {PriorityClass.GUARANTEED: [], PriorityClass.BEST_EFFORT: []}
+    for key, queue in groups.items():
+        by_class[key.priority_class].append(queue.freeze())
+    for frozen in by_class.values():
+        frozen.sort(key=lambda group: -group.key.priority)
+    return TenantQueue(tuple(by_class[PriorityClass.GUARANTEED]), tuple(by_class[PriorityClass.BEST_EFFORT]))

@@ -1,0 +1,157 @@
+"""What every router needs: the plane, who asks, and how to find the job that is meant."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import orjson
+from fastapi import Depends, Query, Request, Response
+
+from shoal.control.api.errors import TooLarge
+from shoal.control.api.feed import Feed
+from shoal.control.api.prometheus import Metrics
+from shoal.control.plane import ControlPlane
+from shoal.control.records import Event, JobRecord
+from shoal.control.tokens import Principal, TokenCache
+from shoal.core import Conflict, Forbidden, NotFound, Unavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_TENANT = "default"
+"""Made at the first start, and whose jobs an admin's are who names no tenant."""
+
+MIN_PREFIX = 4
+"""Shortest part of a job's id that is taken for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`body_bytes` bounds JSON and manifests; `wait_s` long polls; `heartbeat_s` is the silence of an event stream."""
+
+    body_bytes: int = 1 << 20
+    wait_s: float = 60.0
+    heartbeat_s: float = 15.0
+    log_poll_s: float = 0.2
+
+
+@dataclass(slots=True)
+class Context:
+    plane: ControlPlane
+    feed: Feed
+    tokens: TokenCache
+    metrics: Metrics = field(default_factory=Metrics)
+    limits: Limits = field(default_factory=Limits)
+
+    def follow(self) -> Callable[[], None]:
+        """Keep the feed, the metrics and the known tokens up with what is committed; the result ends that."""
+        self.reload_tokens()
+        return self.plane.store.subscribe(self._committed)
+
+    def reload_tokens(self) -> None:
+        self.tokens.replace(self.plane.store.tokens())
+
+    def _committed(self, events: Iterable[Event]) -> None:
+        events = tuple(events)
+        self.feed.committed(events)
+        self.metrics.events(events)
+        if any(event.kind.startswith("token.") for event in events):
+            self.reload_tokens()
+
+    async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A read that may take long, off the event loop."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def find_job(self, who: Principal, ref: str, *, tenant: str | None = None) -> JobRecord:
+        """The job by id, by name (the newest of that name) or by a unique beginning of its id.
+
+        Another tenant's job does not exist. Raises NotFound, or Conflict when several ids begin so.
+        """
+        return (await self._find_jobs(who, ref, tenant))[0]
+
+    async def find_job_to_change(self, who: Principal, ref: str, *, tenant: str | None = None) -> JobRecord:
+        """As `find_job`, but a name must not mean several unfinished jobs. Raises Conflict otherwise."""
+        found = await self._find_jobs(who, ref, tenant)
+        unfinished = [job for job in found if not job.state.terminal]
+        if len(unfinished) > 1:
+            raise _ambiguous(ref, unfinished, "give the id")
+        return (unfinished or found)[0]
+
+    async def _find_jobs(self, who: Principal, ref: str, tenant: str | None) -> list[JobRecord]:
+        """One job by its id or a beginning of it, or all of that name, newest first; never empty."""
+        with contextlib.suppress(NotFound):
+            job = self.plane.job(ref)
+            if who.may_see(job.tenant):
+                return [job]
+        found = await self.read(self.plane.store.find_jobs, ref, who.tenant or tenant)
+        named = [job for job in found if job.name == ref]
+        begun = [job for job in found if job.name != ref] if len(ref) >= MIN_PREFIX else []
+        if not named and len(begun) > 1:
+            raise _ambiguous(ref, begun, "give more of the id")
+        if not named and not begun:
+            raise NotFound(f"there is no job {ref!r}", where=ref, hint="see `shoal jobs`")
+        return [self.plane.job(job.id) for job in named or begun]
+
+
+def _ambiguous(ref: str, jobs: list[JobRecord], hint: str) -> Conflict:
+    some = ", ".join(job.id for job in jobs[:5])
+    return Conflict(f"{ref!r} means {len(jobs)} jobs: {some}", where=ref, hint=hint)
+
+
+def tenant_of(who: Principal, asked: str | None) -> str:
+    """For which tenant somebody acts. Raises Forbidden for another's."""
+    if who.tenant is None:
+        return asked or DEFAULT_TENANT
+    if asked is not None and asked != who.tenant:
+        raise Forbidden(f"this token is for tenant {who.tenant}, not {asked}", where="tenant", hint="leave it out")
+    return who.tenant
+
+
+def filter_of(who: Principal, asked: str | None) -> str | None:
+    """Which tenant a listing shows; None is all of them. Another's is as good as absent. Raises NotFound."""
+    if who.tenant is not None and asked is not None and asked != who.tenant:
+        raise NotFound(f"there is no tenant {asked!r}", where="tenant")
+    return who.tenant or asked
+
+
+async def get_context(request: Request) -> Context:
+    context = request.app.state.context
+    assert isinstance(context, Context)
+    if not context.plane.ready:
+        raise Unavailable("the server is starting or leaving", hint="ask again in a second")
+    return context
+
+
+async def get_principal(request: Request, context: Annotated[Context, Depends(get_context)]) -> Principal:
+    return context.tokens.principal(request.headers.get("authorization"))
+
+
+Ctx = Annotated[Context, Depends(get_context)]
+Who = Annotated[Principal, Depends(get_principal)]
+TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63)]
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON as orjson writes it; NaN becomes null."""
+    return Response(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status, headers, "application/json")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body. Raises TooLarge as soon as it is known to be."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > limit:
+            raise _too_large(limit)
+    return bytes(chunks)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is over {limit} bytes", hint="upload files as a bundle, keep data outside the manifest")

@@ -1,0 +1,135 @@
+"""One shape for every error: `{"error": {"code", "what", "where", "hint", "problems"}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from shoal.control.api.models import ErrorView
+from shoal.control.tokens import Unauthenticated
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+
+
+class TooLarge(ShoalError):
+    """The request's body is over the limit."""
+
+    code = "too-large"
+
+
+_STATUS: tuple[tuple[type[ShoalError], int], ...] = (
+    (Invalid, 422),
+    (NotFound, 404),
+    (Conflict, 409),
+    (Forbidden, 403),
+    (Unauthenticated, 401),
+    (TooLarge, 413),
+    (Overloaded, 429),
+    (Unavailable, 503),
+)
+
+_HTTP_CODES = {
+    400: "invalid",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+}
+
+_EXPLAINED = {
+    401: "no token, or one that is not known",
+    403: "the token may not do this",
+    404: "not found, or another tenant's",
+    409: "contradicts the present state",
+    413: "the body is over the limit",
+    422: "the input is wrong; nothing was stored",
+    429: "a limit is reached for now; see Retry-After",
+    503: "cannot be done now; the request had no effect",
+}
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These errors for an operation's description in OpenAPI."""
+    return {status: {"model": ErrorView, "description": _EXPLAINED[status]} for status in sorted({401, *statuses})}
+
+
+def status_of(error: ShoalError) -> int:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def error_response(
+    status: int,
+    code: str,
+    what: str,
+    *,
+    where: str | None = None,
+    hint: str | None = None,
+    problems: Sequence[ShoalError] = (),
+    headers: dict[str, str] | None = None,
+) -> Response:
+    body = {
+        "error": {
+            "code": code,
+            "what": what,
+            "where": where,
+            "hint": hint,
+            "problems": [{"what": p.what, "where": p.where, "hint": p.hint} for p in problems],
+        }
+    }
+    return Response(orjson.dumps(body), status, headers, "application/json")
+
+
+def shoal_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ShoalError)
+    headers = {}
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="shoal"'
+    if isinstance(error, Overloaded):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = "1"
+    problems = error.problems if isinstance(error, Invalid) else ()
+    return error_response(
+        status_of(error), error.code, error.what, where=error.where, hint=error.hint, problems=problems, headers=headers
+    )
+
+
+def _invalid_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = [Invalid(_sentence(found), where=_place(found["loc"])) for found in error.errors()]
+    what = problems[0].what if len(problems) == 1 else f"the request has {len(problems)} problems"
+    return error_response(422, Invalid.code, what, where=problems[0].where, problems=problems)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    text = str(found["msg"])
+    return text[:1].lower() + text[1:]
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """`("body", "quota", "cpu_milli")` as `quota.cpu_milli`, `("query", "limit")` as `?limit`."""
+    source, *rest = location
+    path = ".".join(str(part) for part in rest if not isinstance(part, int)) or str(source)
+    return f"?{path}" if source == "query" else path
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _HTTP_CODES.get(error.status_code, "error")
+    what = {
+        404: f"there is nothing at {request.url.path}",
+        405: f"{request.url.path} does not know the method {request.method}",
+    }.get(error.status_code, str(error.detail))
+    hint = "see /openapi.json or /docs" if error.status_code in (404, 405) else None
+    return error_response(error.status_code, code, what, hint=hint, headers=dict(error.headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(ShoalError, shoal_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)

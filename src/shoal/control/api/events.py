@@ -1,0 +1,138 @@
+"""The event log: as lists, by long poll, and as server-sent events that resume where they broke off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from shoal.control.api import models
+from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, filter_of
+from shoal.control.api.errors import described
+from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.views import event_view
+from shoal.control.records import Event
+
+router = APIRouter(prefix="/v1", tags=["events"])
+
+_PAGE = 500
+_RESPONSES = {
+    200: {"model": models.EventList, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    **described(404, 409, 422, 503),
+}
+
+After = Annotated[int | None, Query(ge=0, le=2**62, description="only events after this sequence number")]
+Follow = Annotated[bool, Query(description="a stream of server-sent events instead of a list")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+LastEventId = Annotated[str | None, Header(description="where a broken stream goes on")]
+
+
+@router.get("/events", summary="All events that the token may see", responses=_RESPONSES)
+async def events(
+    context: Ctx,
+    who: Who,
+    tenant: TenantQuery = None,
+    after: After = None,
+    follow: Follow = False,
+    limit: Limit = _PAGE,
+    wait_s: Wait = 0.0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """`follow` without a position streams from now on; a list without one begins at the first event.
+
+    With `wait_s`, an empty list is answered only when that time is over.
+    """
+    log = _Log(context, filter_of(who, tenant), None)
+    return await _answer(log, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+
+
+@router.get("/jobs/{ref}/events", summary="The events of one job", responses=_RESPONSES)
+async def job_events(
+    context: Ctx,
+    who: Who,
+    ref: Ref,
+    tenant: TenantQuery = None,
+    after: After = None,
+    follow: Follow = False,
+    limit: Limit = _PAGE,
+    wait_s: Wait = 0.0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """From the first event; a stream ends with the job's last event."""
+    job = await context.find_job(who, ref, tenant=tenant)
+    log = _Log(context, job.tenant, job.id)
+    return await _answer(log, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+
+
+class _Log:
+    """The part of the event log that one request reads."""
+
+    def __init__(self, context: Context, tenant: str | None, job_id: str | None) -> None:
+        self._context = context
+        self._tenant = tenant
+        self._job_id = job_id
+
+    async def end(self) -> int:
+        return await self._context.read(self._context.plane.store.last_seq)
+
+    async def page(self, after: int, limit: int) -> Sequence[Event]:
+        read = self._context.plane.store.events
+        return await self._context.read(read, after, tenant=self._tenant, job_id=self._job_id, limit=limit)
+
+    async def poll(self, after: int, limit: int, wait_s: float) -> Sequence[Event]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(wait_s, self._context.limits.wait_s)
+        with self._context.feed.watch(tenant=self._tenant, job_id=self._job_id) as watch:
+            while True:
+                watch.clear()
+                page = await self.page(after, limit)
+                left = until - loop.time()
+                if page or watch.closed or left <= 0 or not await watch.wait(left):
+                    return page
+
+    async def stream(self, after: int) -> AsyncIterator[bytes]:
+        """Server-sent events; a comment at each silence keeps proxies and clients from giving up."""
+        metrics, heartbeat_s = self._context.metrics, self._context.limits.heartbeat_s
+        metrics.stream_opened()
+        try:
+            yield b"retry: 500\n: from %d\n\n" % after
+            with self._context.feed.watch(tenant=self._tenant, job_id=self._job_id) as watch:
+                while not watch.closed:
+                    watch.clear()
+                    page = await self.page(after, _PAGE)
+                    if page:
+                        yield b"".join(_sent(event) for event in page)
+                        after = page[-1].seq
+                        continue
+                    if self._over():
+                        return
+                    if not await watch.wait(heartbeat_s):
+                        yield b": still here\n\n"
+        finally:
+            metrics.stream_closed()
+
+    def _over(self) -> bool:
+        return self._job_id is not None and self._context.plane.job(self._job_id).state.terminal
+
+
+def _sent(event: Event) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), orjson.dumps(event_view(event)))
+
+
+async def _answer(
+    log: _Log, after: int | None, last_event_id: str | None, *, follow: bool, limit: int, wait_s: float
+) -> Response:
+    if follow:
+        if last_event_id is not None and last_event_id.isdecimal():
+            after = int(last_event_id)
+        if after is None:
+            after = await log.end()
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(log.stream(after), media_type="text/event-stream", headers=headers)
+    position = after or 0
+    page = await log.poll(position, limit, wait_s)
+    return answer({"events": [event_view(event) for event in page], "next": page[-1].seq if page else position})

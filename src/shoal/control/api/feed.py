@@ -1,0 +1,85 @@
+"""Wakes everybody who waits for something to happen: event streams, long polls, log followers.
+
+The store calls `committed` after each commit. Watchers do not get the events from here, only the news that there are
+some for them; they read from the store by sequence number, so a slow reader holds nothing up and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from shoal.control.records import Event
+
+
+class Watch:
+    """Use it as: clear, look, wait, and again; what is committed after the look ends the wait."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._news = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._feed.closed
+
+    def clear(self) -> None:
+        if not self._feed.closed:
+            self._news.clear()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """True when there is news, or the feed is closed; False when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._news.wait()
+        except TimeoutError:
+            return False
+
+
+class Feed:
+    """Bound to the event loop it is made in; `committed` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._watches: dict[tuple[str, str], set[Watch]] = {}
+        self.closed = False
+
+    def committed(self, events: Sequence[Event]) -> None:
+        if self._watches:
+            self._loop.call_soon_threadsafe(self._wake, events)
+
+    def close(self) -> None:
+        """End all waits, for good: the server is about to leave."""
+        self.closed = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    @contextmanager
+    def watch(self, *, tenant: str | None = None, job_id: str | None = None) -> Iterator[Watch]:
+        """Watch one job, else one tenant, else everything."""
+        key = ("job", job_id) if job_id is not None else ("tenant", tenant) if tenant is not None else ("all", "")
+        watch = Watch(self)
+        self._watches.setdefault(key, set()).add(watch)
+        try:
+            if self.closed:
+                watch.wake()
+            yield watch
+        finally:
+            watches = self._watches[key]
+            watches.discard(watch)
+            if not watches:
+                del self._watches[key]
+
+    def _wake(self, events: Sequence[Event]) -> None:
+        keys = {("all", "")}
+        for event in events:
+            keys.add(("job", event.job_id or ""))
+            keys.add(("tenant", event.tenant or ""))
+        for key in keys & self._watches.keys():
+            for watch in self._watches[key]:
+                watch.wake()

@@ -1,0 +1,203 @@
+"""Jobs: submit, list, show, change, explain, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from shoal.control.api import models
+from shoal.control.api.context import (
+    Context,
+    Ctx,
+    TenantQuery,
+    Who,
+    answer,
+    filter_of,
+    get_context,
+    read_body,
+    tenant_of,
+)
+from shoal.control.api.errors import described
+from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
+from shoal.control.lifecycle import JobState
+from shoal.control.manifest import JobManifest, manifest_schema, parse_manifest
+from shoal.control.records import JobFilter, JobRecord
+from shoal.control.tokens import Principal
+from shoal.core import Invalid
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+Ref = Annotated[str, Path(description="the job's id, a unique beginning of it, or a name", max_length=128)]
+Wait = Annotated[float, Query(ge=0, description="wait at most so many seconds, bounded by the server")]
+
+_QUICK_PARSE_BYTES = 32 * 1024
+_MAX_KEY = 200
+
+
+async def read_manifest(request: Request, context: Context) -> JobManifest:
+    """The manifest in the body, YAML or JSON. Raises Invalid with every problem."""
+    body = await read_body(request, context.limits.body_bytes)
+    if len(body) <= _QUICK_PARSE_BYTES:
+        return parse_manifest(body, source="manifest")
+    return await asyncio.to_thread(parse_manifest, body, source="manifest")
+
+
+def manifest_body() -> dict[str, Any]:
+    """The description of a manifest as a request's body."""
+    schema = manifest_schema()
+    return {"required": True, "content": {"application/json": {"schema": schema}, "application/yaml": {"schema": {}}}}
+
+
+def owner(manifest: JobManifest, who: Principal, asked: str | None) -> str:
+    if asked is not None and manifest.tenant is not None and asked != manifest.tenant:
+        raise Invalid(
+            f"the manifest is for tenant {manifest.tenant}, the request for {asked}", where="tenant",
+            hint="name the tenant once",
+        )  # fmt: skip
+    return tenant_of(who, manifest.tenant or asked)
+
+
+# The one busy operation: it takes the bare request, so that nothing is validated or serialised twice.
+@router.post(
+    "",
+    summary="Submit a job",
+    status_code=201,
+    response_class=Response,
+    responses={
+        201: {"model": models.JobView, "description": "accepted and durable"},
+        200: {"model": models.JobView, "description": "the same submission came before; nothing was done"},
+        **described(403, 404, 409, 413, 422, 429, 503),
+    },
+    openapi_extra={
+        "requestBody": manifest_body(),
+        "parameters": [
+            {
+                "name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": _MAX_KEY},
+                "description": "the same key twice is one job",
+            },
+            {"name": "tenant", "in": "query", "schema": {"type": "string"}, "description": "for this tenant (admin)"},
+        ],
+    },
+)  # fmt: skip
+async def submit(request: Request) -> Response:
+    """The body is a manifest, YAML or JSON. Answered once it is durable."""
+    context = await get_context(request)
+    who = context.tokens.principal(request.headers.get("authorization"))
+    key = request.headers.get("idempotency-key") or None
+    if key is not None and len(key) > _MAX_KEY:
+        raise Invalid(f"an idempotency key has at most {_MAX_KEY} characters", where="Idempotency-Key")
+    manifest = await read_manifest(request, context)
+    tenant = owner(manifest, who, request.query_params.get("tenant"))
+    job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
+    return answer(job_view(job), 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
+
+
+@router.get(
+    "", summary="List jobs, newest first", responses={200: {"model": models.JobList}, **described(404, 422, 503)}
+)
+async def list_jobs(
+    context: Ctx,
+    who: Who,
+    tenant: TenantQuery = None,
+    state: Annotated[list[JobState] | None, Query(description="only in these states")] = None,
+    name: Annotated[str | None, Query(max_length=63)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[str | None, Query(description="continue before this id", max_length=128)] = None,
+) -> Response:
+    asked = JobFilter(
+        tenant=filter_of(who, tenant),
+        states=frozenset(state) if state else None,
+        name=name,
+        limit=limit,
+        before_id=before,
+    )
+    jobs = await context.read(context.plane.store.jobs, asked)
+    following = jobs[-1].id if len(jobs) == limit else None
+    return answer({"jobs": [job_view(_fresh(context, job)) for job in jobs], "next": following})
+
+
+def _fresh(context: Context, job: JobRecord) -> JobRecord:
+    """The live view of a job that is not over, with the reason it waits for now."""
+    return job if job.state.terminal else context.plane.job(job.id)
+
+
+@router.get(
+    "/{ref}",
+    summary="Show a job",
+    responses={200: {"model": models.JobDetail}, **described(404, 409, 422, 503)},
+)
+async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wait_s: Wait = 0.0) -> Response:
+    """With `wait_s`, answers when the job is over (or halted), or when that time is."""
+    job = await context.find_job(who, ref, tenant=tenant)
+    if wait_s > 0:
+        job = await _wait_for_end(context, job.id, min(wait_s, context.limits.wait_s))
+    attempts = await context.read(context.plane.store.attempts, job.id)
+    return answer(job_detail(job, attempts))
+
+
+async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobRecord:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    with context.feed.watch(job_id=job_id) as watch:
+        while True:
+            watch.clear()
+            job = context.plane.job(job_id)
+            left = until - loop.time()
+            over = job.state.terminal or job.state is JobState.HALTED
+            if over or watch.closed or left <= 0 or not await watch.wait(left):
+                return job
+
+
+_CHANGED: dict[int | str, dict[str, Any]] = {200: {"model": models.JobView}, **described(404, 409, 422, 503)}
+Cause = Annotated[str, Query(description="why, for the record", max_length=200)]
+
+
+@router.post("/{ref}/cancel", summary="Cancel a job", responses=_CHANGED)
+async def cancel(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
+    """A running job is asked to stop, and killed when its grace is over."""
+    job = await context.find_job_to_change(who, ref, tenant=tenant)
+    return answer(job_view(await context.plane.cancel(job.id, actor=who.actor, cause=cause)))
+
+
+@router.post("/{ref}/halt", summary="Halt a job; it can be resumed", responses=_CHANGED)
+async def halt(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
+    job = await context.find_job_to_change(who, ref, tenant=tenant)
+    return answer(job_view(await context.plane.halt(job.id, actor=who.actor, cause=cause)))
+
+
+@router.post("/{ref}/resume", summary="Put a halted job back into the queue", responses=_CHANGED)
+async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
+    job = await context.find_job_to_change(who, ref, tenant=tenant)
+    return answer(job_view(await context.plane.resume(job.id, actor=who.actor, cause=cause)))
+
+
+@router.get(
+    "/{ref}/explain",
+    summary="Why it waits",
+    responses={200: {"model": models.ExplanationView}, **described(404, 409, 422, 503)},
+)
+async def explain(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None) -> Response:
+    """Every cause in the order that admission asks, what would have to change, and the estimated start."""
+    job = await context.find_job(who, ref, tenant=tenant)
+    return answer(explanation_view(context.plane.explain(job.id)))
+
+
+@router.get(
+    "/{ref}/metrics",
+    summary="What the job reported",
+    responses={200: {"model": models.MetricList}, **described(404, 409, 422, 503)},
+)
+async def metrics(
+    context: Ctx,
+    who: Who,
+    ref: Ref,
+    tenant: TenantQuery = None,
+    name: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
+) -> Response:
+    """The newest points, oldest of them first."""
+    job = await context.find_job(who, ref, tenant=tenant)
+    points = await context.read(context.plane.store.metrics, job.id, name=name, limit=limit)
+    return answer({"metrics": [metric_view(point) for point in points]})

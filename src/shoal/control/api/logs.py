@@ -1,0 +1,128 @@
+"""Logs: a piece by offset, the next piece by long poll, or all of it as a stream that follows the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+
+from shoal.control.api.context import Context, Ctx, TenantQuery, Who
+from shoal.control.api.errors import described
+from shoal.control.api.jobs import Ref, Wait
+from shoal.control.lifecycle import JobState
+from shoal.core import NotFound
+from shoal.engine import LogChunk
+
+router = APIRouter(prefix="/v1/jobs", tags=["logs"])
+
+ATTEMPT, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Next-Offset", "X-Shoal-Ended"
+_PIECE = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of one attempt's log. `ended`: this attempt will write no more; `last`: nor will any other."""
+
+    attempt: int
+    chunk: LogChunk
+    last: bool
+
+
+@router.get(
+    "/{ref}/logs",
+    summary="Read a rank's log",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "headers": {
+                ATTEMPT: {"schema": {"type": "integer"}, "description": "whose log this is; 0: none has begun"},
+                NEXT: {"schema": {"type": "integer"}, "description": "the offset to ask from next"},
+                ENDED: {
+                    "schema": {"type": "string", "enum": ["no", "attempt", "job"]},
+                    "description": "what will write no more",
+                },
+            },
+        },
+        **described(404, 409, 422, 503),
+    },
+)
+async def logs(
+    context: Ctx,
+    who: Who,
+    ref: Ref,
+    tenant: TenantQuery = None,
+    rank: Annotated[int, Query(ge=0, le=100_000)] = 0,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000, description="default: the current one")] = None,
+    offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    limit: Annotated[int, Query(ge=1, le=4 << 20)] = 65536,
+    wait_s: Wait = 0.0,
+    follow: Annotated[bool, Query(description="stream from here to the job's end, later attempts included")] = False,
+) -> Response:
+    """Bytes as the rank wrote them. With `wait_s`, waits so long for something to read."""
+    job = await context.find_job(who, ref, tenant=tenant)
+    if rank >= job.ranks:
+        raise NotFound(f"job {job.id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
+    log = _Log(context, job.id, rank)
+    if follow:
+        first = await log.piece(attempt, offset, 1)
+        stream = log.stream(attempt or first.attempt or None, offset, one=attempt is not None)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream, media_type="text/plain; charset=utf-8", headers=headers)
+    piece = await log.wait(attempt, offset, limit, min(wait_s, context.limits.wait_s))
+    headers = {
+        ATTEMPT: str(piece.attempt),
+        NEXT: str(piece.chunk.next_offset),
+        ENDED: "job" if piece.last else "attempt" if piece.chunk.ended else "no",
+    }
+    return Response(piece.chunk.data, 200, headers, "text/plain; charset=utf-8")
+
+
+class _Log:
+    def __init__(self, context: Context, job_id: str, rank: int) -> None:
+        self._context = context
+        self._job_id = job_id
+        self._rank = rank
+
+    async def piece(self, attempt: int | None, offset: int, limit: int) -> Piece:
+        plane = self._context.plane
+        job = plane.job(self._job_id)
+        number = attempt or job.attempt
+        over = job.state.terminal or job.state is JobState.HALTED
+        if number == 0 or number == job.attempt + 1:
+            # An attempt that may still come.
+            return Piece(number, LogChunk(b"", offset, offset, ended=over), last=over)
+        chunk = await plane.logs(self._job_id, rank=self._rank, attempt=number, offset=offset, limit=limit)
+        ended = chunk.ended or (over and number == job.attempt and not chunk.data)
+        return Piece(number, replace(chunk, ended=ended), last=ended and over and number == job.attempt)
+
+    async def wait(self, attempt: int | None, offset: int, limit: int, wait_s: float) -> Piece:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        with self._context.feed.watch(job_id=self._job_id) as watch:
+            while True:
+                watch.clear()
+                piece = await self.piece(attempt, offset, limit)
+                left = until - loop.time()
+                if piece.chunk.data or piece.chunk.ended or watch.closed or left <= 0:
+                    return piece
+                # A log grows without an event; a change of the job's state ends the pause early.
+                await watch.wait(min(left, self._context.limits.log_poll_s))
+
+    async def stream(self, attempt: int | None, offset: int, *, one: bool) -> AsyncIterator[bytes]:
+        """All there is from here on; `one` stops at the end of the attempt."""
+        while not self._context.feed.closed:
+            piece = await self.wait(attempt, offset, _PIECE, self._context.limits.wait_s)
+            if piece.chunk.data:
+                yield piece.chunk.data
+            offset = piece.chunk.next_offset
+            if not piece.chunk.ended:
+                attempt = piece.attempt or None
+                continue
+            if piece.last or one:
+                return
+            attempt, offset = piece.attempt + 1, 0

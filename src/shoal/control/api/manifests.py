@@ -1,0 +1,85 @@
+"""What comes before a submission: a dry run, the importer, and the archive of working files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from shoal.control.api import models
+from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
+from shoal.control.api.errors import described
+from shoal.control.api.jobs import manifest_body, owner, read_manifest
+from shoal.control.api.views import reason_view
+from shoal.control.manifest import import_ffdl, manifest_schema
+
+router = APIRouter(prefix="/v1", tags=["manifests"])
+
+
+@router.get("/manifests/schema", summary="The manifest's JSON Schema", tags=["manifests"])
+async def schema() -> Response:
+    """For editors; needs no token."""
+    return answer(manifest_schema())
+
+
+@router.post(
+    "/manifests/check",
+    summary="Check a manifest without submitting it",
+    responses={200: {"model": models.CheckView}, **described(403, 404, 413, 422, 503)},
+    openapi_extra={"requestBody": manifest_body()},
+)
+async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
+    """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
+    manifest = await read_manifest(request, context)
+    name = owner(manifest, who, tenant)
+    remarks = context.plane.check(manifest, tenant=name)
+    return answer(
+        {
+            "name": manifest.name,
+            "tenant": name,
+            "manifest": orjson.loads(manifest.canonical_json()),
+            "remarks": [reason_view(remark) for remark in remarks],
+        }
+    )
+
+
+@router.post(
+    "/manifests/ffdl",
+    summary="Translate an FfDL manifest",
+    responses={200: {"model": models.ImportView}, **described(413, 422, 503)},
+    openapi_extra={"requestBody": {"required": True, "content": {"application/yaml": {"schema": {"type": "string"}}}}},
+)
+async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
+    """Nothing is submitted; `notes` say what was translated how, and what was left out."""
+    body = await read_body(request, context.limits.body_bytes)
+    manifest, notes = await asyncio.to_thread(import_ffdl, body)
+    return answer({"manifest": orjson.loads(manifest.canonical_json()), "notes": [str(note) for note in notes]})
+
+
+@router.post(
+    "/bundles",
+    summary="Upload working files",
+    status_code=201,
+    tags=["bundles"],
+    responses={201: {"model": models.BundleView}, **described(413, 422, 503)},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def upload(request: Request, context: Ctx, _who: Who) -> Response:
+    """A tar archive; the answer names it for a manifest's `bundle`. The same content has the same name."""
+    size = 0
+
+    async def counted() -> AsyncIterator[bytes]:
+        nonlocal size
+        async for chunk in request.stream():
+            size += len(chunk)
+            yield chunk
+
+    bundle = await context.plane.add_bundle(counted())
+    return answer({"bundle": bundle, "size_bytes": size}, 201)

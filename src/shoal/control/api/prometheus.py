@@ -1,0 +1,88 @@
+"""What /metrics tells Prometheus. Counters and histograms follow the committed events; gauges are read when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shoal.control.lifecycle import JobState
+from shoal.control.records import Event
+
+_WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200)
+_RUN_BUCKETS = (1, 5, 15, 60, 300, 1800, 7200, 43200, 172800)
+
+
+class Metrics:
+    """One registry per application, so that several can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        new: dict[str, Any] = {"registry": self.registry}
+        self._requests = Counter("shoal_http_requests", "HTTP requests answered.", ["method", "route", "status"], **new)
+        self._latency = Histogram("shoal_http_request_seconds", "Time to answer, streams included.", ["route"], **new)
+        self._submitted = Counter("shoal_jobs_submitted", "Jobs accepted.", ["tenant"], **new)
+        self._steps = Counter("shoal_job_steps", "Steps of jobs into a state.", ["tenant", "state"], **new)
+        self._attempts = Counter("shoal_attempts_ended", "Attempts ended, by outcome.", ["tenant", "outcome"], **new)
+        self._waits = Histogram(
+            "shoal_queue_wait_seconds", "Wait in the queue before each admission.", ["tenant"],
+            buckets=_WAIT_BUCKETS, **new,
+        )  # fmt: skip
+        self._runs = Histogram(
+            "shoal_attempt_run_seconds", "Run time of attempts that ended.", ["tenant"], buckets=_RUN_BUCKETS, **new
+        )
+        self._streams = Gauge("shoal_event_streams", "Open event streams.", **new)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+        self._latency.labels(route).observe(seconds)
+
+    def stream_opened(self) -> None:
+        self._streams.inc()
+
+    def stream_closed(self) -> None:
+        self._streams.dec()
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Follow committed events; `data` of an admission carries `waited_s`, of an attempt's end its outcome and
+        `ran_s`."""
+        for event in events:
+            tenant = event.tenant or ""
+            if event.kind == "job.submitted":
+                self._submitted.labels(tenant).inc()
+            if event.new_state is not None:
+                self._steps.labels(tenant, event.new_state).inc()
+            if event.new_state == JobState.ADMITTED and "waited_s" in event.data:
+                self._waits.labels(tenant).observe(event.data["waited_s"])
+            if event.kind == "attempt.ended":
+                self._attempts.labels(tenant, str(event.data.get("outcome", ""))).inc()
+                self._runs.labels(tenant).observe(event.data.get("ran_s", 0.0))
+
+    def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+        """Ask `gauges` at every scrape."""
+        self.registry.register(_Asked(gauges))
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Asked(Collector):
+    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._gauges()
+
+    def describe(self) -> Iterator[Metric]:
+        # Without this the registry would ask for the gauges at registration, before the server is ready.
+        return iter(())
+
+
+def gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family

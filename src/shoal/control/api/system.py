@@ -1,0 +1,87 @@
+"""The machine room: nodes, status, health, metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import Metric
+
+from shoal import __version__
+from shoal.control.api import models
+from shoal.control.api.context import Context, Ctx, Who, answer
+from shoal.control.api.errors import described
+from shoal.control.api.prometheus import gauge
+from shoal.control.api.tenants import tenant_counts
+from shoal.control.api.views import node_views
+from shoal.core import Unavailable
+
+router = APIRouter(tags=["system"])
+
+
+@router.get(
+    "/v1/nodes", summary="Nodes and who holds what", responses={200: {"model": models.NodeList}, **described(503)}
+)
+async def nodes(context: Ctx, who: Who) -> Response:
+    """A tenant sees which devices are taken, but by whom only where it is itself."""
+    plane = context.plane
+    return answer({"nodes": node_views(plane.nodes(), plane.running(), who)})
+
+
+@router.get("/v1/status", summary="How the server is", responses={200: {"model": models.StatusView}, **described(503)})
+async def status(context: Ctx, who: Who) -> Response:
+    """A tenant's view counts its own jobs and leaves out the server's inner figures."""
+    whole = {"version": __version__, **await context.read(context.plane.status)}
+    counts = await tenant_counts(context)
+    if who.admin:
+        return answer(whole)
+    counts = await tenant_counts(context)
+    own: Mapping[str, Any] = {key: whole[key] for key in ("version", "ready", "uptime_s", "engine") if key in whole}
+    return answer({**own, "jobs": dict(counts.get(who.tenant or "", {}))})
+
+
+@router.get("/healthz", summary="Alive", responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
+async def healthz() -> Response:
+    return Response("ok\n", media_type="text/plain")
+
+
+@router.get(
+    "/readyz", summary="Ready to accept work", response_class=Response, responses={503: {"model": models.ErrorView}}
+)
+async def readyz(request: Request) -> Response:
+    if not request.app.state.context.plane.ready:
+        raise Unavailable("the server is starting or leaving", hint="ask again in a second")
+    return Response("ready\n", media_type="text/plain")
+
+
+@router.get(
+    "/metrics", summary="Figures for Prometheus (admin)", response_class=Response, responses=described(403, 503)
+)
+async def metrics(context: Ctx, who: Who) -> Response:
+    who.require_admin("read the server's metrics")
+    return Response(await context.read(context.metrics.render), media_type=CONTENT_TYPE_LATEST)
+
+
+def gauges(context: Context) -> list[Metric]:
+    """What is read at each scrape."""
+    plane = context.plane
+    counts = {(tenant, str(state)): float(n) for (tenant, state), n in plane.store.job_counts().items()}
+    devices: Counter[tuple[str, ...]] = Counter()
+    free: Counter[tuple[str, ...]] = Counter()
+    for node in plane.nodes():
+        for device in node.node.devices:
+            devices[node.node.name, device.type] += 1
+        for kind, ids in node.free_devices.items():
+            free[node.node.name, kind] += len(ids)
+    found = [
+        gauge("shoal_jobs", "Jobs by tenant and state.", ("tenant", "state"), counts),
+        gauge("shoal_devices", "Accelerators and slots.", ("node", "type"), devices),
+        gauge("shoal_devices_free", "Accelerators and slots that nobody holds.", ("node", "type"), free),
+    ]
+    for key, value in plane.status().items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(gauge(f"shoal_{key}", f"The server's {key.replace('_', ' ')}.", (), {(): float(value)}))
+    return found

@@ -1,0 +1,207 @@
+"""Tenants, their tokens and their secrets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+
+from shoal.control.api import models
+from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, tenant_of
+from shoal.control.api.errors import described
+from shoal.control.api.views import tenant_view, token_view
+from shoal.control.records import NewEvent, TenantRecord, TokenRecord
+from shoal.control.tokens import ADMIN, Principal, digest, new_token, new_token_id
+from shoal.core import Conflict, Invalid, NotFound, Quota
+
+router = APIRouter(prefix="/v1", tags=["tenants"])
+
+Name = Annotated[str, Path(max_length=63)]
+SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$")]
+
+
+@router.get("/tenants", summary="Tenants", responses={200: {"model": models.TenantList}, **described(503)})
+async def list_tenants(context: Ctx, who: Who) -> Response:
+    """All of them for the admin, else the token's own."""
+    return answer({"tenants": await _views(context, who)})
+
+
+@router.post(
+    "/tenants",
+    summary="Create a tenant",
+    status_code=201,
+    responses={201: {"model": models.TenantView}, **described(403, 409, 422, 503)},
+)
+async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
+    who.require_admin("create tenants")
+    if body.name == ADMIN:
+        raise Invalid("this name is reserved", where="name", hint="choose another")
+    if any(tenant.name == body.name for tenant in await context.read(context.plane.store.tenants)):
+        raise Conflict(f"there is a tenant {body.name} already", where="name", hint="change it with `shoal tenant set`")
+    record = await context.plane.put_tenant(
+        body.name,
+        weight=body.weight,
+        quota=_changed(Quota(), body.quota),
+        max_priority_class=body.max_priority_class,
+        actor=who.actor,
+    )
+    return answer(tenant_view(record), 201)
+
+
+@router.get(
+    "/tenants/{name}", summary="One tenant", responses={200: {"model": models.TenantView}, **described(404, 422, 503)}
+)
+async def show(context: Ctx, who: Who, name: Name) -> Response:
+    await _record(context, who, name)
+    return answer(next(view for view in await _views(context, who) if view["name"] == name))
+
+
+@router.patch(
+    "/tenants/{name}",
+    summary="Change a tenant",
+    responses={200: {"model": models.TenantView}, **described(403, 404, 422, 503)},
+)
+async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) -> Response:
+    """Only what is given changes; a null within `quota` lifts that limit."""
+    who.require_admin("change tenants")
+    record = await _record(context, who, name)
+    await context.plane.put_tenant(
+        name,
+        weight=body.weight,
+        quota=_changed(record.quota, body.quota) if body.quota is not None else None,
+        max_priority_class=body.max_priority_class,
+        actor=who.actor,
+    )
+    return answer(next(view for view in await _views(context, who) if view["name"] == name))
+
+
+@router.post(
+    "/tenants/{name}/tokens",
+    summary="Make a token",
+    status_code=201,
+    tags=["tokens"],
+    responses={201: {"model": models.NewTokenView}, **described(403, 404, 422, 503)},
+)
+async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCreate | None = None) -> Response:
+    """The answer is the only place where the token is ever shown."""
+    who.require_admin("make tokens")
+    await _record(context, who, name)
+    token = new_token(name)
+    label = body.label if body else ""
+    now = context.plane.clock.now()
+    record = TokenRecord(new_token_id(), name, digest(token), label, now)
+    event = NewEvent(now, "token.created", who.actor, label, tenant=name, data={"token_id": record.id})
+    await context.plane.store.put_token(record, event)
+    context.reload_tokens()
+    return answer({**token_view(record), "token": token}, 201)
+
+
+@router.get(
+    "/tenants/{name}/tokens",
+    summary="Tokens of a tenant, without the tokens themselves",
+    tags=["tokens"],
+    responses={200: {"model": models.TokenList}, **described(404, 422, 503)},
+)
+async def list_tokens(context: Ctx, who: Who, name: Name) -> Response:
+    await _record(context, who, name)
+    tokens = await context.read(context.plane.store.tokens)
+    return answer({"tokens": [token_view(token) for token in tokens if token.tenant == name]})
+
+
+@router.delete(
+    "/tokens/{token_id}",
+    summary="Revoke a token, at once",
+    status_code=204,
+    tags=["tokens"],
+    responses=described(404, 409, 422, 503),
+)
+async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max_length=64)]) -> Response:
+    tokens = await context.read(context.plane.store.tokens)
+    token = next((one for one in tokens if one.id == token_id and who.may_see(one.tenant)), None)
+    if token is None:
+        raise NotFound(f"there is no token {token_id!r}", where=token_id)
+    if token.tenant is None and token.revoked_at is None:
+        others = [one for one in tokens if one.tenant is None and one.revoked_at is None and one.id != token_id]
+        if not others:
+            raise Conflict("this is the last admin token", where=token_id, hint="make another one first")
+    now = context.plane.clock.now()
+    event = NewEvent(now, "token.revoked", who.actor, token.label, tenant=token.tenant, data={"token_id": token_id})
+    await context.plane.store.revoke_token(token_id, event)
+    context.reload_tokens()
+    return Response(status_code=204)
+
+
+@router.get(
+    "/secrets",
+    summary="Names of secrets",
+    tags=["secrets"],
+    responses={200: {"model": models.SecretList}, **described(403, 422, 503)},
+)
+async def list_secrets(context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
+    name = tenant_of(who, tenant)
+    found = await context.read(context.plane.store.secret_names, name)
+    return answer({"tenant": name, "secrets": [{"name": secret, "set_at": at} for secret, at in found]})
+
+
+@router.put(
+    "/secrets/{name}",
+    summary="Set a secret",
+    status_code=204,
+    tags=["secrets"],
+    responses=described(403, 404, 422, 503),
+)
+async def put_secret(
+    context: Ctx, who: Who, name: SecretName, body: models.SecretPut, tenant: TenantQuery = None
+) -> Response:
+    """Stored encrypted; jobs name it in their manifest and find its value in their environment."""
+    await context.plane.set_secret(tenant_of(who, tenant), name, body.value, actor=who.actor)
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/secrets/{name}",
+    summary="Delete a secret",
+    status_code=204,
+    tags=["secrets"],
+    responses=described(403, 404, 422, 503),
+)
+async def delete_secret(context: Ctx, who: Who, name: SecretName, tenant: TenantQuery = None) -> Response:
+    await context.plane.delete_secret(tenant_of(who, tenant), name, actor=who.actor)
+    return Response(status_code=204)
+
+
+async def _record(context: Context, who: Principal, name: str) -> TenantRecord:
+    for tenant in await context.read(context.plane.store.tenants):
+        if tenant.name == name and who.may_see(name):
+            return tenant
+    raise NotFound(f"there is no tenant {name!r}", where="tenant", hint="see `shoal tenant list`")
+
+
+async def _views(context: Context, who: Principal) -> list[dict[str, Any]]:
+    tenants = await context.read(context.plane.store.tenants)
+    counts = await tenant_counts(context)
+    states = {state.tenant.name: state for state in context.plane.tenants_state()}
+    return [
+        tenant_view(tenant, states.get(tenant.name), counts.get(tenant.name))
+        for tenant in sorted(tenants, key=lambda tenant: tenant.name)
+        if who.may_see(tenant.name)
+    ]
+
+
+async def tenant_counts(context: Context) -> Mapping[str, Mapping[str, int]]:
+    """How many jobs of each tenant are in each state."""
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    for (tenant, state), count in (await context.read(context.plane.store.job_counts)).items():
+        counts[tenant][state] = count
+    return counts
+
+
+def _changed(quota: Quota, given: models.QuotaView) -> Quota:
+    """`quota` with the fields that were given, null included."""
+    values: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
+    if "by_type" in values:
+        values["by_type"] = tuple(sorted(values["by_type"].items()))
+    return replace(quota, **values)

@@ -1,0 +1,186 @@
+"""Collects what jobs report (training hooks, a JSON-lines file, or patterns in the log) while they run and at their end.
+
+Reports are hints for progress displays, estimated ends and the choice of victims; losing a second of them in a crash
+is fine, so they are written without events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import JobState
+from shoal.control.records import MetricPoint
+from shoal.control.stages import RUN, gang_name
+from shoal.control.view import Live
+from shoal.core import NotFound, ShoalError
+from shoal.engine import Engine
+
+log = structlog.get_logger("shoal.collector")
+
+_CHUNK = 1 << 18
+
+
+@dataclass(slots=True)
+class _Tail:
+    """How far a job's streams were read in its current attempt."""
+
+    attempt: int
+    offsets: dict[str, int] = field(default_factory=dict)
+    step: int | None = None
+
+
+class Collector:
+    def __init__(self, ledger: Ledger, engine: Engine, *, every_s: float = 0.5) -> None:
+        self._ledger = ledger
+        self._engine = engine
+        self._every_s = every_s
+        self._tails: dict[str, _Tail] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="collector")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            for live in self._ledger.view:
+                if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING):
+                    await self._collect_safely(live)
+
+    async def drain(self, live: Live) -> None:
+        """Read what is left of an attempt that ended, so that its last report is kept."""
+        await self._collect_safely(live)
+        self._tails.pop(live.job.id, None)
+
+    async def _collect_safely(self, live: Live) -> None:
+        try:
+            await self._collect(live)
+        except ShoalError as error:
+            log.warning("reports held up", job=live.job.id, error=str(error))
+
+    async def _collect(self, live: Live) -> None:
+        job, attempt = live.job, live.attempt
+        if attempt is None:
+            return
+        tail = self._tails.get(job.id)
+        if tail is None or tail.attempt != attempt.number:
+            tail = self._tails[job.id] = _resume(job.progress, attempt.number)
+        progress = dict(job.progress)
+        points: list[MetricPoint] = []
+        for stream in _streams(live):
+            for line in await self._lines(gang_name(job.id, attempt.number, RUN), stream, tail):
+                read = _read_log_line(line, live) if stream == "log" else _read_json_line(line)
+                if read is None:
+                    continue
+                points += _absorb(read, progress, tail, job.id, attempt.number, self._ledger.now())
+                if stream == "metrics":
+                    progress["hooks"] = True
+        progress["read"] = {"attempt": attempt.number, "offsets": dict(tail.offsets)}
+        if progress == job.progress:
+            self._ledger.view.progressed(job.id, progress, self._ledger.now())
+            return
+        if points:
+            await self._ledger.store.add_metrics(points)
+        await self._ledger.progress(job.id, progress)
+
+    async def _lines(self, gang: str, stream: str, tail: _Tail) -> list[bytes]:
+        offset = tail.offsets.get(stream, 0)
+        try:
+            chunk = await self._engine.read(gang, 0, stream, offset, _CHUNK)
+        except NotFound:
+            return []
+        complete = chunk.data.rfind(b"\n") + 1
+        if complete == 0 and len(chunk.data) < _CHUNK:
+            return []
+        # A line longer than a chunk is no report: skip it whole.
+        tail.offsets[stream] = offset + (complete or len(chunk.data))
+        return chunk.data[:complete].splitlines()
+
+
+def _resume(progress: Mapping[str, Any], attempt: int) -> _Tail:
+    read = progress.get("read") or {}
+    offsets = dict(read.get("offsets", {})) if read.get("attempt") == attempt else {}
+    return _Tail(attempt, offsets)
+
+
+def _streams(live: Live) -> Iterable[str]:
+    metrics = live.manifest.metrics
+    yield "metrics"
+    if metrics.jsonl:
+        yield f"file:{metrics.jsonl}"
+    if metrics.regex:
+        yield "log"
+
+
+def _read_json_line(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _read_log_line(line: bytes, live: Live) -> dict[str, Any] | None:
+    text = line.decode("utf-8", "replace")
+    found: dict[str, Any] = {}
+    step: int | None = None
+    for name, pattern in live.manifest.metrics.regex.items():
+        match = re.search(pattern, text)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        found[name] = groups["value"] if groups.get("value") is not None else match.group(1)
+        if groups.get("step"):
+            step = _integer(groups["step"])
+    return {"metrics": found, "step": step} if found else None
+
+
+def _absorb(
+    read: Mapping[str, Any], progress: dict[str, Any], tail: _Tail, job_id: str, attempt: int, now: float
+) -> list[MetricPoint]:
+    """Merge one report into the progress; returns its values as points."""
+    at = _number(read.get("at")) or now
+    step = _integer(read.get("step"))
+    if "checkpoint" in read:
+        progress |= {"checkpoint_at": at, "checkpoint_step": step, "checkpoint": str(read["checkpoint"])[:4096]}
+        return []
+    for name in ("total", "rate_per_s", "eta_s"):
+        value = _number(read.get(name))
+        if value is not None:
+            progress[name] = value
+    if step is not None:
+        progress["step"] = tail.step = step
+    progress["reported_at"] = at
+    # A JSON-lines file of the user's own holds its values at the top level.
+    values = read.get("metrics", {key: value for key, value in read.items() if key not in ("at", "step", "total")})
+    numbers = {str(name)[:128]: _number(value) for name, value in values.items()} if isinstance(values, dict) else {}
+    kept = {name: value for name, value in numbers.items() if value is not None}
+    progress["metrics"] = {**progress.get("metrics", {}), **kept}
+    return [MetricPoint(job_id, attempt, at, step, name, value) for name, value in kept.items()]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _integer(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

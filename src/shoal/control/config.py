@@ -1,0 +1,183 @@
+"""The server's settings: a flag beats SHOAL_* in the environment, which beats the config file, which beats the default.
+
+Each value is checked where it came from, so that the error names the flag, the variable or the file's key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.control.admission.types import Policy, Spread
+from shoal.control.home import Home, default_home
+from shoal.core import Invalid
+
+DEFAULT_PORT = 7070
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`slots` None: what the machine offers (GPUs, else CPU slots). `port` 0: any free one."""
+
+    home: Home
+    db: str
+    host: str
+    port: int
+    slots: int | None
+    policy: Policy
+    log_level: str
+    bundle_limit_bytes: int
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in LOOPBACK or self.host.startswith("127.")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a text")
+    return value.strip()
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        try:
+            number = int(str(value), 10)
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {value!r}") from None
+        if isinstance(value, bool) or not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}, not {value}")
+        return number
+
+    return read
+
+
+def _seconds(value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"must be a number of seconds, not {value!r}")
+    return number
+
+
+def _switch(value: Any) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return known[str(value).strip().lower()]
+    except KeyError:
+        raise ValueError(f"must be on or off, not {value!r}") from None
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError(f"must be {' or '.join(words)}, not {value!r}")
+        return word
+
+    return read
+
+
+def _database(value: Any) -> str:
+    url = _text(value)
+    if not url.startswith(("sqlite:", "postgresql:", "postgresql+psycopg:")):
+        raise ValueError("must be sqlite:///PATH or postgresql://USER@HOST/NAME")
+    return url
+
+
+_POLICY = Policy()
+
+_OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "db": (_database, None),
+    "host": (_text, "127.0.0.1"),
+    "port": (_whole(0, 65535), DEFAULT_PORT),
+    "slots": (_whole(1, 4096), None),
+    "placement": (_one_of(*Spread), _POLICY.placement.value),
+    "preemption": (_switch, _POLICY.preemption),
+    "backfill_s": (_seconds, _POLICY.backfill_s),
+    "quantum_s": (_seconds, _POLICY.quantum_s),
+    "default_runtime_s": (_seconds, _POLICY.default_runtime_s),
+    "log_level": (_one_of("debug", "info", "warning", "error"), "info"),
+    "bundle_limit_mib": (_whole(1, 65536), 64),
+}
+
+
+def load_settings(
+    flags: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, config: Path | None = None
+) -> Settings:
+    """`flags` holds what was given on the command line (None: not given). Raises Invalid with every problem."""
+    environ = os.environ if environ is None else environ
+    home = Home(Path(flags["home"]).expanduser().absolute() if flags.get("home") else default_home(environ))
+    problems: list[Invalid] = []
+    file, source = _read_file(home, config, problems)
+    values: dict[str, Any] = {}
+    for name, (read, default) in _OPTIONS.items():
+        variable = f"SHOAL_{name.upper()}"
+        given = [
+            (flags.get(name), f"--{name.replace('_', '-')}"),
+            (environ.get(variable) or None, variable),
+            (file.get(name), f"{source}: {name}"),
+        ]
+        value, where = next(((value, where) for value, where in given if value is not None), (None, ""))
+        if value is None:
+            values[name] = default
+            continue
+        try:
+            values[name] = read(value)
+        except ValueError as error:
+            problems.append(Invalid(str(error), where=where))
+    if problems:
+        first = problems[0]
+        what = first.what if len(problems) == 1 else f"{len(problems)} settings are wrong"
+        where = first.where if len(problems) == 1 else None
+        raise Invalid(what, where=where, hint=first.hint, problems=tuple(problems))
+    return Settings(
+        home=home,
+        db=values["db"] or home.database,
+        host=values["host"],
+        port=values["port"],
+        slots=values["slots"],
+        policy=Policy(
+            placement=Spread(values["placement"]),
+            preemption=values["preemption"],
+            backfill_s=values["backfill_s"],
+            quantum_s=values["quantum_s"],
+            default_runtime_s=values["default_runtime_s"],
+        ),
+        log_level=values["log_level"],
+        bundle_limit_bytes=values["bundle_limit_mib"] << 20,
+    )
+
+
+def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tuple[Mapping[str, Any], str]:
+    path = config or home.config_file
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        if config is not None:
+            raise Invalid("there is no such config file", where=str(path)) from None
+        return {}, str(path)
+    except OSError as error:
+        raise Invalid(f"the config file cannot be read: {error.strerror}", where=str(path)) from error
+    import yaml
+
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise Invalid(f"the config file is not YAML: {error}", where=str(path)) from error
+    if not isinstance(found, dict):
+        raise Invalid("the config file must be a mapping of settings", where=str(path), hint="such as `port: 7070`")
+    for key in found:
+        if key not in _OPTIONS:
+            near = difflib.get_close_matches(str(key), _OPTIONS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_OPTIONS)}"
+            problems.append(Invalid(f"there is no setting {key!r}", where=str(path), hint=hint))
+    return found, str(path)

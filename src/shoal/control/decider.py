@@ -1,0 +1,135 @@
+"""The decider asks admission what to start, and writes its answer down before anybody acts on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from shoal.control import steps
+from shoal.control.admission import Decision, Preemption, Snapshot, decide
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import JobState, Stop
+from shoal.control.records import Change
+from shoal.core import LeaseLost, ShoalError
+
+log = structlog.get_logger("shoal.decider")
+
+Decide = Callable[[Snapshot], Decision]
+
+
+class Decider:
+    """Runs a decision whenever something changed; `started` is told of every job that got a place."""
+
+    def __init__(
+        self, ledger: Ledger, *, epoch: int, started: Callable[[str], None], on_fatal: Callable[[BaseException], None],
+        policy: Decide = decide, retry_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._epoch = epoch
+        self._started = started
+        self._on_fatal = on_fatal
+        self._policy = policy
+        self._retry_s = retry_s
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.cycles = 0
+        self.last_cycle_s = 0.0
+
+    def open(self) -> None:
+        self._wake.set()
+        self._task = asyncio.create_task(self._run(), name="decider")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        wake_at: float | None = None
+        while True:
+            await self._next(wake_at)
+            self._wake.clear()
+            began = self._ledger.clock.monotonic()
+            try:
+                wake_at = await self.cycle()
+            except LeaseLost as error:
+                self._on_fatal(error)
+                return
+            except ShoalError as error:
+                log.warning("decision held up", error=str(error))
+                wake_at = self._ledger.now() + self._retry_s
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                log.exception("decision held up by a defect", error=type(error).__name__)
+                wake_at = self._ledger.now() + self._retry_s
+            except BaseException as error:
+                self._on_fatal(error)
+                return
+            self.last_cycle_s = self._ledger.clock.monotonic() - began
+            if self.last_cycle_s > _COALESCE_ABOVE_S:
+                # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
+                await asyncio.sleep(self.last_cycle_s)
+
+    async def _next(self, wake_at: float | None) -> None:
+        if wake_at is None:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(max(0.0, wake_at - self._ledger.now())):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def cycle(self) -> float | None:
+        """One decision; returns when to decide again even if nothing changes."""
+        self.cycles += 1
+        view, now = self._ledger.view, self._ledger.now()
+        snapshot = view.index.snapshot(now)
+        decision = self._policy(snapshot)
+        changes = self._changes(decision, now)
+        done = await self._ledger.apply_all(changes) if changes else []
+        started = {change.after.id for change in done if change.after.state is JobState.PLACED}
+        view.index.settle(decision, refused={start.job_id for start in decision.starts} - started)
+        for change in done:
+            if change.after.id in started:
+                self._started(change.after.id)
+        return decision.wake_at
+
+    def _changes(self, decision: Decision, now: float) -> list[Change]:
+        changes: list[Change] = []
+        for start in decision.starts:
+            live = self._ledger.view.get(start.job_id)
+            if live is not None and live.job.state is JobState.QUEUED:
+                changes.append(
+                    steps.place(live.job, start.placement, start.reason, epoch=self._epoch, now=now, wait=live.wait)
+                )
+        for preemption in decision.preemptions:
+            change = self._preempt(preemption, now)
+            if change is not None:
+                changes.append(change)
+        for job_id, reason in decision.waits.items():
+            live = self._ledger.view.get(job_id)
+            if live is None:
+                continue
+            live.wait = reason
+            noted = steps.note_wait(live.job, reason, now)
+            if noted is not None:
+                changes.append(noted)
+        return changes
+
+    def _preempt(self, preemption: Preemption, now: float) -> Change | None:
+        live = self._ledger.view.get(preemption.job_id)
+        if live is None or live.attempt is None:
+            return None
+        return steps.request_stop(
+            live.job, live.attempt, Stop.PREEMPT, now=now, actor="decider", cause=preemption.reason.text
+        )
+
+
+_COALESCE_ABOVE_S = 0.002

@@ -1,0 +1,262 @@
+"""The guardian drives each attempt from its placement to its end (FfDL's Guardian, as a loop instead of a pod).
+
+One coroutine per active job tells the story of an attempt from the top. It may die at any line: told again from the
+top after a restart, each step finds what was done before (states only move forward, launches carry deterministic
+names and adopt), so nothing is lost and nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from shoal.control import stages, steps
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import ErrorCode, JobState, Stop
+from shoal.control.records import AttemptRecord, Change, JobRecord
+from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
+from shoal.control.steps import AttemptEnd
+from shoal.control.vault import SecretMissing
+from shoal.control.view import Live
+from shoal.core import Fault, LeaseLost, ShoalError
+from shoal.engine import Engine, Gang, GangStatus, LaunchFailed
+
+log = structlog.get_logger("shoal.guardian")
+
+
+class Guardian:
+    """`drain` collects what a job reported, before its end is written; `secrets` resolves references."""
+
+    def __init__(
+        self, ledger: Ledger, engine: Engine, layout: Layout, *,
+        secrets: Callable[[Live], dict[str, str]],
+        drain: Callable[[Live], Awaitable[None]],
+        epoch: int,
+        on_fatal: Callable[[BaseException], None],
+        retry_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._engine = engine
+        self._layout = layout
+        self._secrets = secrets
+        self._drain = drain
+        self._epoch = epoch
+        self._on_fatal = on_fatal
+        self._retry_s = retry_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._statuses: dict[str, GangStatus] = {}
+        self._watch: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._watch = asyncio.create_task(self._follow_engine(), name="guardian-watch")
+
+    async def close(self) -> None:
+        tasks = [*self._tasks.values(), *([self._watch] if self._watch else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def driven(self, job_id: str) -> bool:
+        return job_id in self._tasks
+
+    def take(self, job_id: str) -> None:
+        """Drive the job's current attempt to its end; nothing when it is driven already."""
+        if job_id in self._tasks:
+            return
+        task = asyncio.create_task(self._drive(job_id), name=f"guardian-{job_id}")
+        self._tasks[job_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(job_id, None))
+
+    async def _follow_engine(self) -> None:
+        async for status in self._engine.changes():
+            named = stages.parse_gang_name(status.name)
+            if named is None:
+                continue
+            live = self._ledger.view.get(named[0])
+            if live is not None:
+                self._statuses[status.name] = status
+                live.poke.set()
+
+    async def _drive(self, job_id: str) -> None:
+        while True:
+            try:
+                live = self._ledger.view.get(job_id)
+                if live is None or not live.job.state.active:
+                    return
+                await self._attempt(live)
+                return
+            except LeaseLost as error:
+                # The control lease is gone: another server drives this job now.
+                self._on_fatal(error)
+                return
+            except ShoalError as error:
+                log.warning("attempt held up", job=job_id, error=str(error))
+            except Exception as error:
+                log.exception("attempt held up by a defect", job=job_id, error=type(error).__name__)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                self._on_fatal(error)
+                return
+            await asyncio.sleep(self._retry_s)
+
+    async def _attempt(self, live: Live) -> None:
+        job_id = live.job.id
+        await self._ledger.change(job_id, self._claim)
+        number = live.job.attempt
+        end = await self._through_stages(live)
+        await self._drain(live)
+        self._fault("before-conclude")
+        await self._ledger.change(
+            job_id,
+            lambda job, attempt: steps.conclude(job, _must(attempt), end, live.manifest, now=self._ledger.now()),
+        )
+        for stage in (DOWNLOAD, RUN, STORE):
+            name = gang_name(job_id, number, stage)
+            if self._statuses.pop(name, None) is not None:
+                await self._engine.forget(name)
+
+    async def _through_stages(self, live: Live) -> AttemptEnd:
+        manifest = live.manifest
+        try:
+            if stages.has_download(manifest) and live.job.state in (JobState.STARTING, JobState.DOWNLOADING):
+                end = await self._stage(live, DOWNLOAD, JobState.DOWNLOADING, "fetching inputs")
+                if end.code is not None or _stopped(live):
+                    return end if end.code else AttemptEnd(ErrorCode.SIGNAL, "stopped before it began", end.ranks)
+            end = await self._stage(live, RUN, JobState.RUNNING, "all ranks started")
+            finished = end.code is None and not steps.left_early(live.job, _must(live.attempt), end)
+            if stages.has_store(manifest, finished=finished):
+                stored = await self._stage(live, STORE, JobState.STORING, "storing outputs", finished=finished)
+                if stored.code is not None and finished:
+                    return stored
+            return end
+        except LaunchFailed as error:
+            code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
+            return AttemptEnd(code, str(error), rolled_back=True)
+        except SecretMissing as error:
+            return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
+
+    async def _stage(self, live: Live, stage: str, state: JobState, cause: str, *, finished: bool = False) -> AttemptEnd:
+        """Launch a stage or find it running, and see it to its end."""
+        name = gang_name(live.job.id, live.job.attempt, stage)
+        status = await self._launch_or_adopt(live, stage, state, finished=finished)
+        if status is None:
+            if _stopped(live):
+                return AttemptEnd(ErrorCode.SIGNAL, f"stopped before {cause}", rolled_back=True)
+            return AttemptEnd(ErrorCode.RANK_LOST, "no trace of its processes was found")
+        self._statuses[name] = status
+        self._fault("after-launch")
+        await self._ledger.change(
+            live.job.id,
+            lambda job, attempt: steps.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
+        )
+        ended = await self._until_ended(live, name)
+        return steps.read_end(ended, _must(live.attempt).placement, stage=stage)
+
+    async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
+        """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
+        name = gang_name(live.job.id, live.job.attempt, stage)
+        found = await self._engine.status(name)
+        if found is None and _order(live.job.state) >= _order(state):
+            return None
+        if found is None and _stopped(live) and stage != STORE:
+            return None
+        self._fault("before-launch")
+        return await self._engine.launch(self._gang(live, stage, finished=finished))
+
+    def _gang(self, live: Live, stage: str, *, finished: bool) -> Gang:
+        arguments = (live.job, _must(live.attempt), live.manifest, self._layout, self._secrets(live))
+        if stage == DOWNLOAD:
+            return stages.download_gang(*arguments)
+        if stage == STORE:
+            return stages.store_gang(*arguments, finished=finished)
+        return stages.run_gang(*arguments)
+
+    async def _until_ended(self, live: Live, name: str) -> GangStatus:
+        """Wait for the gang's end; pass on a stop that was asked for, and ask for one when a limit is reached."""
+        asked: Stop | None = None
+        while True:
+            live.poke.clear()
+            status = self._statuses[name]
+            if status.ended:
+                return status
+            attempt = _must(live.attempt)
+            if attempt.stop is not None and attempt.stop is not asked and not name.endswith(STORE):
+                asked = attempt.stop
+                await self._ask_to_stop(live, name, attempt)
+                continue
+            await self._wait(live, name)
+
+    async def _wait(self, live: Live, name: str) -> None:
+        limit = self._next_limit(live) if name.endswith(RUN) else None
+        if limit is None:
+            await live.poke.wait()
+            return
+        stop, at, cause = limit
+        try:
+            async with asyncio.timeout(max(0.0, at - self._ledger.now())):
+                await live.poke.wait()
+        except TimeoutError:
+            await self._ledger.change(
+                live.job.id,
+                lambda job, attempt: steps.request_stop(
+                    job, _must(attempt), stop, now=self._ledger.now(), actor="guardian", cause=cause
+                ),
+            )
+
+    def _next_limit(self, live: Live) -> tuple[Stop, float, str] | None:
+        attempt, limits = _must(live.attempt), []
+        if attempt.stop is not None:
+            return None
+        longest = live.manifest.max_runtime_s
+        if longest is not None and attempt.running_at is not None:
+            at = attempt.running_at + longest - live.job.ran_s
+            limits.append((Stop.MAX_RUNTIME, at, f"ran longer than its max_runtime of {longest:g} s"))
+        if live.job.deadline_at is not None:
+            limits.append((Stop.DEADLINE, live.job.deadline_at, "its deadline passed while it ran"))
+        return min(limits, key=lambda limit: limit[1], default=None)
+
+    async def _ask_to_stop(self, live: Live, name: str, attempt: AttemptRecord) -> None:
+        if attempt.stop in (Stop.PREEMPT, Stop.HALT) and live.job.state is JobState.RUNNING:
+            await self._ledger.change(
+                live.job.id,
+                lambda job, current: steps.advance(
+                    job, _must(current), JobState.CHECKPOINTING, self._ledger.now(), attempt.stop_cause
+                ),
+            )
+        self._fault("before-stop")
+        await self._engine.stop(name, reason=str(attempt.stop))
+
+    def _claim(self, job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+        return steps.claim(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
+
+    def _fault(self, point: str) -> None:
+        self._ledger.fault(point)
+
+    def lose(self, job_id: str, name: str) -> None:
+        """The patroller found that the engine no longer knows a gang that should run."""
+        live = self._ledger.view.get(job_id)
+        known = self._statuses.get(name)
+        if live is None or known is None or known.ended:
+            return
+        self._statuses[name] = steps.lost(known)
+        live.poke.set()
+
+
+_ORDER = {state: position for position, state in enumerate(JobState)}
+
+
+def _order(state: JobState) -> int:
+    return _ORDER[state]
+
+
+def _must(attempt: AttemptRecord | None) -> AttemptRecord:
+    if attempt is None:
+        raise AssertionError("an active job has an attempt")
+    return attempt
+
+
+def _stopped(live: Live) -> bool:
+    return live.attempt is not None and live.attempt.stop is not None

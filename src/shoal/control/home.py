@@ -1,0 +1,150 @@
+"""The server's home directory: which files it has, and which server (if any) lives there now.
+
+Clients read these too, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from shoal.core import Invalid, ShoalError, Unavailable
+
+PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`HOME/server.json` says where the server is, `admin.token` holds the admin's token."""
+
+    path: Path
+
+    @property
+    def server_file(self) -> Path:
+        return self.path / "server.json"
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "admin.token"
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def database(self) -> str:
+        return f"sqlite:///{self.path / 'shoal.db'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A server: its pid and start time (clock ticks since boot; together they name one process for good), and url."""
+
+    pid: int
+    started: int
+    url: str
+    version: str = ""
+
+    def alive(self) -> bool:
+        return start_ticks(self.pid) == self.started
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("SHOAL_HOME") or "~/.shoal").expanduser().absolute()
+
+
+def prepare_home(path: Path) -> Home:
+    """Make the directory, for its owner only. Raises Invalid when that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        if path.stat().st_uid == os.getuid():
+            path.chmod(PRIVATE_DIR)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "it is not writable")
+    except OSError as error:
+        raise Invalid(
+            f"the home directory cannot be used: {error.strerror}", where=str(path), hint="give another with --home"
+        ) from error
+    return Home(path)
+
+
+def start_ticks(pid: int, *, proc: Path = Path("/proc")) -> int | None:
+    """When the process started, in clock ticks since boot; None when there is none (zombies are none)."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def read_server(home: Home) -> ServerInfo | None:
+    """What the last server wrote about itself; it may be gone (`alive`)."""
+    try:
+        return ServerInfo(**json.loads(home.server_file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def running_server(home: Home) -> ServerInfo | None:
+    info = read_server(home)
+    return info if info is not None and info.alive() else None
+
+
+def write_server(home: Home, info: ServerInfo) -> None:
+    write_private(home.server_file, json.dumps(asdict(info)) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file for its owner only, whole or not at all."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            os.fchmod(file.fileno(), PRIVATE_FILE)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def stop_server(home: Home, *, timeout_s: float) -> ServerInfo | None:
+    """Ask the home's server to leave and wait until it has; None when there is none. Its jobs run on.
+
+    Raises Unavailable when it is still there after the timeout.
+    """
+    info = running_server(home)
+    if info is None:
+        return None
+    try:
+        descriptor = os.pidfd_open(info.pid)
+    except ProcessLookupError:
+        return info
+    try:
+        # Between reading the file and opening the pid another process may have got it.
+        if not info.alive():
+            return info
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        ended, _, _ = select.select([descriptor], [], [], timeout_s)
+    except PermissionError as error:
+        raise ShoalError(f"the server (pid {info.pid}) belongs to another user", hint="ask its owner") from error
+    finally:
+        os.close(descriptor)
+    if not ended:
+        raise Unavailable(
+            f"the server (pid {info.pid}) is still there after {timeout_s:g} s",
+            where=str(home.log_file),
+            hint=f"wait, or end it with `kill -9 {info.pid}`: jobs run on and the next server takes them over",
+        )
+    return info

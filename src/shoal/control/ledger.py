@@ -1,0 +1,71 @@
+"""The only way a live job changes: a pure step, committed by the store, then followed by the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shoal.control.records import AttemptRecord, Change, JobRecord
+from shoal.control.store import Store
+from shoal.control.view import Live, View
+from shoal.core import Clock
+
+Step = Callable[[JobRecord, AttemptRecord | None], Change | None]
+
+
+class Ledger:
+    """`fault` is called with the name of the place before and after each commit; the deterministic simulation
+    crashes there."""
+
+    def __init__(self, store: Store, view: View, clock: Clock, fault: Callable[[str], None] | None = None) -> None:
+        self.store = store
+        self.view = view
+        self.clock = clock
+        self.fault = fault or (lambda _: None)
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    async def change(self, job_id: str, step: Step) -> JobRecord:
+        """Apply a step to the newest rows of a live job, again when another change came first.
+
+        Returns the row as it is then; a step that returns None leaves it as it was. Raises NotFound for a job that is
+        not live, and whatever the step raises.
+        """
+        while True:
+            live = self.view[job_id]
+            change = step(live.job, live.attempt)
+            if change is None:
+                return live.job
+            self.fault("before-commit")
+            applied = await self.store.apply(change)
+            if applied:
+                self.view.applied(change)
+                self.fault("after-commit")
+                return change.after
+            self._refresh(live, change)
+
+    async def apply_all(self, changes: Sequence[Change]) -> list[Change]:
+        """Commit many independent changes together; returns those that were not stale."""
+        self.fault("before-commit")
+        applied = await self.store.apply_all(changes)
+        done = [change for change, ok in zip(changes, applied, strict=True) if ok]
+        for change in done:
+            self.view.applied(change)
+        self.fault("after-commit")
+        return done
+
+    async def progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
+        """Keep what a job reported; no event, no new version."""
+        await self.store.update_progress(job_id, progress)
+        self.view.progressed(job_id, progress, self.now())
+
+    def _refresh(self, live: Live, stale: Change) -> None:
+        """A change lost its race. The winner is ours and the view follows it at once, unless the row was changed
+        behind our back: then read it."""
+        if live.job.version != stale.before.version:
+            return
+        stored = self.store.job(live.job.id)
+        if stored is not None and stored.version != live.job.version:
+            attempt = self.store.current_attempts([stored.id]).get(stored.id)
+            self.view.applied(Change(live.job, stored, attempt=attempt))

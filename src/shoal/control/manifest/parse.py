@@ -1,0 +1,65 @@
+"""From text to a manifest, or to every problem of it at once with its field and line.
+
+The way of a right JSON manifest is short, for it is the way of every submission. Lines are found only when something
+is wrong, by composing the text again as YAML, which JSON is as well.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from shoal.control.manifest.document import Document, decode, read_document
+from shoal.control.manifest.problems import explain
+from shoal.control.manifest.schema import JobManifest
+from shoal.core import Invalid
+
+
+class _Repeated(Exception):
+    """A JSON object holds the same key twice."""
+
+
+def parse_manifest(text: str | bytes, *, source: str = "manifest") -> JobManifest:
+    """The manifest in this YAML or JSON text; `source` is what messages call the text.
+
+    Raises Invalid, whose `problems` hold one error for each thing wrong, `where` being `source:LINE: field.path`.
+    """
+    text = decode(text, source)
+    if text.startswith("{"):
+        try:
+            return JobManifest.model_validate(_DECODER.decode(text))
+        except (ValueError, RecursionError, _Repeated):
+            pass  # also YAML in flow style; the careful way below knows, and says where
+    document = read_document(text, source)
+    try:
+        return JobManifest.model_validate(document.value)
+    except ValidationError as error:
+        raise report(error, document) from None
+
+
+def report(error: ValidationError, document: Document) -> Invalid:
+    """Every problem of a document, in the order of its lines."""
+    problems = sorted(explain(error, document), key=lambda found: found.line)
+    errors = tuple(
+        Invalid(found.what, where=f"{document.source}:{found.line}: {found.field}", hint=found.hint)
+        for found in problems
+    )
+    if len(errors) == 1:
+        return Invalid(errors[0].what, where=errors[0].where, hint=errors[0].hint, problems=errors)
+    return Invalid(f"the manifest has {len(errors)} problems", where=document.source, problems=errors)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Repeated
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)

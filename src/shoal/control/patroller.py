@@ -1,0 +1,129 @@
+"""The patroller compares engine, memory and database both ways, and mends what differs.
+
+It decides nothing about jobs that are well: it stops processes nobody wants, wakes guardians for jobs nobody drives,
+declares lost what the engine no longer knows, and fails what waited past its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from shoal.control import steps
+from shoal.control.guardian import Guardian
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import JobState
+from shoal.control.records import NewEvent
+from shoal.control.stages import parse_gang_name
+from shoal.core import LeaseLost, ShoalError
+from shoal.engine import Engine
+
+log = structlog.get_logger("shoal.patroller")
+
+
+class Patroller:
+    def __init__(
+        self, ledger: Ledger, engine: Engine, guardian: Guardian, *, on_fatal: Callable[[BaseException], None],
+        every_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._engine = engine
+        self._guardian = guardian
+        self._on_fatal = on_fatal
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+        self._suspects: frozenset[str] = frozenset()
+        self.mended = 0
+
+    def open(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="patroller")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        turn = 0
+        while True:
+            await asyncio.sleep(min(1.0, self._every_s))
+            try:
+                await self.expire_waiting()
+                turn += 1
+                if turn * min(1.0, self._every_s) >= self._every_s:
+                    turn = 0
+                    await self.patrol()
+            except LeaseLost as error:
+                self._on_fatal(error)
+                return
+            except ShoalError as error:
+                log.warning("patrol held up", error=str(error))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                log.exception("patrol held up by a defect", error=type(error).__name__)
+            except BaseException as error:
+                self._on_fatal(error)
+                return
+
+    async def expire_waiting(self) -> None:
+        """Fail queued jobs whose deadline passed."""
+        now = self._ledger.now()
+        for job_id in list(self._ledger.view.deadlines):
+            live = self._ledger.view.get(job_id)
+            if live is None or live.job.state is not JobState.QUEUED or (live.job.deadline_at or now) > now:
+                continue
+            await self._ledger.change(
+                job_id, lambda job, _: steps.expire(job, now) if job.state is JobState.QUEUED else None
+            )
+
+    async def patrol(self) -> None:
+        """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
+        between the three is no fault."""
+        gangs = await self._engine.gangs()
+        wanted = {
+            f"{live.job.id}.{live.job.attempt}" for live in self._ledger.view if live.job.state.active
+        }
+        orphans = {name for name in gangs if name.rpartition(".")[0] not in wanted}
+        for name in [name for name in orphans & self._suspects if gangs[name].ended]:
+            # Not a fault: its end was written down, and the server died before it let go of the record.
+            await self._engine.forget(name)
+            orphans.discard(name)
+        undriven = {
+            live.job.id
+            for live in self._ledger.view
+            if live.job.state.active and not self._guardian.driven(live.job.id)
+        }
+        vanished = {
+            f"{live.job.id}.{live.job.attempt}.run"
+            for live in self._ledger.view
+            if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING)
+        } - set(gangs)
+        suspects = frozenset(orphans | undriven | vanished)
+        for name in sorted(suspects & self._suspects):
+            await self._mend(name, orphan=name in orphans, vanished=name in vanished)
+        self._suspects = suspects
+        for ended in await self._engine.sweep(frozenset(gangs)):
+            await self._report("patrol.process-killed", ended, "processes that belonged to no gang were killed")
+
+    async def _mend(self, name: str, *, orphan: bool, vanished: bool) -> None:
+        if orphan:
+            await self._engine.forget(name)
+            await self._report("patrol.orphan-removed", name, "the engine held a gang that no active job owns")
+        elif vanished:
+            self._guardian.lose(name.split(".")[0], name)
+            await self._report("patrol.gang-vanished", name, "the engine no longer knows a gang that should run")
+        else:
+            self._guardian.take(name)
+            await self._report("patrol.guardian-restarted", name, "an active job had no guardian")
+
+    async def _report(self, kind: str, name: str, cause: str) -> None:
+        self.mended += 1
+        log.warning(cause, gang=name)
+        parsed = parse_gang_name(name)
+        await self._ledger.store.record(
+            [NewEvent(self._ledger.now(), kind, "patroller", cause, job_id=parsed[0] if parsed else None,
+                      data={"name": name})]
+        )  # fmt: skip

@@ -1,0 +1,366 @@
+"""The control plane: store, engine, admission and the loops, put together behind the methods that every door uses."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets as random_source
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shoal.control import steps
+from shoal.control.admission import (
+    ClusterIndex,
+    Explanation,
+    NodeState,
+    Policy,
+    Running,
+    Snapshot,
+    TenantState,
+    decide,
+    explain,
+)
+from shoal.control.bundles import add_bundle
+from shoal.control.collector import Collector
+from shoal.control.decider import Decide, Decider
+from shoal.control.guardian import Guardian
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import JobState, Stop
+from shoal.control.manifest import JobManifest
+from shoal.control.patroller import Patroller
+from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
+from shoal.control.stages import RUN, Layout, gang_name
+from shoal.control.store import Store
+from shoal.control.vault import SecretMissing, Vault
+from shoal.control.view import Live, View
+from shoal.core import (
+    Clock,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Overloaded,
+    PriorityClass,
+    Quota,
+    Reason,
+    SystemClock,
+    Tenant,
+)
+from shoal.engine import Capability, Engine, LogChunk
+
+log = structlog.get_logger("shoal.plane")
+
+
+class ControlPlane:
+    """Open it after the store's control lease was acquired. `on_fatal` is called once when the plane cannot go on
+    (the lease was lost); the server then exits, and running work goes on without it."""
+
+    def __init__(
+        self, store: Store, engine: Engine, home: Path, *,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        decide: Decide = decide,
+        on_fatal: Callable[[BaseException], None] = lambda _: None,
+        fault: Callable[[str], None] | None = None,
+        new_id: Callable[[], str] = lambda: f"j-{random_source.token_hex(5)}",
+        patrol_every_s: float = 5.0,
+        collect_every_s: float = 0.5,
+        bundle_limit_bytes: int = 64 << 20,
+    ) -> None:  # fmt: skip
+        self.store = store
+        self.engine = engine
+        self.home = home
+        self.clock = clock or SystemClock()
+        self.ready = False
+        self.recovery_s = 0.0
+        self._layout = Layout(home)
+        self._vault = Vault(home / "secret.key")
+        self._new_id = new_id
+        self._bundle_limit_bytes = bundle_limit_bytes
+        self._opened_at = self.clock.now()
+        self._capabilities: tuple[Capability, ...] = ()
+        self._tenants: dict[str, TenantRecord] = {}
+        self.view = View(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
+        self.ledger = Ledger(store, self.view, self.clock, fault)
+        self.collector = Collector(self.ledger, engine, every_s=collect_every_s)
+        self.guardian = Guardian(
+            self.ledger, engine, self._layout, secrets=self._resolve_secrets, drain=self.collector.drain,
+            epoch=store.epoch, on_fatal=on_fatal,
+        )  # fmt: skip
+        self.decider = Decider(
+            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal, policy=decide
+        )
+        self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
+
+    async def open(self) -> None:
+        """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
+        began = self.clock.monotonic()
+        await self.engine.open()
+        self._capabilities = self.engine.capabilities()
+        self._tenants = {tenant.name: tenant for tenant in self.store.tenants()}
+        jobs = self.store.unfinished_jobs()
+        active = [job.id for job in jobs if job.state.active]
+        self.view.load(
+            jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
+            await self.engine.inventory(),
+        )  # fmt: skip
+        self.guardian.open()
+        for job_id in active:
+            self.guardian.take(job_id)
+        self.decider.open()
+        self.patroller.open()
+        self.collector.open()
+        self.recovery_s = self.clock.monotonic() - began
+        await self.store.record(
+            [NewEvent(self.clock.now(), "control.opened", "server", "the control plane is open",
+                      data={"epoch": self.store.epoch, "adopted": len(active), "unfinished": len(jobs),
+                            "reconcile_s": round(self.recovery_s, 4)})]
+        )  # fmt: skip
+        self.ready = True
+
+    async def close(self) -> None:
+        """Stop the loops. Running work goes on and is adopted by the next server."""
+        self.ready = False
+        for loop in (self.decider, self.patroller, self.collector, self.guardian):
+            await loop.close()
+        await self.engine.close()
+
+    # --- jobs ---
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None
+    ) -> tuple[JobRecord, bool]:
+        """Accept a job: durable when this returns. The flag is False when the key had been used for this very
+        manifest before: then the earlier job is returned."""
+        job = self._new_job(manifest, tenant, idempotency_key)
+        try:
+            self._check_tenant(manifest, tenant)
+        except Overloaded:
+            earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
+            if earlier is None or earlier.fingerprint != job.fingerprint:
+                raise
+            return earlier, False
+        events = (
+            NewEvent(job.submitted_at, "job.submitted", actor, f"job {manifest.name} was submitted", tenant=tenant,
+                     job_id=job.id, new_state=JobState.QUEUED),
+        )  # fmt: skip
+        stored = await self.store.submit(job, events)
+        created = stored.id == job.id
+        if created:
+            self.view.added(stored, manifest=manifest)
+        return stored, created
+
+    def _new_job(self, manifest: JobManifest, tenant: str, idempotency_key: str | None) -> JobRecord:
+        now = self.clock.now()
+        text = manifest.canonical_json()
+        return JobRecord(
+            id=self._new_id(), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
+            resources=manifest.resources_per_rank(), ranks=manifest.ranks, priority_class=manifest.priority_class,
+            priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
+            deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
+            idempotency_key=idempotency_key, fingerprint=manifest.fingerprint(),
+        )  # fmt: skip
+
+    def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
+        record = self._tenants.get(tenant)
+        if record is None:
+            raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
+        if (
+            manifest.priority_class is PriorityClass.GUARANTEED
+            and record.max_priority_class is PriorityClass.BEST_EFFORT
+        ):
+            raise Forbidden(
+                f"tenant {tenant} may not submit guaranteed jobs", where="priority_class", hint="use best-effort"
+            )
+        limit = record.quota.queued_jobs
+        if limit is not None and self.view.queued(tenant) >= limit:
+            raise Overloaded(
+                f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
+                hint="wait until some have started, or ask for a higher quota",
+            )  # fmt: skip
+        if manifest.bundle and not self._layout.bundle(manifest.bundle).is_file():
+            raise Invalid(f"the bundle {manifest.bundle} was never uploaded", where="bundle",
+                          hint="POST the archive to /v1/bundles first")  # fmt: skip
+        if manifest.files:
+            raise Invalid("the files were not uploaded", where="files",
+                          hint="submit with `shoal submit`, or upload a bundle and name it under `bundle`")  # fmt: skip
+
+    def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
+        """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
+        self._check_tenant(manifest, tenant)
+        job = self._new_job(manifest, tenant, None)
+        probe = View(ClusterIndex(Policy()))
+        probe.load([job], {}, map(_core_tenant, self._tenants.values()), [node.node for node in self.nodes()])
+        found = explain(probe.index.snapshot(self.clock.now()), job.id)
+        warnings = [cause.reason for cause in found.causes if cause.blocking]
+        for name in manifest.secrets.values():
+            if self.store.secret(tenant, name) is None:
+                warnings.append(Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name}))
+        return warnings
+
+    def job(self, job_id: str) -> JobRecord:
+        live = self.view.get(job_id)
+        job = live.job if live is not None else self.store.job(job_id)
+        if job is None:
+            raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
+        return job
+
+    async def cancel(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
+        """Asks for the end of a job; it is CANCELLED at once when it waits, else after its processes ended."""
+        cause = cause or f"cancelled by {actor}"
+
+        def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+            if not job.state.active:
+                return steps.cancel_waiting(job, self.clock.now(), actor, cause)
+            return self._stop(job, attempt, Stop.CANCEL, actor, cause)
+
+        return await self._change(job_id, step, already=JobState.CANCELLED)
+
+    async def halt(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
+        """Asks a job to checkpoint and pause until `resume`."""
+        cause = cause or f"halted by {actor}"
+
+        def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+            if job.state is JobState.HALTED:
+                return None
+            if not job.state.active:
+                return steps.halt_waiting(job, self.clock.now(), actor, cause)
+            return self._stop(job, attempt, Stop.HALT, actor, cause)
+
+        return await self._change(job_id, step)
+
+    async def resume(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
+        cause = cause or f"resumed by {actor}"
+        return await self._change(job_id, lambda job, _: steps.resume(job, self.clock.now(), actor, cause))
+
+    def _stop(
+        self, job: JobRecord, attempt: AttemptRecord | None, stop: Stop, actor: str, cause: str
+    ) -> Change | None:
+        if attempt is None:
+            raise AssertionError("an active job has an attempt")
+        return steps.request_stop(job, attempt, stop, now=self.clock.now(), actor=actor, cause=cause)
+
+    async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
+        if job_id not in self.view:
+            job = self.job(job_id)
+            if job.state is already:
+                return job
+            raise steps.over(job)
+        return await self.ledger.change(job_id, step)
+
+    def explain(self, job_id: str) -> Explanation:
+        """Why a job waits; for one that does not, a summary of where it is."""
+        job = self.job(job_id)
+        if job.state is JobState.QUEUED:
+            return explain(self._snapshot(), job_id)
+        return Explanation(job_id, (), 0, job.started_at, steps.describe(job))
+
+    async def logs(
+        self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
+        limit: int = 65536,
+    ) -> LogChunk:  # fmt: skip
+        job = self.job(job_id)
+        number = job.attempt if attempt is None else attempt
+        if not 0 <= rank < job.ranks:
+            raise NotFound(f"job {job_id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
+        if not 0 <= number <= job.attempt:
+            raise NotFound(f"job {job_id} has no attempt {number}", where="attempt", hint=f"the last is {job.attempt}")
+        over = job.state.terminal or number < job.attempt or not job.state.active
+        try:
+            chunk = await self.engine.read(gang_name(job_id, number, stage), rank, "log", offset, limit)
+        except NotFound:
+            chunk = LogChunk(b"", offset, offset, ended=False)
+        # A stream ends when nothing more can come of this attempt; a queued job may still get another.
+        return replace(chunk, ended=over and not chunk.data and (number < job.attempt or job.state.terminal))
+
+    # --- tenants, secrets, files ---
+
+    async def put_tenant(
+        self, name: str, *, actor: str, weight: float | None = None, quota: Quota | None = None,
+        max_priority_class: PriorityClass | None = None,
+    ) -> TenantRecord:  # fmt: skip
+        """Create a tenant or change the given settings of one."""
+        old = self._tenants.get(name)
+        base = old or TenantRecord(name, 1.0, Quota(), self.clock.now())
+        record = replace(
+            base,
+            weight=base.weight if weight is None else weight,
+            quota=base.quota if quota is None else quota,
+            max_priority_class=max_priority_class or base.max_priority_class,
+        )
+        try:
+            tenant = _core_tenant(record)
+        except ValueError as error:
+            raise Invalid(str(error), where="weight", hint="a number above 0") from error
+        kind = "tenant.created" if old is None else "tenant.changed"
+        await self.store.put_tenant(record, NewEvent(self.clock.now(), kind, actor, f"tenant {name}", tenant=name))
+        self._tenants[name] = record
+        self.view.index.set_tenant(tenant)
+        self.decider.wake()
+        return record
+
+    async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
+        sealed = self._vault.seal(value)
+        note = NewEvent(self.clock.now(), "secret.set", actor, f"secret {name}", tenant=tenant)
+        await self.store.put_secret(tenant, name, sealed, note)
+
+    async def delete_secret(self, tenant: str, name: str, *, actor: str) -> None:
+        note = NewEvent(self.clock.now(), "secret.deleted", actor, f"secret {name}", tenant=tenant)
+        if not await self.store.delete_secret(tenant, name, note):
+            raise NotFound(f"tenant {tenant} has no secret {name}", where=name)
+
+    def _resolve_secrets(self, live: Live) -> dict[str, str]:
+        found = {}
+        for variable, name in live.manifest.secrets.items():
+            sealed = self.store.secret(live.job.tenant, name)
+            if sealed is None:
+                raise SecretMissing(
+                    f"tenant {live.job.tenant} has no secret {name!r}", where=f"secrets.{variable}",
+                    hint=f"set it with `shoal secret set {name}` and submit again",
+                )  # fmt: skip
+            found[variable] = self._vault.open(sealed)
+        return found
+
+    async def add_bundle(self, chunks: AsyncIterator[bytes]) -> str:
+        return await add_bundle(self.home / "bundles", chunks, limit_bytes=self._bundle_limit_bytes)
+
+    # --- the cluster ---
+
+    def nodes(self) -> list[NodeState]:
+        return list(self._snapshot().nodes.values())
+
+    def running(self) -> list[Running]:
+        return list(self._snapshot().running.values())
+
+    def tenants_state(self) -> list[TenantState]:
+        return list(self._snapshot().tenants.values())
+
+    def _snapshot(self) -> Snapshot:
+        return self.view.index.snapshot(self.clock.now())
+
+    def status(self) -> dict[str, Any]:
+        counts: dict[str, int] = {}
+        for (_, state), number in self.store.job_counts().items():
+            counts[state] = counts.get(state, 0) + number
+        return {
+            "ready": self.ready,
+            "epoch": self.store.epoch,
+            "uptime_s": round(self.clock.now() - self._opened_at, 3),
+            "reconcile_s": round(self.recovery_s, 4),
+            "engine": self.engine.name,
+            "jobs": counts,
+            "live": len(self.view),
+            "decisions": self.decider.cycles,
+            "last_decision_s": round(self.decider.last_cycle_s, 6),
+            "mended": self.patroller.mended,
+            "capabilities": [
+                {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
+                for one in self._capabilities
+            ],
+        }
+
+
+def _core_tenant(record: TenantRecord) -> Tenant:
+    return Tenant(record.name, record.weight, record.quota)

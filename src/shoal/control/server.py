@@ -1,0 +1,293 @@
+"""`shoal up`: opens store, engine and plane in one home, answers on one socket, and leaves without touching jobs.
+
+The socket is bound before anything heavy is imported, so that clients of a restarted server wait in its backlog
+instead of being refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal import __version__
+from shoal.control.config import Settings
+from shoal.control.home import (
+    Home,
+    ServerInfo,
+    prepare_home,
+    read_server,
+    running_server,
+    start_ticks,
+    write_private,
+    write_server,
+)
+from shoal.core import Conflict, Invalid, Unavailable
+
+if TYPE_CHECKING:
+    from shoal.control.api.context import Context
+    from shoal.control.store import Store
+
+READY_FD = "SHOAL_READY_FD"
+"""Names the pipe on which a detached server tells its starter that it answers."""
+
+_BACKLOG = 2048
+_LEASE_WAIT_S = 5.0
+_DRAIN_S = 3
+
+
+def run_server(settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda _: None) -> None:
+    """Serve until SIGTERM or SIGINT. `ready` is called once it answers.
+
+    Raises Conflict when the home or the port is taken, Invalid for a host that is not this machine's, Unavailable when
+    the plane had to give up.
+    """
+    home = prepare_home(settings.home.path)
+    other = running_server(home)
+    if other is not None:
+        raise Conflict(
+            f"a server runs on this home already: {other.url} (pid {other.pid})",
+            where=str(home.path),
+            hint="stop it with `shoal down`, or give another --home",
+        )
+    listener = bind(settings.host, settings.port, preferred=_last_port(home) if settings.port == 0 else None)
+    with contextlib.closing(listener):
+        from shoal.control import logsetup
+
+        logsetup.configure(settings.log_level)
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, home, listener, ready))
+
+
+def bind(host: str, port: int, *, preferred: int | None = None) -> socket.socket:
+    """A listening socket. `preferred` is tried first when any port will do."""
+    if port == 0 and preferred:
+        with contextlib.suppress(Conflict):
+            return bind(host, preferred)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise Invalid(f"{host!r} is no address of this machine", where="--host", hint="try 127.0.0.1") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"port {port} on {host} is taken", where="--port", hint="give another, or --port 0 for any free one"
+            ) from error
+        raise Invalid(f"cannot listen on {host}:{port}: {error.strerror}", where="--host") from error
+    return listener
+
+
+def _last_port(home: Home) -> int | None:
+    """A server on any port comes back where it was, so that clients find it again."""
+    info = read_server(home)
+    port = info.url.rpartition(":")[2] if info else ""
+    return int(port) if port.isdecimal() else None
+
+
+def _url(listener: socket.socket, host: str) -> str:
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{name}:{port}"
+
+
+async def _serve(settings: Settings, home: Home, listener: socket.socket, ready: Callable[[ServerInfo], None]) -> None:
+    import structlog
+
+    from shoal.control.api.app import create_app
+    from shoal.control.api.context import Context
+    from shoal.control.api.feed import Feed
+    from shoal.control.plane import ControlPlane
+    from shoal.control.store import open_store
+    from shoal.control.tokens import TokenCache
+    from shoal.engine.local import LocalEngine
+
+    log = structlog.get_logger("shoal.server")
+    url = _url(listener, settings.host)
+    if not settings.loopback:
+        log.warning(
+            "listening beyond this machine",
+            host=settings.host,
+            danger="tokens and jobs travel unencrypted, and whoever has a token runs commands here",
+            advice="put a TLS proxy in front, or listen on 127.0.0.1",
+        )
+    stop = asyncio.Event()
+    failures: list[BaseException] = []
+
+    def fatal(error: BaseException) -> None:
+        failures.append(error)
+        stop.set()
+
+    store = open_store(settings.db)
+    with contextlib.closing(store):
+        store.acquire(f"shoal-{os.getpid()}", wait_s=_LEASE_WAIT_S)
+        plane = ControlPlane(
+            store,
+            LocalEngine(home.path, slots=settings.slots),
+            home.path,
+            policy=settings.policy,
+            on_fatal=fatal,
+            bundle_limit_bytes=settings.bundle_limit_bytes,
+        )
+        await _first_start(store, home, plane.clock.now())
+        context = Context(plane, Feed(), TokenCache())
+        await plane.open()
+        try:
+            await _ensure_tenant(context)
+            unfollow = context.follow()
+            with _signals(stop):
+                await _answer(create_app(context), listener, stop, context, _announcer(home, url, ready, log))
+            unfollow()
+        finally:
+            await plane.close()
+            with contextlib.suppress(FileNotFoundError):
+                home.server_file.unlink()
+    log.info("stopped", url=url)
+    if failures:
+        raise Unavailable(
+            f"the server had to stop: {failures[0]}", where=str(home.log_file), hint="start it again with `shoal up`"
+        ) from failures[0]
+
+
+async def _answer(
+    app: object, listener: socket.socket, stop: asyncio.Event, context: Context, announce: Callable[[], None]
+) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """uvicorn under our signals: its own handlers would end the process before the plane is closed."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            announce()
+
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        backlog=_BACKLOG, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75,
+    )  # fmt: skip
+    server = Server(config)
+
+    async def leave() -> None:
+        await stop.wait()
+        context.feed.close()
+        server.should_exit = True
+
+    leaving = asyncio.create_task(leave())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        leaving.cancel()
+
+
+def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: object) -> Callable[[], None]:
+    def announce() -> None:
+        pid = os.getpid()
+        info = ServerInfo(pid, start_ticks(pid) or 0, url, __version__)
+        write_server(home, info)
+        log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
+        ready(info)
+
+    return announce
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    try:
+        yield
+    finally:
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signum)
+
+
+async def _first_start(store: Store, home: Home, now: float) -> None:
+    """See that the home's token file holds an admin token that is valid; the file first, so that a crash between
+    leaves a token that opens nothing, not one that nobody knows."""
+    from shoal.control.records import NewEvent, TokenRecord
+    from shoal.control.tokens import digest, new_token, new_token_id
+
+    valid = {token.token_sha256 for token in store.tokens() if token.tenant is None and token.revoked_at is None}
+    with contextlib.suppress(FileNotFoundError):
+        if digest(home.token_file.read_text().strip()) in valid:
+            home.token_file.chmod(0o600)
+            return
+    token = new_token(None)
+    write_private(home.token_file, token + "\n")
+    record = TokenRecord(new_token_id(), None, digest(token), f"made by the server in {home.path}", now)
+    await store.put_token(record, NewEvent(now, "token.created", "server", record.label, data={"token_id": record.id}))
+
+
+async def _ensure_tenant(context: Context) -> None:
+    """A first tenant, so that a newcomer can submit at once."""
+    from shoal.control.api.context import DEFAULT_TENANT
+
+    if not context.plane.store.tenants():
+        await context.plane.put_tenant(DEFAULT_TENANT, actor="server")
+
+
+def tell_starter(info: ServerInfo) -> None:
+    """Tell the process that started this one detached, if there is one, that it answers."""
+    descriptor = os.environ.pop(READY_FD, "")
+    if descriptor.isdecimal():
+        with os.fdopen(int(descriptor), "w") as pipe:
+            json.dump({"url": info.url, "pid": info.pid}, pipe)
+
+
+def start_detached(arguments: Sequence[str], home: Home, *, timeout_s: float = 30.0) -> ServerInfo:
+    """Start `shoal up ARGUMENTS` in a session of its own, its output in HOME/server.log, and wait until it answers.
+
+    Raises Unavailable with the end of its log when it does not come up.
+    """
+    prepare_home(home.path)
+    readable, writable = os.pipe()
+    with home.log_file.open("ab") as log, os.fdopen(readable, "rb") as pipe:
+        home.log_file.chmod(0o600)
+        before = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal.cli", "up", *arguments],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(writable,),
+            env={**os.environ, READY_FD: str(writable)}, cwd=home.path,
+        )  # fmt: skip
+        os.close(writable)
+        answered, _, _ = select.select([pipe], [], [], timeout_s)
+        told = pipe.read() if answered else b""
+    info = read_server(home)
+    if told and info is not None and info.pid == process.pid:
+        return info
+    if answered:
+        process.wait()
+    tail = _tail(home.log_file, before)
+    how = f"it ended with code {process.returncode}" if answered else f"it does not answer after {timeout_s:g} s"
+    raise Unavailable(f"the server did not start: {how}", where=str(home.log_file), hint=tail or "its log is empty")
+
+
+def _tail(path: Path, start: int, limit: int = 4000) -> str:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(start, size - limit))
+        return file.read().decode(errors="replace").strip()

@@ -1,0 +1,132 @@
+"""The stages of an attempt as gangs for an engine: fetch inputs, run the user's command, store outputs.
+
+Fetching and storing run as processes of their own beside the user's (FfDL's helper): they outlive the server like any
+rank, and user code that misbehaves cannot take them along.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.control.manifest import JobManifest
+from shoal.control.records import AttemptRecord, JobRecord
+from shoal.engine import Gang, RankSpec
+
+DOWNLOAD, RUN, STORE = "download", "run", "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things of a job lie under the server's home directory."""
+
+    home: Path
+
+    def run_dir(self, job_id: str, attempt: int) -> Path:
+        return self.home / "runs" / job_id / str(attempt)
+
+    def checkpoint_dir(self, job_id: str) -> Path:
+        return self.home / "checkpoints" / job_id
+
+    def bundle(self, digest: str) -> Path:
+        return self.home / "bundles" / digest.removeprefix("sha256:")
+
+
+def gang_name(job_id: str, attempt: int, stage: str) -> str:
+    return f"{job_id}.{attempt}.{stage}"
+
+
+def parse_gang_name(name: str) -> tuple[str, int, str] | None:
+    """(job id, attempt, stage), or None for a name that is not one of ours."""
+    parts = name.split(".")
+    if len(parts) != 3 or not parts[1].isdigit():
+        return None
+    return parts[0], int(parts[1]), parts[2]
+
+
+def has_download(manifest: JobManifest) -> bool:
+    return bool(manifest.inputs) or _remote_checkpoint(manifest) is not None
+
+
+def has_store(manifest: JobManifest, *, finished: bool) -> bool:
+    """Outputs are stored when the job finished; a checkpoint kept elsewhere whenever an attempt ends."""
+    return (finished and bool(manifest.outputs)) or _remote_checkpoint(manifest) is not None
+
+
+def run_gang(
+    job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str]
+) -> Gang:
+    ranks = tuple(RankSpec(rank=rank.rank, node=rank.node, devices=rank.devices) for rank in attempt.placement)
+    return Gang(
+        name=gang_name(job.id, attempt.number, RUN),
+        argv=manifest.argv(),
+        ranks=ranks,
+        run_dir=layout.run_dir(job.id, attempt.number),
+        env={**manifest.env, **_facts(job, attempt, manifest, layout)},
+        secrets=secrets,
+        bundle=layout.bundle(manifest.bundle) if manifest.bundle else None,
+        cpu_milli=job.resources.cpu_milli,
+        memory_bytes=job.resources.memory_bytes,
+        grace_s=manifest.grace_s,
+    )
+
+
+def download_gang(
+    job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str]
+) -> Gang:
+    moves = [{"from": item.source, "to": item.target} for item in manifest.inputs]
+    remote = _remote_checkpoint(manifest)
+    if remote is not None:
+        local = str(layout.checkpoint_dir(job.id))
+        moves.append({"from": remote, "to": local, "optional": True})
+    return _helper(job, attempt, manifest, layout, secrets, DOWNLOAD, moves)
+
+
+def store_gang(
+    job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str],
+    *, finished: bool,
+) -> Gang:  # fmt: skip
+    moves: list[dict[str, Any]] = []
+    if finished:
+        moves += [{"from": item.source, "to": item.target} for item in manifest.outputs]
+    remote = _remote_checkpoint(manifest)
+    if remote is not None:
+        moves.append({"from": str(layout.checkpoint_dir(job.id)), "to": remote, "optional": True})
+    return _helper(job, attempt, manifest, layout, secrets, STORE, moves)
+
+
+def _helper(
+    job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str],
+    stage: str, moves: list[dict[str, Any]],
+) -> Gang:  # fmt: skip
+    first = attempt.placement[0]
+    return Gang(
+        name=gang_name(job.id, attempt.number, stage),
+        argv=(sys.executable, "-m", "shoal.control.data", stage, json.dumps(moves)),
+        ranks=(RankSpec(rank=0, node=first.node),),
+        run_dir=layout.run_dir(job.id, attempt.number),
+        env={**manifest.env, **_facts(job, attempt, manifest, layout)},
+        secrets=secrets,
+        grace_s=manifest.grace_s,
+    )
+
+
+def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> dict[str, str]:
+    local = manifest.checkpoint.directory
+    checkpoints = layout.checkpoint_dir(job.id) if local is None or "://" in local else Path(local)
+    return {
+        "SHOAL_JOB_ID": job.id,
+        "SHOAL_JOB_NAME": job.name,
+        "SHOAL_TENANT": job.tenant,
+        "SHOAL_ATTEMPT": str(attempt.number),
+        "SHOAL_CHECKPOINT_DIR": str(checkpoints),
+    }
+
+
+def _remote_checkpoint(manifest: JobManifest) -> str | None:
+    directory = manifest.checkpoint.directory
+    return directory if directory is not None and "://" in directory else None

@@ -1,0 +1,332 @@
+"""Each way a job can move, as a pure function from its rows to a `Change`: the decide part of the guardian.
+
+Nothing here reads a clock or talks to anybody; the same functions serve the live server and the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from shoal.control.lifecycle import TERMINAL, Desired, ErrorCode, JobState, Outcome, Stop, check_step
+from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
+from shoal.core import Conflict, Fault, Reason
+from shoal.engine import Exit, GangStatus, Phase
+
+
+class RestartPolicy(Protocol):
+    """How often a job is tried again, by whose fault its attempt failed (a manifest is one)."""
+
+    def retry_limit(self, fault: Fault) -> int: ...
+
+    def backoff_s(self, retry: int) -> float:
+        """How long to wait before this retry (1: the first)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """What the guardian saw of an attempt's end. `code` None means that it did all it had to."""
+
+    code: ErrorCode | None
+    message: str = ""
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    rolled_back: bool = False
+
+
+def event(job: JobRecord, now: float, kind: str, actor: str, cause: str = "", **data: Any) -> NewEvent:
+    return NewEvent(
+        at=now, kind=kind, actor=actor, cause=cause, tenant=job.tenant, job_id=job.id, attempt=job.attempt or None,
+        data=data,
+    )  # fmt: skip
+
+
+def _state_event(job: JobRecord, new: JobState, now: float, actor: str, cause: str, **data: Any) -> NewEvent:
+    check_step(job.state, new, job_id=job.id)
+    return NewEvent(
+        at=now, kind="job.state", actor=actor, cause=cause, tenant=job.tenant, job_id=job.id,
+        attempt=job.attempt or None, old_state=job.state, new_state=new, data=data,
+    )  # fmt: skip
+
+
+def _moved(job: JobRecord, new: JobState, now: float, **columns: Any) -> JobRecord:
+    return replace(job, state=new, version=job.version + 1, updated_at=now, **columns)
+
+
+def place(
+    job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
+) -> Change:
+    """QUEUED > ADMITTED > PLACED with a new attempt; remembers what the job had waited for."""
+    number = job.attempt + 1
+    waited = max(0.0, now - job.queued_at)
+    admitted = _moved(
+        job, JobState.ADMITTED, now, attempt=number, reason=reason.as_json(), waited_s=job.waited_s + waited,
+        wait_cause=(wait or reason).as_json(),
+    )  # fmt: skip
+    nodes = sorted({rank.node for rank in placement})
+    placed = _moved(admitted, JobState.PLACED, now)
+    return Change(
+        before=job,
+        after=placed,
+        events=(
+            replace(_state_event(job, JobState.ADMITTED, now, "decider", reason.text, waited_s=waited), attempt=number),
+            _state_event(admitted, JobState.PLACED, now, "decider", f"on {', '.join(nodes)}",
+                         ranks=[[rank.node, list(rank.devices)] for rank in placement]),
+        ),
+        attempt=AttemptRecord(job_id=job.id, number=number, epoch=epoch, placement=placement, created_at=now),
+    )  # fmt: skip
+
+
+def note_wait(job: JobRecord, reason: Reason, now: float) -> Change | None:
+    """Record why a job waits, once for each new cause."""
+    if job.state is not JobState.QUEUED or (job.reason or {}).get("code") == reason.code:
+        return None
+    after = replace(job, version=job.version + 1, updated_at=now, reason=reason.as_json())
+    return Change(job, after, (event(job, now, "job.waiting", "decider", reason.text, reason=reason.as_json()),))
+
+
+def claim(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
+    """The guardian of this epoch takes the attempt over: PLACED > STARTING, or an adoption after a restart."""
+    if job.state is JobState.PLACED:
+        return Change(
+            before=job,
+            after=_moved(job, JobState.STARTING, now),
+            events=(_state_event(job, JobState.STARTING, now, "guardian", "claimed", epoch=epoch),),
+            attempt=replace(attempt, epoch=epoch),
+        )
+    if attempt.epoch == epoch or not job.state.active:
+        return None
+    return Change(
+        before=job,
+        after=replace(job, version=job.version + 1, updated_at=now),
+        events=(
+            event(job, now, "attempt.adopted", "guardian", f"taken over from epoch {attempt.epoch}", epoch=epoch),
+        ),
+        attempt=replace(attempt, epoch=epoch),
+    )
+
+
+def advance(
+    job: JobRecord, attempt: AttemptRecord, new: JobState, now: float, cause: str, status: GangStatus | None = None
+) -> Change | None:
+    """One step forward of an attempt; nothing when the job is already there or past it."""
+    order = list(JobState)
+    if not job.state.active or order.index(job.state) >= order.index(new):
+        return None
+    columns: dict[str, Any] = {}
+    if new is JobState.RUNNING:
+        attempt = replace(attempt, running_at=now)
+        columns["started_at"] = job.started_at or now
+    if status is not None:
+        attempt = replace(attempt, ranks=rank_facts(status, attempt.placement))
+    return Change(
+        before=job,
+        after=_moved(job, new, now, **columns),
+        events=(_state_event(job, new, now, "guardian", cause),),
+        attempt=attempt,
+    )
+
+
+def request_stop(
+    job: JobRecord, attempt: AttemptRecord, stop: Stop, *, now: float, actor: str, cause: str
+) -> Change | None:
+    """Write down that a running attempt shall end, and why, before anything is signalled.
+
+    A tenant's wish (cancel, halt) overrides the platform's (preempt, limits); a cancel overrides a halt.
+    """
+    if not job.state.active or attempt.outcome is not None:
+        return None
+    if attempt.stop is not None and _STOP_RANK[attempt.stop] >= _STOP_RANK[stop]:
+        return None
+    desired = {Stop.CANCEL: Desired.CANCEL, Stop.HALT: Desired.HALT}.get(stop, job.desired)
+    after = replace(job, version=job.version + 1, updated_at=now, desired=desired)
+    return Change(
+        before=job,
+        after=after,
+        events=(event(job, now, f"job.{stop}-requested", actor, cause),),
+        attempt=replace(attempt, stop=stop, stop_at=now, stop_cause=cause),
+    )
+
+
+_STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.HALT: 2, Stop.CANCEL: 3}
+
+
+def cancel_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
+    """QUEUED or HALTED > CANCELLED: nothing runs, so nothing has to be stopped first."""
+    return Change(
+        before=job,
+        after=_moved(job, JobState.CANCELLED, now, desired=Desired.CANCEL, ended_at=now, message=cause),
+        events=(_state_event(job, JobState.CANCELLED, now, actor, cause),),
+    )
+
+
+def halt_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
+    return Change(
+        before=job,
+        after=_moved(job, JobState.HALTED, now, desired=Desired.HALT, message=cause),
+        events=(_state_event(job, JobState.HALTED, now, actor, cause),),
+    )
+
+
+def resume(job: JobRecord, now: float, actor: str, cause: str) -> Change:
+    """HALTED > QUEUED. Raises Conflict in every other state."""
+    if job.state is not JobState.HALTED:
+        raise Conflict(
+            f"only a halted job can be resumed, this one is {job.state}", where=job.id,
+            hint="wait until it is HALTED" if job.desired is Desired.HALT else "see `shoal show`",
+        )  # fmt: skip
+    return Change(
+        before=job,
+        after=_moved(job, JobState.QUEUED, now, desired=Desired.RUN, queued_at=now, reason=None, message=""),
+        events=(_state_event(job, JobState.QUEUED, now, actor, cause),),
+    )
+
+
+def expire(job: JobRecord, now: float) -> Change:
+    """QUEUED > FAILED: its deadline passed while it waited."""
+    cause = "its deadline passed while it waited"
+    return Change(
+        before=job,
+        after=_moved(job, JobState.FAILED, now, ended_at=now, error_code=ErrorCode.DEADLINE, message=cause),
+        events=(_state_event(job, JobState.FAILED, now, "patroller", cause, error_code=ErrorCode.DEADLINE),),
+    )
+
+
+def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy, *, now: float) -> Change:
+    """The end of an attempt: its outcome, and where the job goes from here."""
+    outcome, new, code, cause = _verdict(job, attempt, end, restart)
+    retries = dict(job.retries)
+    not_before = 0.0
+    if new is JobState.QUEUED and code is not None:
+        retry = retries[code.fault.value] = retries.get(code.fault, 0) + 1
+        delay_s = restart.backoff_s(retry)
+        not_before = now + delay_s
+        cause = f"{cause}; tried again in {delay_s:g} s (retry {retry} of {restart.retry_limit(code.fault)})"
+    ran = max(0.0, now - attempt.running_at) if attempt.running_at is not None else 0.0
+    after = _moved(
+        job, new, now, retries=retries, not_before=not_before, ran_s=job.ran_s + ran, message=cause,
+        error_code=code if new is JobState.FAILED else None,
+        queued_at=now if new is JobState.QUEUED else job.queued_at,
+        reason=None if new is JobState.QUEUED else job.reason,
+        ended_at=now if new in TERMINAL else None,
+    )  # fmt: skip
+    return Change(
+        before=job,
+        after=after,
+        events=(
+            event(job, now, "attempt.ended", "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),
+            _state_event(job, new, now, "guardian", cause, **({"error_code": code} if code else {})),
+        ),
+        attempt=replace(
+            attempt, ended_at=now, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
+        ),
+    )
+
+
+def _verdict(
+    job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy
+) -> tuple[Outcome, JobState, ErrorCode | None, str]:
+    if end.code is None and not left_early(job, attempt, end):
+        return Outcome.SUCCEEDED, JobState.SUCCEEDED, None, "done"
+    if attempt.stop is Stop.CANCEL or job.desired is Desired.CANCEL:
+        return Outcome.CANCELLED, JobState.CANCELLED, None, attempt.stop_cause or "cancelled"
+    if attempt.stop is Stop.HALT or job.desired is Desired.HALT:
+        return Outcome.HALTED, JobState.HALTED, None, attempt.stop_cause or "halted"
+    if attempt.stop is Stop.PREEMPT:
+        return Outcome.PREEMPTED, JobState.QUEUED, None, attempt.stop_cause or "preempted"
+    if attempt.stop is Stop.MAX_RUNTIME:
+        return Outcome.FAILED, JobState.FAILED, ErrorCode.MAX_RUNTIME, attempt.stop_cause
+    if attempt.stop is Stop.DEADLINE:
+        return Outcome.FAILED, JobState.FAILED, ErrorCode.DEADLINE, attempt.stop_cause
+    code = end.code or ErrorCode.EXIT
+    if end.rolled_back:
+        outcome = Outcome.ROLLED_BACK
+    else:
+        outcome = Outcome.LOST if code.fault is Fault.INFRASTRUCTURE else Outcome.FAILED
+    may_retry = job.retries.get(code.fault, 0) < restart.retry_limit(code.fault)
+    return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, end.message
+
+
+def left_early(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd) -> bool:
+    """Whether an exit code of 0 means "I obeyed the signal" rather than "I finished".
+
+    A script that uses the training hooks says with its exit code which it was. Any other that was asked to stop may
+    just have a polite signal handler: work is never called done on such evidence.
+    """
+    if attempt.stop is None or not any(rank.get("stopped") for rank in end.ranks):
+        return False
+    return attempt.stop is Stop.CANCEL or not job.progress.get("hooks")
+
+
+def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[Mapping[str, Any], ...]:
+    """What is kept of each rank, in rank order."""
+    placed = {rank.rank: rank for rank in placement}
+    facts = []
+    for rank in status.ranks:
+        where = placed.get(rank.rank)
+        facts.append(
+            {
+                "rank": rank.rank,
+                "node": rank.node or (where.node if where else ""),
+                "devices": list(where.devices) if where else [],
+                "pid": rank.pid,
+                "started_at": rank.started_at,
+                "ended_at": rank.ended_at,
+                "exit_code": rank.exit.code if rank.exit else None,
+                "signal": rank.exit.signal if rank.exit else None,
+                "lost": rank.exit.lost if rank.exit else False,
+                "stopped": rank.exit.stopped if rank.exit else False,
+            }
+        )
+    return tuple(facts)
+
+
+def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, stage: str) -> AttemptEnd:
+    """How a stage's gang ended. Of several bad ranks, the first that nobody had asked to stop is the culprit."""
+    facts = rank_facts(status, placement)
+    failed = [rank for rank in status.ranks if rank.exit is None or not rank.exit.ok]
+    if not failed:
+        return AttemptEnd(None, ranks=facts)
+    failed.sort(key=lambda rank: (bool(rank.exit and rank.exit.stopped), rank.ended_at or 0.0, rank.rank))
+    rank = failed[0]
+    exit_ = rank.exit
+    name = f"rank {rank.rank}" if len(status.ranks) > 1 else "the process"
+    if exit_ is None or exit_.lost:
+        detail = exit_.detail if exit_ else ""
+        return AttemptEnd(ErrorCode.RANK_LOST, f"{name} was lost{': ' + detail if detail else ''}", facts)
+    if stage == "download":
+        return AttemptEnd(ErrorCode.INPUT, f"inputs could not be fetched: {exit_.detail or _how(exit_)}", facts)
+    if stage == "store":
+        return AttemptEnd(ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}", facts)
+    if exit_.oom:
+        return AttemptEnd(ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed", facts)
+    if exit_.signal is not None:
+        return AttemptEnd(ErrorCode.SIGNAL, f"{name} was killed by signal {exit_.signal}", facts)
+    code = ErrorCode.COMMAND_NOT_FOUND if exit_.code in (126, 127) and exit_.detail else ErrorCode.EXIT
+    return AttemptEnd(code, f"{name} {exit_.detail or _how(exit_)}", facts)
+
+
+def _how(exit_: Exit) -> str:
+    return f"killed by signal {exit_.signal}" if exit_.signal is not None else f"left with exit code {exit_.code}"
+
+
+def lost(status: GangStatus) -> GangStatus:
+    """The same gang after its processes vanished without an exit that anybody saw."""
+    ranks = tuple(
+        rank if rank.exit is not None else replace(rank, phase=Phase.ENDED, exit=Exit(lost=True, detail="vanished"))
+        for rank in status.ranks
+    )
+    return replace(status, phase=Phase.ENDED, ranks=ranks)
+
+
+def over(job: JobRecord) -> Conflict:
+    return Conflict(f"the job is over: {job.state}", where=job.id, hint="submit it again to run it again")
+
+
+def describe(job: JobRecord) -> str:
+    """Where a job that does not wait is, in a sentence."""
+    tries = f" (attempt {job.attempt})" if job.attempt > 1 else ""
+    if job.state.terminal or job.state is JobState.HALTED:
+        return f"{job.state}{tries}: {job.message}" if job.message else f"{job.state}{tries}"
+    return f"does not wait: it is {job.state}{tries}"

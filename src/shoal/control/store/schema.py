@@ -1,0 +1,179 @@
+"""The tables. JSON stands in text columns, so both databases keep the very same bytes.
+
+A change here needs a new revision in `migrations/versions` and a new `HEAD`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+HEAD = "0001"
+"""The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
+
+NAMING = {
+    "pk": "pk_%(table_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+# Byte order on both databases, so that prefixes and listings by id mean the same everywhere.
+Key = Text().with_variant(Text(collation="C"), "postgresql")
+# SQLite makes a column its row id only when the type is spelled INTEGER.
+RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+UNFINISHED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
+"""Written with literals: a partial index serves only a query that repeats its condition word for word."""
+
+job = Table(
+    "job",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("resources", Text, nullable=False),
+    Column("ranks", BigInteger, nullable=False),
+    Column("priority_class", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("submitted_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("desired", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("queued_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("not_before", Double, nullable=False),
+    Column("deadline_at", Double),
+    Column("expected_s", Double),
+    Column("retries", Text, nullable=False),
+    Column("waited_s", Double, nullable=False),
+    Column("ran_s", Double, nullable=False),
+    Column("error_code", Text),
+    Column("message", Text, nullable=False),
+    Column("reason", Text),
+    Column("wait_cause", Text),
+    Column("progress", Text, nullable=False),
+    Column("idempotency_key", Text),
+    Column("fingerprint", Text, nullable=False),
+    UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
+    Index("ix_job_submitted", "submitted_at", "id"),
+    Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),
+    Index("ix_job_tenant_name", "tenant", "name"),
+    Index("ix_job_tenant_state", "tenant", "state"),
+    Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("job_id", Key, ForeignKey("job.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("placement", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("running_at", Double),
+    Column("ended_at", Double),
+    Column("stop", Text),
+    Column("stop_at", Double),
+    Column("stop_cause", Text, nullable=False),
+    Column("outcome", Text),
+    Column("error_code", Text),
+    Column("message", Text, nullable=False),
+    Column("ranks", Text, nullable=False),
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("seq", RowId, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("tenant", Text),
+    Column("job_id", Key),
+    Column("attempt", BigInteger),
+    Column("old_state", Text),
+    Column("new_state", Text),
+    Column("data", Text, nullable=False),
+    Index("ix_event_job", "job_id", "seq"),
+    Index("ix_event_tenant", "tenant", "seq"),
+)
+
+tenant = Table(
+    "tenant",
+    metadata,
+    Column("name", Key, primary_key=True),
+    Column("weight", Double, nullable=False),
+    Column("quota", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("max_priority_class", Text, nullable=False),
+)
+
+token = Table(
+    "token",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("tenant", Key, ForeignKey("tenant.name")),
+    Column("token_sha256", Text, CheckConstraint("length(token_sha256) = 64", name="hashed"), nullable=False),
+    Column("label", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("revoked_at", Double),
+    UniqueConstraint("token_sha256"),
+)
+
+secret = Table(
+    "secret",
+    metadata,
+    Column("tenant", Key, ForeignKey("tenant.name"), primary_key=True),
+    Column("name", Key, primary_key=True),
+    Column("ciphertext", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+# A metric's value is NULL where the job reported NaN, which SQLite cannot keep.
+metric = Table(
+    "metric",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("job_id", Key, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("step", BigInteger),
+    Column("name", Text, nullable=False),
+    Column("value", Double),
+    Index("ix_metric_job", "job_id", "id"),
+)
+
+# One row. Locking it is what makes writers of one database take turns, so sequence numbers grow in commit order.
+control_lease = Table(
+    "control_lease",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("since", Double, nullable=False),
+)
+
+NO_HOLDER = {"id": 1, "epoch": 0, "holder": "", "host": "", "pid": 0, "since": 0.0}
+"""The lease's row in a new database."""

@@ -1,0 +1,131 @@
+"""Many rows in one statement.
+
+The drivers give up the interpreter's lock around every statement, and a busy event loop may keep it for milliseconds
+each time. So hundreds of rows go in a few statements, of sizes that are powers of two: their texts are made once, and
+SQLite keeps them prepared. The SQL is the part that SQLite and PostgreSQL share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Double, Integer, LargeBinary, Table
+
+Row = tuple[Any, ...]
+
+_SIZES = tuple(1 << power for power in range(9, -1, -1))
+"""Rows per statement, at most 512: a job has 30 columns, and both databases take 32,766 parameters."""
+
+
+def insert(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Insert all rows; each holds the values of `columns` in their order."""
+    _run(connection, _insert_sql, table, tuple(columns), rows)
+
+
+def upsert(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Insert rows or replace those with the same primary key; no two rows may have the same key."""
+    _run(connection, _upsert_sql, table, tuple(columns), rows)
+
+
+def update(
+    connection: Connection,
+    table: Table,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    keep: frozenset[str] = frozenset(),
+) -> int:
+    """Set `columns` where all `keys` equal; a row holds the values of both, and no two match the same stored row.
+
+    A column in `keep` keeps its value where the row has None. Returns how many stored rows were changed.
+    """
+    make = _update_maker(tuple(keys), keep)
+    return _run(connection, make, table, (*keys, *columns), rows)
+
+
+def lookup(connection: Connection, table: Table, keys: tuple[str, ...], values: Sequence[Row]) -> list[Row]:
+    """The stored rows, all columns, whose `keys` are among `values`; one may come more than once."""
+    mark = _mark(connection)
+    found: list[Row] = []
+    for start in range(0, len(values), _SIZES[0]):
+        chunk = list(values[start : start + _SIZES[0]])
+        size = next(size for size in reversed(_SIZES) if size >= len(chunk))
+        chunk += chunk[-1:] * (size - len(chunk))
+        parameters = tuple(value for row in chunk for value in row)
+        found.extend(map(tuple, connection.exec_driver_sql(_lookup_sql(table, keys, size, mark), parameters)))
+    return found
+
+
+def _mark(connection: Connection) -> str:
+    return "?" if connection.dialect.name == "sqlite" else "%s"
+
+
+def _run(connection: Connection, make: Any, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> int:
+    mark = _mark(connection)
+    changed = 0
+    done = 0
+    for size in _SIZES:
+        while len(rows) - done >= size:
+            values = [value for row in rows[done : done + size] for value in row]
+            changed += connection.exec_driver_sql(make(table, columns, size, mark), tuple(values)).rowcount
+            done += size
+    return changed
+
+
+def _values(columns: int, size: int, mark: str) -> str:
+    row = f"({', '.join([mark] * columns)})"
+    return ", ".join([row] * size)
+
+
+@cache
+def _lookup_sql(table: Table, keys: tuple[str, ...], size: int, mark: str) -> str:
+    columns = ", ".join(f"{table.name}.{name}" for name in table.c.keys())  # noqa: SIM118 - not a mapping
+    # A join: SQLite would answer a row value IN (VALUES ...) by reading the whole table.
+    same = " AND ".join(f"{table.name}.{key} = v.column{n}" for n, key in enumerate(keys, start=1))
+    rows = _values(len(keys), size, mark)
+    return f"SELECT {columns} FROM (VALUES {rows}) AS v JOIN {table.name} ON {same}"  # noqa: S608
+
+
+@cache
+def _insert_sql(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {_values(len(columns), size, mark)}"  # noqa: S608
+
+
+@cache
+def _upsert_sql(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
+    keys = [column.name for column in table.primary_key]
+    replaced = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
+    return f"{_insert_sql(table, columns, size, mark)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}"
+
+
+@cache
+def _update_maker(keys: tuple[str, ...], keep: frozenset[str]) -> Any:
+    @cache
+    def make(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
+        # Both databases name the columns of a VALUES list column1, column2, ...; PostgreSQL takes one that is NULL in
+        # every row for text, hence the casts.
+        given = {name: f"CAST(v.column{n} AS {_sql_type(table, name)})" for n, name in enumerate(columns, start=1)}
+        new = {name: f"COALESCE({given[name]}, {table.name}.{name})" if name in keep else given[name] for name in given}
+        # The last of two equal names is the new value (a version is both key and column).
+        changes = ", ".join(f"{name} = {new[name]}" for name in dict.fromkeys(columns[len(keys) :]))
+        guards = " AND ".join(
+            f"{table.name}.{name} = CAST(v.column{n} AS {_sql_type(table, name)})"
+            for n, name in enumerate(keys, start=1)
+        )
+        rows = _values(len(columns), size, mark)
+        return f"UPDATE {table.name} SET {changes} FROM (VALUES {rows}) AS v WHERE {guards}"  # noqa: S608
+
+    return make
+
+
+def _sql_type(table: Table, column: str) -> str:
+    kind = table.c[column].type
+    if isinstance(kind, Double):
+        return "DOUBLE PRECISION"
+    if isinstance(kind, Integer):
+        return "BIGINT"
+    if isinstance(kind, LargeBinary):
+        raise TypeError(f"{table.name}.{column}: bytes are not updated in bulk")
+    return "TEXT"

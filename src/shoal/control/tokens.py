@@ -1,0 +1,90 @@
+"""Bearer tokens: `shoal_<tenant>_<43 characters>`, of which only the SHA-256 is kept.
+
+A token has 256 random bits, so a plain hash is enough at rest and a lookup by hash leaks nothing worth timing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shoal.control.records import TokenRecord
+from shoal.core import Forbidden, ShoalError
+
+ADMIN = "admin"
+
+
+class Unauthenticated(ShoalError):
+    """No token, or one that nobody knows."""
+
+    code = "unauthenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. `tenant` None is the admin, who may act for any tenant."""
+
+    tenant: str | None
+    token_id: str
+
+    @property
+    def admin(self) -> bool:
+        return self.tenant is None
+
+    @property
+    def actor(self) -> str:
+        """How events name this principal."""
+        return ADMIN if self.tenant is None else f"tenant:{self.tenant}"
+
+    def may_see(self, tenant: str | None) -> bool:
+        return self.tenant is None or self.tenant == tenant
+
+    def require_admin(self, what: str) -> None:
+        if not self.admin:
+            raise Forbidden(f"only the admin may {what}", hint="use the admin token (HOME/admin.token)")
+
+
+def new_token(tenant: str | None) -> str:
+    """A fresh token for a tenant, or for the admin (None)."""
+    return f"shoal_{tenant or ADMIN}_{secrets.token_urlsafe(32)}"
+
+
+def new_token_id() -> str:
+    return f"tok-{secrets.token_hex(6)}"
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class TokenCache:
+    """The principals of all valid tokens by hash; `replace` after every change of the token table."""
+
+    def __init__(self, records: Iterable[TokenRecord] = ()) -> None:
+        self._principals: dict[str, Principal] = {}
+        self.replace(records)
+
+    def replace(self, records: Iterable[TokenRecord]) -> None:
+        self._principals = {
+            record.token_sha256: Principal(record.tenant, record.id) for record in records if record.revoked_at is None
+        }
+
+    def principal(self, authorization: str | None) -> Principal:
+        """Who sent this `Authorization` header. Raises Unauthenticated."""
+        if not authorization:
+            raise Unauthenticated(
+                "this needs a token", hint="send the header 'Authorization: Bearer TOKEN', or set SHOAL_TOKEN"
+            )
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthenticated(
+                "the Authorization header is not a bearer token", hint="send 'Authorization: Bearer TOKEN'"
+            )
+        principal = self._principals.get(digest(token.strip()))
+        if principal is None:
+            raise Unauthenticated(
+                "this token is not known here, or was revoked", hint="ask the admin: `shoal tenant token TENANT`"
+            )
+        return principal

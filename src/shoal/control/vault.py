@@ -1,0 +1,56 @@
+"""Secrets at rest: encrypted with a key that only the server's home holds, given to ranks by environment only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.core import ShoalError, Unavailable
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+
+class SecretMissing(ShoalError):
+    code = "secret-missing"
+
+
+class Vault:
+    """Encrypts with Fernet (AES-128-CBC and HMAC-SHA256); the key file is made on first use, mode 0600."""
+
+    def __init__(self, key_file: Path) -> None:
+        self._key_file = key_file
+        self._fernet: Fernet | None = None
+
+    def seal(self, value: str) -> bytes:
+        return self._cipher().encrypt(value.encode())
+
+    def open(self, ciphertext: bytes) -> str:
+        from cryptography.fernet import InvalidToken
+
+        try:
+            return self._cipher().decrypt(ciphertext).decode()
+        except InvalidToken:
+            raise Unavailable(
+                "a stored secret cannot be decrypted", where=str(self._key_file),
+                hint="the key file is not the one it was stored with; restore it or set the secret again",
+            ) from None  # fmt: skip
+
+    def _cipher(self) -> Fernet:
+        if self._fernet is None:
+            from cryptography.fernet import Fernet  # heavy: only for homes that use secrets
+
+            self._fernet = Fernet(self._load_key(Fernet.generate_key()))
+        return self._fernet
+
+    def _load_key(self, fresh: bytes) -> bytes:
+        try:
+            descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return self._key_file.read_bytes()
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(fresh)
+            file.flush()
+            os.fsync(file.fileno())
+        return fresh

@@ -1,0 +1,179 @@
+"""The live jobs in memory: the projection of what was committed, and the admission index that follows it.
+
+Every committed `Change` passes through `View.applied`, and nothing else alters the index; so index, memory and
+database cannot drift apart in one process. The patroller checks it against the store all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shoal.control.admission import ClusterIndex, Pending, Running, Spread
+from shoal.control.lifecycle import JobState
+from shoal.control.manifest import JobManifest, parse_manifest
+from shoal.control.records import AttemptRecord, Change, JobRecord
+from shoal.core import Node, NotFound, Reason, Tenant
+
+
+@dataclass(slots=True)
+class Live:
+    """One job that is not over: its rows, and what wakes the guardian that drives it."""
+
+    job: JobRecord
+    attempt: AttemptRecord | None = None
+    wait: Reason | None = None
+    poke: asyncio.Event = field(default_factory=asyncio.Event)
+    _manifest: JobManifest | None = None
+
+    @property
+    def manifest(self) -> JobManifest:
+        if self._manifest is None:
+            self._manifest = parse_manifest(self.job.manifest, source=self.job.id)
+        return self._manifest
+
+
+class View:
+    """`room_changed` is called when a job came to wait or what was taken became free: time to decide again."""
+
+    def __init__(self, index: ClusterIndex, room_changed: Callable[[], None] = lambda: None) -> None:
+        self.index = index
+        self._room_changed = room_changed
+        self._live: dict[str, Live] = {}
+        self._queued: dict[str, int] = {}
+        self.deadlines: set[str] = set()
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._live
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(list(self._live.values()))
+
+    def get(self, job_id: str) -> Live | None:
+        return self._live.get(job_id)
+
+    def __getitem__(self, job_id: str) -> Live:
+        live = self._live.get(job_id)
+        if live is None:
+            raise NotFound(f"no live job {job_id}", where=job_id)
+        return live
+
+    def queued(self, tenant: str) -> int:
+        """How many of the tenant's jobs wait now."""
+        return self._queued.get(tenant, 0)
+
+    def load(
+        self, jobs: Iterable[JobRecord], attempts: Mapping[str, AttemptRecord], tenants: Iterable[Tenant],
+        nodes: Iterable[Node],
+    ) -> None:  # fmt: skip
+        """Fill an empty view from the store, as after a restart."""
+        self.index.set_nodes(tuple(nodes))
+        for tenant in tenants:
+            self.index.set_tenant(tenant)
+        for job in jobs:
+            self.added(job, attempts.get(job.id))
+
+    def added(
+        self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None
+    ) -> None:
+        live = self._live[job.id] = Live(job, attempt, _manifest=manifest)
+        if job.deadline_at is not None:
+            self.deadlines.add(job.id)
+        if job.state is JobState.QUEUED:
+            self._enqueue(live)
+        elif job.state.active:
+            self._occupy(live)
+
+    def applied(self, change: Change) -> Live:
+        """Follow a change that was committed."""
+        live = self._live.get(change.after.id)
+        if live is None:
+            live = self._live[change.after.id] = Live(change.before)
+        old, new = live.job, change.after
+        # What a job reports is written apart from its steps: a step never takes an older report back.
+        live.job = replace(new, progress=old.progress)
+        if change.attempt is not None:
+            live.attempt = change.attempt
+        if old.state is not new.state:
+            self._moved(live, old, new)
+        elif new.state.active and change.attempt is not None and change.attempt.stop is not None:
+            self.index.update_running(new.id, stopping=True)
+            live.poke.set()
+        return live
+
+    def progressed(self, job_id: str, progress: Mapping[str, Any], now: float) -> None:
+        """Follow a report: what is at risk if the job is stopped now, and when it is likely to end."""
+        live = self._live.get(job_id)
+        if live is None:
+            return
+        live.job = replace(live.job, progress=progress)
+        if not live.job.state.active or live.attempt is None or live.attempt.running_at is None:
+            return
+        saved = progress.get("checkpoint_at")
+        at, eta = progress.get("reported_at"), progress.get("eta_s")
+        self.index.update_running(
+            job_id,
+            at_risk_s=None if saved is None else max(0.0, now - max(saved, live.attempt.running_at)),
+            expected_end=at + eta if at is not None and eta is not None else None,
+        )
+
+    def _moved(self, live: Live, old: JobRecord, new: JobRecord) -> None:
+        if old.state is JobState.QUEUED:
+            self._queued[old.tenant] -= 1
+            self.index.remove_pending(old.id)
+        if new.state is JobState.QUEUED:
+            self._vacate(live, old, new)
+            self._enqueue(live)
+        elif new.state.active:
+            if not old.state.active:
+                self._occupy(live)
+        else:
+            self._vacate(live, old, new)
+            if new.state.terminal:
+                self._live.pop(new.id, None)
+                self.deadlines.discard(new.id)
+            live.poke.set()
+
+    def _vacate(self, live: Live, old: JobRecord, new: JobRecord) -> None:
+        if old.state.active:
+            ran_s = new.ran_s - old.ran_s
+            self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)
+            self._room_changed()
+
+    def _enqueue(self, live: Live) -> None:
+        job = live.job
+        live.wait = None
+        self._queued[job.tenant] = self._queued.get(job.tenant, 0) + 1
+        self.index.add_pending(
+            Pending(
+                job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
+                resources=job.resources, ranks=job.ranks, queued_at=job.submitted_at,
+                placement=_placement(live), expected_s=job.expected_s, not_before=job.not_before,
+                deadline_at=job.deadline_at,
+            )
+        )  # fmt: skip
+        self._room_changed()
+
+    def _occupy(self, live: Live) -> None:
+        job, attempt = live.job, live.attempt
+        if attempt is None:
+            raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
+        began = attempt.running_at or attempt.created_at
+        self.index.start(
+            Running(
+                job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
+                resources=job.resources, placement=attempt.placement, started_at=began,
+                at_risk_s=None, expected_end=began + job.expected_s if job.expected_s else None,
+                stopping=attempt.stop is not None,
+            )
+        )  # fmt: skip
+
+
+def _placement(live: Live) -> Spread | None:
+    value = live.manifest.placement
+    return Spread(value) if value is not None else None

@@ -1,0 +1,105 @@
+"""What machines offer and workloads ask for. Units: accelerators are whole devices, cpus thousandths, memory bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+ANY = "any"
+"""The accelerator type of a request that takes whatever type there is."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A vector of accelerators by type, `cpu_milli` (1000 = one core) and `memory_bytes`.
+
+    As a request, the type may be `ANY`; as a capacity it may not. Types with a count of zero are dropped, so equal
+    vectors compare and hash equal. Subtraction may go negative: callers ask `fits_in` first.
+    """
+
+    accelerators: Mapping[str, int] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        kept = {kind: self.accelerators[kind] for kind in sorted(self.accelerators) if self.accelerators[kind]}
+        object.__setattr__(self, "accelerators", MappingProxyType(kept))
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.accelerators.items()), self.cpu_milli, self.memory_bytes))
+
+    def __reduce__(self) -> tuple[type[Resources], tuple[dict[str, int], int, int]]:
+        return Resources, (dict(self.accelerators), self.cpu_milli, self.memory_bytes)
+
+    @property
+    def accelerator_count(self) -> int:
+        return sum(self.accelerators.values())
+
+    def __add__(self, other: Resources) -> Resources:
+        kinds = {**self.accelerators}
+        for kind, count in other.accelerators.items():
+            kinds[kind] = kinds.get(kind, 0) + count
+        return Resources(kinds, self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
+
+    def __sub__(self, other: Resources) -> Resources:
+        return self + other * -1
+
+    def __mul__(self, times: int) -> Resources:
+        return Resources(
+            {kind: count * times for kind, count in self.accelerators.items()},
+            self.cpu_milli * times,
+            self.memory_bytes * times,
+        )
+
+    def fits_in(self, free: Resources) -> bool:
+        """True when every component is at most `free`'s; `ANY` fits where one single type has enough."""
+        if self.cpu_milli > free.cpu_milli or self.memory_bytes > free.memory_bytes:
+            return False
+        for kind, count in self.accelerators.items():
+            have = max(free.accelerators.values(), default=0) if kind == ANY else free.accelerators.get(kind, 0)
+            if count > have:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator (or declared CPU slot). `id` is unique on its node and stable across restarts."""
+
+    id: str
+    type: str
+    index: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine that an engine can start processes on."""
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def capacity(self) -> Resources:
+        kinds: dict[str, int] = {}
+        for device in self.devices:
+            kinds[device.type] = kinds.get(device.type, 0) + 1
+        return Resources(kinds, self.cpu_milli, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Work per second with the standard deviation of that estimate."""
+
+    per_s: float
+    std_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.per_s) and self.per_s >= 0):
+            raise ValueError(f"a throughput must be finite and not negative: {self.per_s}")
+        if not self.std_per_s >= 0:
+            raise ValueError(f"a standard deviation cannot be negative: {self.std_per_s}")

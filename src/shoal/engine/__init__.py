@@ -1,0 +1,23 @@
+"""Where processes run. One protocol, many engines; Shoal decides, an engine runs.
+
+The protocol (`shoal.engine.protocol`) is written for engines beyond one machine too (Slurm, Ray, Kubernetes): every
+launch carries a deterministic name, so that repeating it after a crash adopts instead of doubling; truth is what the
+engine holds, never what the caller remembers.
+"""
+
+from shoal.engine.protocol import (
+    Capability,
+    Engine,
+    Exit,
+    Gang,
+    GangStatus,
+    LaunchFailed,
+    LogChunk,
+    Phase,
+    RankSpec,
+    RankStatus,
+)
+
+__all__ = [
+    "Capability", "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "LogChunk", "Phase", "RankSpec", "RankStatus",
+]  # fmt: skip

@@ -1,0 +1,334 @@
+"""The local engine: the protocol, over the registry of gangs and the launcher of supervisors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from shoal.core import Clock, Conflict, Fault, Invalid, Node, NotFound, SystemClock, Unavailable
+from shoal.engine.local import bundle, cgroups, inventory, streams
+from shoal.engine.local.changes import Changes
+from shoal.engine.local.environment import rank_environment, supervisor_environment, supervisor_spec
+from shoal.engine.local.gangs import LocalGang
+from shoal.engine.local.launcher import Launcher, free_port
+from shoal.engine.local.layout import GangDir, Launched
+from shoal.engine.local.processes import Process, kill_until_none, send
+from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
+from shoal.engine.local.supervisor import ABORT, GO, READY
+from shoal.engine.protocol import Capability, Gang, GangStatus, LaunchFailed, LogChunk, Phase
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_ROLLBACK_S = 5.0
+"""How long supervisors get to leave by themselves when a launch is rolled back, before they are killed."""
+
+
+class LocalEngine:
+    """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
+
+    `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per
+    usable core).
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        slots: int | None = None,
+        accelerators: inventory.Probe = inventory.nvidia_accelerators,
+        clock: Clock | None = None,
+    ) -> None:
+        self._home = home.absolute()
+        self._slots = slots
+        self._find_accelerators = accelerators
+        self._clock = clock or SystemClock()
+        self._changes = Changes()
+        self._launcher = Launcher(self._home)
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._lock_fd: int | None = None
+        self._cgroups = cgroups.Cgroups()
+        self._capabilities: tuple[Capability, ...] = ()
+        self._node = Node("")
+        self._registry = Registry(self._home, self._cgroups, self._changes, self._clock)
+
+    async def open(self) -> None:
+        try:
+            (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._home = self._home.resolve()
+            self._take_home()
+        except OSError as problem:
+            raise Unavailable(
+                f"the engine's home cannot be used: {problem.strerror}", where=str(self._home)
+            ) from problem
+        self._launcher = Launcher(self._home)
+        self._launcher.open()
+        found = await asyncio.to_thread(self._find_accelerators)
+        self._cgroups = await asyncio.to_thread(cgroups.probe, self._home)
+        limit = cgroups.memory_limit_bytes(cgroups.mounts())
+        self._node = inventory.local_node(self._slots, found, memory_limit_bytes=limit)
+        self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities())
+        self._registry = Registry(self._home, self._cgroups, self._changes, self._clock)
+        await self._registry.open()
+
+    async def close(self) -> None:
+        await self._registry.close()
+        self._changes.close()
+        self._cgroups.release()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._capabilities
+
+    async def inventory(self) -> tuple[Node, ...]:
+        return (self._node,)
+
+    # --- launching ---
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        self._check(gang)
+        lock = self._locks.setdefault(gang.name, asyncio.Lock())
+        async with lock:
+            known = self._registry.gangs.get(gang.name)
+            if known is not None:
+                if known.failure is not None:
+                    raise _again(known.failure)
+                if known.dir.decide(ABORT) == GO:
+                    await known.until_let_go()
+                    return known.status
+                await self._end_now(known)  # an earlier life's launch that was cut short: nothing of it ever ran
+                self._drop(known)
+            return await self._launch_anew(gang)
+
+    async def _launch_anew(self, gang: Gang) -> GangStatus:
+        taken = {each.launched.master_port for each in self._registry.gangs.values() if not each.status.ended}
+        launched = Launched.of(gang, master_port=free_port(frozenset(taken)), created_at=self._clock.now())
+        directory = GangDir(self._home / "gangs" / gang.name)
+        try:
+            directory.create(launched)
+            gang.run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            with contextlib.suppress(OSError):
+                (directory.path / "gang.json").unlink(missing_ok=True)
+            raise _platform_failure(problem) from problem
+        local = LocalGang.of(launched, directory, awaited=True)
+        self._registry.add(local)
+        try:
+            await self._bring_up(gang, local)
+        except LaunchFailed as failure:
+            await self._roll_back(local, failure)
+            raise
+        except asyncio.CancelledError:
+            local.dir.decide(ABORT)
+            self._registry.look(local)
+            self._registry.poke(local)
+            raise
+        return local.status
+
+    async def _bring_up(self, gang: Gang, local: LocalGang) -> None:
+        """All that can fail between the record of the launch and its first user process; raises LaunchFailed."""
+        try:
+            if gang.bundle is not None:
+                await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir)
+            await self._start_supervisors(gang, local)
+            async with asyncio.timeout(gang.launch_timeout_s):
+                await self._let_go(local)
+        except TimeoutError as problem:
+            what = f"not all ranks were ready within {gang.launch_timeout_s:g} s"
+            raise LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name) from problem
+        except OSError as problem:
+            raise _platform_failure(problem) from problem
+
+    async def _start_supervisors(self, gang: Gang, local: LocalGang) -> None:
+        types = {device.id: device.type for device in self._node.devices}
+        for number, rank in enumerate(local.ranks):
+            rank_dir = local.dir.rank_dir(number)
+            env = rank_environment(
+                gang,
+                number,
+                home=self._home,
+                rank_dir=rank_dir,
+                device_types=types,
+                master_port=local.launched.master_port,
+            )
+            groups = self._cgroups.groups(gang.name, number, cpu_milli=gang.cpu_milli, memory_bytes=gang.memory_bytes)
+            spec = supervisor_spec(
+                gang, home=self._home, gang_dir=local.dir.path, rank_dir=rank_dir, env=env, cgroups=groups
+            )
+            rank.supervisor = self._launcher.start(spec, supervisor_environment(self._home, gang.name, number))
+            rank.awaited = False
+            self._registry.watch(local, rank)
+            await asyncio.sleep(0)  # a spawn takes a millisecond or two; a large gang must not hold up the others
+
+    async def _let_go(self, local: LocalGang) -> None:
+        """The barrier: return when every rank's process was started, raise LaunchFailed when one cannot be."""
+        alone = len(local.ranks) == 1
+        while True:
+            for rank in local.ranks:
+                end = rank.status.exit
+                if end is not None and (rank.record.get("fault") or end.lost or local.dir.decision() == ABORT):
+                    fault = Fault(rank.record.get("fault", Fault.PLATFORM))
+                    raise LaunchFailed(end.detail, fault=fault, where=f"{local.name}: rank {rank.status.rank}")
+            if alone and local.status.phase is not Phase.STARTING:
+                return
+            if not alone and all(rank.record.get("state") == READY for rank in local.ranks):
+                break
+            await local.next_pulse()
+        if local.dir.decide(GO) != GO:
+            raise LaunchFailed(
+                "the launch was given up before all ranks were ready", fault=Fault.PLATFORM, where=local.name
+            )
+        self._registry.poke(local)
+        await local.until_let_go()
+
+    async def _roll_back(self, local: LocalGang, failure: LaunchFailed) -> None:
+        local.failure = failure
+        with contextlib.suppress(OSError):  # a full disk: after a restart the launch is simply tried anew
+            local.dir.keep_failure(failure)
+        await self._end_now(local)
+
+    async def _end_now(self, local: LocalGang) -> None:
+        """End all of the gang, by its supervisors if they still do their work, else without them."""
+        with contextlib.suppress(OSError):
+            if local.dir.decide(ABORT) == GO:
+                self._registry.poke(local, signal.SIGUSR2)
+        self._registry.look(local)
+        self._registry.poke(local)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ROLLBACK_S):
+                await local.until_ended()
+            return
+        self._registry.poke(local, signal.SIGKILL)
+        async with asyncio.timeout(KILL_TIMEOUT_S):
+            await local.until_ended()
+
+    # --- what is known ---
+
+    async def gangs(self) -> Mapping[str, GangStatus]:
+        return {name: gang.status for name, gang in self._registry.gangs.items()}
+
+    async def status(self, name: str) -> GangStatus | None:
+        gang = self._registry.gangs.get(name)
+        return gang.status if gang else None
+
+    def changes(self) -> AsyncIterator[GangStatus]:
+        return self._changes.watch([gang.status for gang in self._registry.gangs.values()])
+
+    async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
+        gang = self._registry.gangs.get(name)
+        directory = GangDir(self._home / "gangs" / name)
+        launched = gang.launched if gang else directory.load_past() if _NAME.fullmatch(name) else None
+        if launched is None:
+            raise NotFound("no such gang", where=name)
+        if not 0 <= rank < len(launched.nodes):
+            raise NotFound(f"the gang has no rank {rank}", where=name, hint=f"ranks are 0 to {len(launched.nodes) - 1}")
+        ended = gang is None or gang.ranks[rank].ended
+        where = f"{name}: rank {rank}"
+        run_dir = Path(launched.run_dir)
+        return streams.read_stream(directory.rank_dir(rank), run_dir, stream, offset, limit, ended=ended, where=where)
+
+    # --- steering ---
+
+    async def notify(self, name: str, notice: Mapping[str, object]) -> None:
+        gang = self._registry.gangs.get(name)
+        for rank in gang.ranks if gang else ():
+            if gang is not None and not rank.ended:
+                try:
+                    gang.dir.leave_notice(rank.status.rank, notice)
+                except OSError as problem:
+                    raise Unavailable(f"the notice cannot be written: {problem.strerror}", where=name) from problem
+
+    async def signal(self, name: str, signum: int) -> None:
+        gang = self._registry.gangs.get(name)
+        for rank in gang.ranks if gang else ():
+            if not rank.ended and "pid" in rank.record:
+                send(Process(int(rank.record["pid"]), int(rank.record["start"])), signum)
+
+    async def stop(self, name: str, *, grace_s: float | None = None, reason: str = "") -> None:
+        gang = self._registry.gangs.get(name)
+        if gang is None or gang.status.ended:
+            return
+        grace_s = gang.launched.grace_s if grace_s is None else grace_s
+        self._registry.ask_to_stop(gang, grace_s, reason=reason or "asked to stop", code="stopped")
+        if gang.dir.decide(ABORT) == ABORT:  # it had not started: nothing to wait for
+            self._registry.look(gang)
+            self._registry.poke(gang)
+
+    async def forget(self, name: str) -> None:
+        gang = self._registry.gangs.get(name)
+        if gang is None:
+            return
+        if not gang.status.ended:
+            await self.stop(name, grace_s=0, reason="forgotten")
+            await self._end_now(gang)
+        self._drop(gang)
+
+    async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
+        strays = {each.gang for each in await asyncio.to_thread(self._registry.strays, known)}
+        for name in strays & set(self._registry.gangs):
+            await self.stop(name, grace_s=0, reason="unknown to the control plane")
+            await self._end_now(self._registry.gangs[name])
+        if strays:
+            await asyncio.to_thread(
+                kill_until_none,
+                lambda: [each.process for each in self._registry.strays(known) if each.gang in strays],
+                timeout_s=KILL_TIMEOUT_S,
+            )
+        for name in self._cgroups.gangs() - known - set(self._registry.gangs):
+            self._cgroups.remove(name)
+        return tuple(sorted(strays))
+
+    # --- inner parts ---
+
+    def _check(self, gang: Gang) -> None:
+        if not _NAME.fullmatch(gang.name):
+            hint = "letters, digits, dot, dash and underscore, at most 200"
+            raise Invalid(f"{gang.name!r} cannot name a gang", where="name", hint=hint)
+        if not gang.argv or not gang.argv[0]:
+            raise Invalid("a gang needs a command", where=f"{gang.name}: argv")
+        if not gang.ranks or [spec.rank for spec in gang.ranks] != list(range(len(gang.ranks))):
+            raise Invalid("ranks must be numbered from 0 without gaps", where=f"{gang.name}: ranks")
+        ours = {device.id for device in self._node.devices}
+        for spec in gang.ranks:
+            foreign = set(spec.devices) - ours
+            if spec.node != self._node.name or foreign:
+                what = (
+                    f"this machine is not {spec.node!r}" if not foreign else f"no device {', '.join(sorted(foreign))}"
+                )
+                hint = f"this is node {self._node.name!r} with {', '.join(sorted(ours)) or 'no devices'}"
+                raise LaunchFailed(what, fault=Fault.PLATFORM, where=f"{gang.name}: rank {spec.rank}", hint=hint)
+
+    def _drop(self, gang: LocalGang) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            gang.dir.forget()
+        self._cgroups.remove(gang.name)
+        self._registry.gangs.pop(gang.name, None)
+
+    def _take_home(self) -> None:
+        fd = os.open(self._home / "engine.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            hint = "stop it first, or give this one another home"
+            raise Conflict("another engine has this home open", where=str(self._home), hint=hint) from None
+        self._lock_fd = fd
+
+
+def _again(failure: LaunchFailed) -> LaunchFailed:
+    """A copy to raise, without the first one's traceback."""
+    return LaunchFailed(failure.what, fault=failure.fault, where=failure.where, hint=failure.hint)
+
+
+def _platform_failure(problem: OSError) -> LaunchFailed:
+    where = str(problem.filename) if problem.filename else None
+    return LaunchFailed(f"the ranks cannot be set up: {problem.strerror}", fault=Fault.PLATFORM, where=where)

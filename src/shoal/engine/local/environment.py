@@ -1,0 +1,82 @@
+"""What a rank is given: its environment, and the spec its supervisor reads. Pure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.engine.local.inventory import CPU_SLOT
+from shoal.engine.local.processes import SUPERVISOR_MARK
+from shoal.engine.protocol import Gang
+
+_KEPT = ("HOME", "LANG", "LC_ALL", "USER", "LOGNAME", "TMPDIR", "TZ", "VIRTUAL_ENV")
+"""Variables of the server that every rank inherits; everything else stays behind."""
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def rank_environment(
+    gang: Gang,
+    rank: int,
+    *,
+    home: Path,
+    rank_dir: Path,
+    device_types: Mapping[str, str],
+    master_port: int,
+    base: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """The whole environment of one rank: base, gang, rank, secrets, and on top what the engine decides (as torchrun
+    does: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...)."""
+    spec = gang.ranks[rank]
+    neighbours = [other.rank for other in gang.ranks if other.node == spec.node]
+    visible = [device for device in spec.devices if device_types.get(device) != CPU_SLOT]
+    given = {**gang.env, **spec.env, **gang.secrets}
+    given.pop(SUPERVISOR_MARK, None)
+    return {
+        **{name: base[name] for name in _KEPT if name in base},
+        "PATH": f"{Path(sys.executable).parent}:{base.get('PATH') or _DEFAULT_PATH}",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(max(1, gang.cpu_milli // 1000)),
+        **given,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(gang.ranks)),
+        "LOCAL_RANK": str(neighbours.index(rank)),
+        "LOCAL_WORLD_SIZE": str(len(neighbours)),
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(master_port),
+        "CUDA_VISIBLE_DEVICES": ",".join(visible),
+        "SHOAL_HOME": str(home),
+        "SHOAL_GANG": gang.name,
+        "SHOAL_RANK": str(rank),
+        "SHOAL_WORLD_SIZE": str(len(gang.ranks)),
+        "SHOAL_RUN": str(rank_dir),
+        "SHOAL_METRICS_FILE": str(rank_dir / "metrics.jsonl"),
+    }
+
+
+def supervisor_environment(home: Path, gang: str, rank: int) -> dict[str, str]:
+    """Nothing but the marks by which the engine finds it again."""
+    return {"SHOAL_HOME": str(home), "SHOAL_GANG": gang, "SHOAL_RANK": str(rank), SUPERVISOR_MARK: "1"}
+
+
+def supervisor_spec(
+    gang: Gang, *, home: Path, gang_dir: Path, rank_dir: Path, env: dict[str, str], cgroups: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What one supervisor reads on stdin, in types that `marshal` takes."""
+    return {
+        "name": gang.name,
+        "home": str(home),
+        "gang_dir": str(gang_dir),
+        "rank_dir": str(rank_dir),
+        "run_dir": str(gang.run_dir.absolute()),
+        "argv": list(gang.argv),
+        "env": env,
+        "alone": len(gang.ranks) == 1,
+        "grace_s": float(gang.grace_s),
+        "launch_timeout_s": float(gang.launch_timeout_s),
+        "cgroups": cgroups,
+    }

@@ -1,0 +1,100 @@
+"""What this machine offers: NVIDIA accelerators by NVML, else declared CPU slots; usable cores and memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.core import Device, Node
+from shoal.engine.protocol import Capability
+
+CPU_SLOT = "cpu"
+"""The type of a declared slot that stands for no accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """The accelerators found, and in words how, or why there are none."""
+
+    devices: tuple[Device, ...]
+    detail: str
+
+
+Probe = Callable[[], Accelerators]
+
+
+def nvidia_accelerators() -> Accelerators:
+    """All NVIDIA devices by NVML; their id is the UUID, which CUDA_VISIBLE_DEVICES takes."""
+    try:
+        import pynvml
+    except ImportError:
+        return Accelerators((), "NVML bindings are not installed (pip install 'shoal[nvidia]')")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as problem:
+        return Accelerators((), f"NVML: {problem}")
+    try:
+        devices = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            kind = device_type(_text(pynvml.nvmlDeviceGetName(handle)))
+            devices.append(Device(_text(pynvml.nvmlDeviceGetUUID(handle)), kind, index, memory_bytes))
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        return Accelerators(tuple(devices), f"{len(devices)} by NVML, driver {driver}")
+    except pynvml.NVMLError as problem:
+        return Accelerators((), f"NVML: {problem}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+_NOISE = re.compile(r"nvidia|tesla|quadro|geforce|graphics|generation|device|pcie|nvl|sxm\d*|hbm\d*\w*|\d+gb")
+
+
+def device_type(product: str) -> str:
+    """The short type name of an NVIDIA product: `NVIDIA A100-SXM4-80GB` is an `a100`."""
+    words = [word for word in re.split(r"[\s-]+", product.lower()) if word and not _NOISE.fullmatch(word)]
+    if len(words) > 1 and words[0] == "rtx" and re.match(r"a\d", words[1]):
+        words = words[1:]
+    return re.sub(r"[^a-z0-9.]", "", "".join(words)) or "nvidia"
+
+
+def local_node(slots: int | None, accelerators: Accelerators, *, memory_limit_bytes: int | None) -> Node:
+    """This machine as a node. `slots` declares CPU slots where there is no accelerator (default: one per core)."""
+    cores = len(os.sched_getaffinity(0))
+    devices = accelerators.devices
+    if not devices:
+        count = cores if slots is None else slots
+        devices = tuple(Device(f"cpu{index}", CPU_SLOT, index) for index in range(count))
+    memory_bytes = physical_memory_bytes()
+    if memory_limit_bytes is not None:
+        memory_bytes = min(memory_bytes, memory_limit_bytes)
+    return Node(socket.gethostname(), devices, cores * 1000, memory_bytes)
+
+
+def accelerator_capability(accelerators: Accelerators) -> Capability:
+    return Capability(
+        "accelerators",
+        bool(accelerators.devices),
+        accelerators.detail,
+        ""
+        if accelerators.devices
+        else "no NVIDIA accelerator is offered: jobs that ask for one by type wait for ever, and those that take `any` "
+        "get CPU slots, which keep no job off another's cores",
+    )
+
+
+def physical_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    for line in meminfo.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

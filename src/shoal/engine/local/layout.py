@@ -1,0 +1,156 @@
+"""Where the truth about a gang stands on disk.
+
+HOME/engine.fifo            hints from supervisors to the engine
+HOME/gangs/NAME/gang.json   what was launched (no secrets, no environment); `past.json` once it was forgotten
+                decision    symbolic link to `go` or `abort`
+                stop        the wish to end
+                failure     why the launch was rolled back
+                rank-N/     SHOAL_RUN of the rank: record, log, metrics.jsonl, notice, cooperative
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core import Fault
+from shoal.engine.local.supervisor import RECORD_BYTES, decide, read_record, write_record
+from shoal.engine.protocol import Gang, LaunchFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What the engine keeps of a gang: enough to adopt, watch, stop and read it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    """Node of each rank; ranks are numbered from 0 without gaps."""
+    run_dir: str
+    grace_s: float
+    launch_timeout_s: float
+    master_port: int
+    created_at: float
+
+    @classmethod
+    def of(cls, gang: Gang, *, master_port: int, created_at: float) -> Launched:
+        nodes = tuple(spec.node for spec in gang.ranks)
+        run_dir = str(gang.run_dir.absolute())
+        return cls(gang.name, nodes, run_dir, gang.grace_s, gang.launch_timeout_s, master_port, created_at)
+
+
+class GangDir:
+    """One gang's directory. All files are small; every method may raise OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rank_dir(self, rank: int) -> Path:
+        return self.path / f"rank-{rank}"
+
+    def record(self, rank: int) -> dict[str, str]:
+        return read_record(f"{self.path}/rank-{rank}/record")
+
+    def overwrite_record(self, rank: int, fields: dict[str, object]) -> None:
+        """Only for a rank whose supervisor is dead."""
+        write_record(f"{self.path}/rank-{rank}/record", fields, durable=True)
+
+    def create(self, launched: Launched) -> None:
+        """Write everything that must not fail later; `gang.json` last, since a directory without it counts as none."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._clear()
+        _preallocate(self.path / "stop")
+        for rank in range(len(launched.nodes)):
+            self.rank_dir(rank).mkdir(mode=0o700, exist_ok=True)
+            _preallocate(self.rank_dir(rank) / "record")
+        replace(self.path / "gang.json", asdict(launched))
+
+    def load(self) -> Launched | None:
+        """None for a forgotten gang and for a directory whose creation was cut short."""
+        return self._read("gang.json")
+
+    def load_past(self) -> Launched | None:
+        """What is left of a forgotten gang."""
+        return self._read("past.json")
+
+    def _read(self, name: str) -> Launched | None:
+        try:
+            fields = json.loads((self.path / name).read_bytes())
+            return Launched(**{**fields, "nodes": tuple(fields["nodes"])})
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            return None
+
+    def decision(self) -> str | None:
+        try:
+            return str((self.path / "decision").readlink())
+        except FileNotFoundError:
+            return None
+
+    def decide(self, wish: str) -> str:
+        return decide(str(self.path), wish)
+
+    def ask_to_stop(self, grace_s: float, *, reason: str, code: str, notice: Mapping[str, object]) -> None:
+        text = json.dumps(notice)
+        fields: dict[str, object] = {"grace_s": grace_s, "code": code, "reason": reason[:1000]}
+        write_record(f"{self.path}/stop", {**fields, "notice": text if len(text) < 2500 else None})
+
+    def stop_wish(self) -> dict[str, str]:
+        return read_record(f"{self.path}/stop")
+
+    def leave_notice(self, rank: int, notice: Mapping[str, object]) -> None:
+        replace(self.rank_dir(rank) / "notice", notice)
+
+    def keep_failure(self, failure: LaunchFailed) -> None:
+        fields = {"fault": failure.fault, "what": failure.what, "where": failure.where, "hint": failure.hint}
+        replace(self.path / "failure", fields)
+
+    def failure(self) -> LaunchFailed | None:
+        try:
+            kept = json.loads((self.path / "failure").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        return LaunchFailed(kept["what"], fault=Fault(kept["fault"]), where=kept["where"], hint=kept["hint"])
+
+    def forget(self) -> None:
+        """Keep the streams and where the run directory is; drop all else."""
+        (self.path / "gang.json").replace(self.path / "past.json")
+        self._clear()
+
+    def discard(self) -> None:
+        """Remove the whole directory of a gang that never ran."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _clear(self) -> None:
+        for name in (
+            "decision",
+            "stop",
+            "failure",
+            *(f"rank-*/{file}" for file in ("record", "notice", "cooperative")),
+        ):
+            for path in self.path.glob(name):
+                path.unlink(missing_ok=True)
+
+
+def replace(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON so that a reader sees the old or the new, never a part. Follows no link a rank may have planted."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _preallocate(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, b"\n" * RECORD_BYTES)
+    finally:
+        os.close(fd)

@@ -1,0 +1,122 @@
+"""Finding and ending processes for certain: a pid alone is no identity, so each comes with its start time."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.engine.local.supervisor import start_time
+
+SUPERVISOR_MARK = "SHOAL_SUPERVISOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, known for good by pid and start time (clock ticks since boot)."""
+
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A process that carries the marks of a home's gang in its environment."""
+
+    process: Process
+    gang: str
+    rank: int
+    supervisor: bool
+
+
+def marked(home: Path, *, proc: Path = Path("/proc")) -> list[Marked]:
+    """All living processes (of users we may inspect) that a supervisor of this home started, and the supervisors."""
+    wanted = b"SHOAL_HOME=" + os.fsencode(home)
+    found = []
+    for entry in os.listdir(proc):  # noqa: PTH208 - twice as fast as Path.iterdir over thousands of processes
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            environ = (proc / entry / "environ").read_bytes()
+        except OSError:  # gone, or another user's
+            continue
+        if wanted not in environ:
+            continue
+        values = dict(item.partition(b"=")[::2] for item in environ.split(b"\0"))
+        gang, rank = os.fsdecode(values.get(b"SHOAL_GANG", b"")), values.get(b"SHOAL_RANK", b"")
+        start = start_time(int(entry))
+        if values.get(b"SHOAL_HOME") == os.fsencode(home) and gang and rank.isdigit() and start is not None:
+            process = Process(int(entry), start)
+            found.append(Marked(process, gang, int(rank), SUPERVISOR_MARK.encode() in values))
+    return found
+
+
+def open_process(process: Process) -> int | None:
+    """A pidfd of exactly this process; None when it is gone. Raises OSError where the kernel has no pidfds."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if start_time(process.pid) != process.start:
+        os.close(fd)
+        return None
+    return fd
+
+
+def send(process: Process, signum: int) -> bool:
+    """Send the signal to exactly this process; False when it is gone."""
+    try:
+        fd = open_process(process)
+    except OSError:  # no pidfds here: check and send, with the small race between
+        if start_time(process.pid) != process.start:
+            return False
+        return _quietly(lambda: os.kill(process.pid, signum))
+    if fd is None:
+        return False
+    try:
+        return _quietly(lambda: signal.pidfd_send_signal(fd, signum))
+    finally:
+        os.close(fd)
+
+
+def kill_until_none(find: Callable[[], Iterable[Process]], *, timeout_s: float) -> bool:
+    """SIGKILL whatever `find` names until it names nothing. Blocks; False when some were left after the timeout."""
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        found = list(find())
+        if not found:
+            return True
+        if time.monotonic() > ends_at:
+            return False
+        for process in found:
+            send(process, signal.SIGKILL)
+        for process in found:
+            _await_end(process, max(0.0, ends_at - time.monotonic()))
+
+
+def _await_end(process: Process, timeout_s: float) -> None:
+    try:
+        fd = open_process(process)
+    except OSError:
+        time.sleep(min(0.01, timeout_s))
+        return
+    if fd is None:
+        return
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+    finally:
+        os.close(fd)
+
+
+def _quietly(act: Callable[[], None]) -> bool:
+    try:
+        act()
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,171 @@
+"""The gangs an engine knows: adopted from disk, looked at when something hints, cleaned up after when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+from shoal.core import Clock
+from shoal.engine.local import gangs as state
+from shoal.engine.local.cgroups import Cgroups
+from shoal.engine.local.changes import Changes
+from shoal.engine.local.gangs import LocalGang, Rank
+from shoal.engine.local.layout import GangDir
+from shoal.engine.local.processes import Marked, Process, kill_until_none, marked, send
+from shoal.engine.local.supervisor import ABORT, EXITED, start_time
+from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
+
+KILL_TIMEOUT_S = 10.0
+"""How long killed processes may take to vanish before the engine tries again at its next look."""
+
+
+class Registry:
+    """All known gangs by name. Not thread-safe: belongs to one event loop."""
+
+    def __init__(self, home: Path, cgroups: Cgroups, changes: Changes, clock: Clock) -> None:
+        self.gangs: dict[str, LocalGang] = {}
+        self._home = home
+        self._cgroups = cgroups
+        self._changes = changes
+        self._clock = clock
+        self._fifo = Fifo(home / "engine.fifo", self._hear)
+        self._cleaning: set[asyncio.Task[None]] = set()
+        self._recheck: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._fifo.open()
+        supervisors = {(each.gang, each.rank): each.process for each in marked(self._home) if each.supervisor}
+        for path in sorted((self._home / "gangs").iterdir()):
+            launched = GangDir(path).load()
+            if launched is not None:
+                self._adopt(LocalGang.of(launched, GangDir(path), awaited=False), supervisors)
+        if self._cleaning:  # so that what is seen right after opening is already true
+            await asyncio.wait(self._cleaning, timeout=KILL_TIMEOUT_S)
+        self._recheck = asyncio.create_task(self._look_now_and_then())
+
+    async def close(self) -> None:
+        if self._recheck is not None:
+            self._recheck.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._recheck
+        if self._cleaning:
+            await asyncio.wait(self._cleaning)
+        self._fifo.close()
+        for gang in self.gangs.values():
+            for rank in gang.ranks:
+                unwatch(rank)
+
+    def _adopt(self, gang: LocalGang, supervisors: dict[tuple[str, int], Process]) -> None:
+        """Take over a gang of an earlier life. One that was not past its barrier is rolled back: nobody is left who
+        could complete it, since the secrets were never written down; launching it again starts it anew."""
+        self.gangs[gang.name] = gang
+        gang.failure = gang.dir.failure()
+        gang.dir.decide(ABORT)
+        for rank in gang.ranks:
+            rank.supervisor = supervisors.get((gang.name, rank.status.rank))
+            self.watch(gang, rank)
+        self.look(gang)
+        self.poke(gang)  # it may have to hear of the rollback, or of a stop whose poke was never sent
+
+    def watch(self, gang: LocalGang, rank: Rank) -> None:
+        """Follow the rank's supervisor, which was just found or started."""
+        watch_supervisor(rank, lambda: self.look(gang))
+
+    def add(self, gang: LocalGang) -> None:
+        self.gangs[gang.name] = gang
+        self._changes.put(gang.status)
+
+    def look(self, gang: LocalGang) -> None:
+        """Read the disk again and tell what is new."""
+        decision = gang.dir.decision()
+        for rank in gang.ranks:
+            if rank.ended or rank.cleaning or (rank.awaited and decision != ABORT):
+                continue
+            # Alive is asked before the record is read: a supervisor that dies in between has written all it ever will.
+            alive = rank.supervisor is not None
+            rank.record = gang.dir.record(rank.status.rank) or rank.record
+            rank.status = state.rank_status(rank.status, rank.record, alive=alive, decision=decision)
+            if not alive and not rank.ended:
+                rank.cleaning = True
+                task = asyncio.create_task(self._clean_up(gang, rank))
+                self._cleaning.add(task)
+                task.add_done_callback(self._cleaning.discard)
+        wish = gang.dir.stop_wish()
+        failed = state.first_failure(gang)
+        if failed is not None and failed.exit is not None and not wish and gang.failure is None:
+            text = f"rank {failed.rank} {state.describe(failed.exit)}"
+            if not all(rank.ended for rank in gang.ranks):
+                self.ask_to_stop(
+                    gang, gang.launched.grace_s, reason=f"{text}; the others were stopped", code="rank-failed"
+                )
+                wish = gang.dir.stop_wish()
+        status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
+        if status != gang.status:
+            gang.status = status
+            self._changes.put(status)
+        gang.pulse.set()
+
+    def ask_to_stop(self, gang: LocalGang, grace_s: float, *, reason: str, code: str) -> None:
+        """Leave the wish where the supervisors look, and wake them; they do the rest without us."""
+        earlier = gang.dir.stop_wish()
+        notice = {"reason": reason, "deadline": self._clock.now() + grace_s}
+        try:
+            gang.dir.ask_to_stop(
+                grace_s, reason=earlier.get("reason") or reason, code=earlier.get("code", code), notice=notice
+            )
+        except OSError:  # the wish cannot be written: say it by the signals that mean nearly the same
+            self.poke(gang, signal.SIGTERM if grace_s > 0 else signal.SIGUSR2)
+        else:
+            self.poke(gang)
+
+    def poke(self, gang: LocalGang, signum: int = signal.SIGUSR1) -> None:
+        for rank in gang.ranks:
+            if rank.supervisor is not None:
+                send(rank.supervisor, signum)
+
+    def processes_of(self, gang: str, rank: int) -> set[Process]:
+        """What carries the rank's marks, supervisor included. Blocks for a scan of /proc."""
+        found = {each.process for each in marked(self._home) if (each.gang, each.rank) == (gang, rank)}
+        for pid in self._cgroups.pids(gang, rank):
+            start = start_time(pid)
+            if start is not None:
+                found.add(Process(pid, start))
+        return found
+
+    def strays(self, known: frozenset[str]) -> list[Marked]:
+        """What carries the marks of a gang that is not in `known`."""
+        return [each for each in marked(self._home) if each.gang not in known]
+
+    async def _clean_up(self, gang: LocalGang, rank: Rank) -> None:
+        """The supervisor died without a word: kill what it left behind, and only then call the rank lost."""
+        number = rank.status.rank
+        gone = await asyncio.to_thread(
+            kill_until_none, lambda: self.processes_of(gang.name, number), timeout_s=KILL_TIMEOUT_S
+        )
+        rank.cleaning = False
+        if not gone:
+            return  # something unkillable: the next look tries again, and until then the rank has not ended
+        fields: dict[str, object] = {**(gang.dir.record(number) or rank.record)}
+        if fields.get("state") != EXITED:
+            stopped = int(bool(gang.dir.stop_wish()))
+            fields |= {"state": EXITED, "lost": 1, "detail": state.LOST, "stopped": stopped}
+            fields["ended_at"] = f"{self._clock.now():.6f}"
+            with contextlib.suppress(OSError):  # the directory was removed; what we hold in memory is told at least
+                gang.dir.overwrite_record(number, fields)
+        rank.record = {key: str(value) for key, value in fields.items()}
+        rank.status = state.rank_status(rank.status, rank.record, alive=False, decision=None)
+        self.look(gang)
+
+    def _hear(self, name: str) -> None:
+        if name in self.gangs:
+            self.look(self.gangs[name])
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            for gang in [gang for gang in self.gangs.values() if not gang.status.ended]:
+                for rank in gang.ranks:
+                    check_supervisor(rank)
+                self.look(gang)

@@ -1,0 +1,64 @@
+"""Reading what ranks wrote, by offset, and nothing outside the directory it was written in."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from shoal.core import NotFound
+from shoal.engine.protocol import LogChunk
+
+MAX_BYTES = 4 << 20
+"""One read returns at most this much, whatever was asked for."""
+
+_FILES = {"log": "log", "metrics": "metrics.jsonl"}
+
+
+def read_stream(
+    rank_dir: Path, run_dir: Path, stream: str, offset: int, limit: int, *, ended: bool, where: str
+) -> LogChunk:
+    """See `Engine.read`. `ended` says that nobody writes any more; `where` names the rank in errors."""
+    if stream in _FILES:
+        fd = _open_inside(rank_dir, _FILES[stream])
+    elif stream.startswith("file:") and stream != "file:":
+        relative = stream.removeprefix("file:")
+        fd = _open_inside(run_dir, relative)
+        if fd is None and not _stays_inside(run_dir, relative):
+            raise NotFound(f"{relative!r} is not a file inside the run directory", where=where)
+    else:
+        raise NotFound(
+            f"there is no stream {stream!r}", where=where, hint="streams are log, metrics and file:RELATIVE/PATH"
+        )
+    offset = max(0, offset)
+    if fd is None:
+        return LogChunk(b"", offset, offset, ended)
+    try:
+        data = os.pread(fd, max(0, min(limit, MAX_BYTES)), offset)
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    return LogChunk(data, offset, offset + len(data), ended and offset + len(data) >= size)
+
+
+def _open_inside(root: Path, relative: str) -> int | None:
+    """The open regular file, or None when there is none, or it lies elsewhere once all links are followed."""
+    try:
+        # Not blocking: a rank may have put a fifo there. The check follows the opening, so no swap can come between.
+        fd = os.open(root / relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    real = Path(f"/proc/self/fd/{fd}").readlink()
+    if stat.S_ISREG(os.fstat(fd).st_mode) and real.is_relative_to(root.resolve()):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _stays_inside(root: Path, relative: str) -> bool:
+    """True for a path that could be written later: inside, and nothing is there yet."""
+    try:
+        path = (root / relative).resolve()
+        return path.is_relative_to(root.resolve()) and not path.exists()
+    except (OSError, ValueError, RuntimeError):
+        return False

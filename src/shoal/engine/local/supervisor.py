@@ -1,0 +1,484 @@
+"""The small process beside every rank: starts it, waits for it, stops it, records how it ended. Outlives the server.
+
+Run as a script by an isolated interpreter, with a marshalled `dict` on stdin (so that secrets never touch a disk). It
+imports nothing but light parts of the standard library: its start is part of every job's start.
+
+Truth is in files that were written in full size before the launch and are overwritten in place, so that a full disk
+cannot lose an exit; signals and a line in the engine's fifo are hints that a file changed:
+
+- `rank-N/record`  what became of the rank; written by its supervisor alone while that lives.
+- `decision`       a symbolic link to `go` or `abort`, made once by whoever comes first: the launch's atomic commit.
+- `stop`           the wish to end: grace and the notice to leave for cooperating ranks.
+- SIGUSR1          look at the files again. SIGTERM: stop with the gang's own grace. SIGUSR2: kill the rank now.
+"""
+
+# ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH118, PTH123, PTH208, PTH211, S606, SIM105
+# pathlib and contextlib would each cost more than this whole file takes to start.
+
+from __future__ import annotations
+
+import binascii
+import ctypes
+import errno
+import marshal
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+RECORD_BYTES = 4096
+GO, ABORT = "go", "abort"
+READY, RUNNING, EXITED, FAILED, ABORTED = "ready", "running", "exited", "failed", "aborted"
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_TERM_AT = 0.8
+"""A cooperating rank that did not leave by itself gets SIGTERM at this part of its grace."""
+WAKERS = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM}
+
+
+# --- records: small fixed-size files of `key=value` lines behind a checksum ---
+
+
+def encode(fields: dict[str, object]) -> bytes:
+    """The fields as one block of RECORD_BYTES; None is left out, line breaks become spaces, too long text is cut."""
+    room = RECORD_BYTES - 16
+    lines = []
+    for key, value in fields.items():
+        if value is None:
+            continue
+        line = f"{key}={value}".replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")[:room]
+        room -= len(line) + 1
+        lines.append(line)
+    body = b"\n".join(lines)
+    return (b"%08x\n" % binascii.crc32(body) + body).ljust(RECORD_BYTES, b"\n")
+
+
+def decode(block: bytes) -> dict[str, str]:
+    """The fields of a block; empty for one that was never written or is being written just now."""
+    head, _, body = block.partition(b"\n")
+    body = body.rstrip(b"\n")
+    if head != b"%08x" % binascii.crc32(body):
+        return {}
+    fields = {}
+    for line in body.decode("utf-8", "replace").split("\n"):
+        key, _, value = line.partition("=")
+        fields[key] = value
+    return fields
+
+
+def read_record(path: str) -> dict[str, str]:
+    """The record's fields; empty when there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return {}
+    try:
+        for _ in range(3):  # a reader may meet a writer half-way; the block is one page, so at most for microseconds
+            block = os.pread(fd, RECORD_BYTES, 0)
+            if (fields := decode(block)) or not block.strip(b"\0\n"):
+                return fields
+        return {}
+    finally:
+        os.close(fd)
+
+
+def write_record(path: str, fields: dict[str, object], *, durable: bool = False) -> None:
+    """Overwrite the record in place. The file exists already: see the module's docstring."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, encode(fields), 0)
+        if durable:
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def decide(gang_dir: str, wish: str) -> str:
+    """Make the wish the gang's decision, unless there is one already; what was decided."""
+    path = os.path.join(gang_dir, "decision")
+    try:
+        os.symlink(wish, path)
+    except FileExistsError:
+        return os.readlink(path)
+    return wish
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which the process started: with the pid, its identity. None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+# --- the supervisor ---
+
+
+class _CannotStart(Exception):
+    """The user's process was not started. `fault` as in shoal.core."""
+
+    def __init__(self, fault: str, detail: str, code: int) -> None:
+        super().__init__(detail)
+        self.fault = fault
+        self.detail = detail
+        self.code = code
+
+
+class Supervisor:
+    """One rank's life, from the spec on stdin to the exit record. See `environment.supervisor_spec` for its keys."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec = spec
+        self.record_path = f"{spec['rank_dir']}/record"
+        self.facts: dict[str, object] = {"supervisor": os.getpid(), "supervisor_start": start_time(os.getpid())}
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.main_pid = 0
+        self.main_status: int | None = None
+        self.stopped = False
+        self.term_at: float | None = None
+        self.kill_at: float | None = None
+
+    def run(self) -> None:
+        self.libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, WAKERS)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._enter_run_dir()
+            command = self._resolve()
+            self._make_cgroups()
+            self.tell(READY)
+            if not self._let_go():
+                self.finish(ABORTED)
+                return
+            self._start(command)
+        except _CannotStart as problem:
+            self.finish(FAILED, fault=problem.fault, detail=problem.detail, code=problem.code)
+            return
+        self._watch()
+        self._kill_all()
+        self.finish(EXITED, **self._exit())
+
+    # what the engine is told
+
+    def tell(self, state: str, **facts: object) -> None:
+        self.facts = {"state": state, **self.facts, **facts}
+        self.facts["state"] = state
+        try:
+            write_record(self.record_path, self.facts, durable=state not in (READY, RUNNING))
+        except OSError as problem:  # somebody removed it, or the disk is broken: the engine will see a lost rank
+            print(f"{self.record_path}: {problem}", file=sys.stderr)
+        self._hint()
+
+    def finish(self, state: str, **facts: object) -> None:
+        oom_kills = self._remove_cgroups()
+        if oom_kills and facts.get("code") != 0:
+            facts["oom"] = 1
+        self.tell(state, ended_at=f"{time.time():.6f}", stopped=int(self.stopped), **facts)
+
+    def _hint(self) -> None:
+        try:
+            fifo = os.open(f"{self.spec['home']}/engine.fifo", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # no engine listens: the record tells
+        try:
+            os.write(fifo, self.spec["name"].encode() + b"\n")
+        except OSError:
+            pass  # full of hints, and the engine also looks by itself now and then
+        finally:
+            os.close(fifo)
+
+    # before the start
+
+    def _enter_run_dir(self) -> None:
+        try:
+            os.chdir(self.spec["run_dir"])
+        except OSError as problem:
+            raise _CannotStart("platform", f"run directory {self.spec['run_dir']}: {problem.strerror}", 126) from None
+
+    def _resolve(self) -> str:
+        """The command's file, found as a shell finds it: by PATH of the rank's own environment, or relative to the
+        run directory when it has a slash."""
+        command: str = self.spec["argv"][0]
+        if "/" in command:
+            places = [command]
+        else:
+            path = self.spec["env"].get("PATH", os.defpath)
+            places = [f"{part or '.'}/{command}" for part in path.split(":")]
+        found = [place for place in places if os.path.isfile(place)]
+        for place in found:
+            if os.access(place, os.X_OK):
+                return place
+        if found:
+            raise _CannotStart("user", f"command {command!r} is not executable", 126)
+        where = "in the run directory" if "/" in command else "on PATH"
+        raise _CannotStart("user", f"command {command!r} was not found {where}", 127)
+
+    def _make_cgroups(self) -> None:
+        for group in self.spec["cgroups"]:
+            try:
+                os.makedirs(group["path"], exist_ok=True)
+                for name, value in group["writes"]:
+                    _write(f"{group['path']}/{name}", value)
+            except OSError as problem:
+                raise _CannotStart("platform", f"cgroup {group['path']}: {problem.strerror}", 126) from None
+
+    def _let_go(self) -> bool:
+        """Wait for the decision; True for go. A supervisor that hears nothing in time aborts the launch itself."""
+        if self.spec["alone"]:
+            return decide(self.spec["gang_dir"], GO) == GO
+        lease_ends = time.monotonic() + self.spec["launch_timeout_s"]
+        decision = f"{self.spec['gang_dir']}/decision"
+        while True:
+            try:
+                return os.readlink(decision) == GO
+            except FileNotFoundError:
+                pass
+            left = lease_ends - time.monotonic()
+            if left <= 0:
+                return decide(self.spec["gang_dir"], ABORT) == GO
+            caught = signal.sigtimedwait(WAKERS, left)
+            if caught and caught.si_signo in (signal.SIGTERM, signal.SIGUSR2):
+                return decide(self.spec["gang_dir"], ABORT) == GO
+
+    # the start
+
+    def _start(self, command: str) -> None:
+        log = self._open_log()
+        report, child_report = os.pipe2(os.O_CLOEXEC)
+        self.main_pid = os.fork()
+        if self.main_pid == 0:
+            self._become(command, log, child_report)
+        os.close(child_report)
+        os.close(log)
+        started = start_time(self.main_pid)
+        problem = b""
+        while part := os.read(report, 1024):
+            problem += part
+        os.close(report)
+        if problem:
+            os.waitpid(self.main_pid, 0)
+            step, _, number = problem.decode().partition(" ")
+            text = os.strerror(int(number))
+            if step == "exec":
+                raise _CannotStart("user", f"command {self.spec['argv'][0]!r} cannot be executed: {text}", 126)
+            raise _CannotStart("platform", f"the rank's process could not be set up ({step}): {text}", 126)
+        self.tell(RUNNING, pid=self.main_pid, start=started, started_at=f"{time.time():.6f}")
+
+    def _open_log(self) -> int:
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(f"{self.spec['rank_dir']}/log", flags, 0o600)
+        except OSError as problem:
+            raise _CannotStart("platform", f"log file: {problem.strerror}", 126) from None
+
+    def _become(self, command: str, log: int, report: int) -> NoReturn:
+        """In the forked child: turn into the user's process, or report why not."""
+        step = "session"
+        try:
+            os.setsid()
+            step = "parent-death signal"
+            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != self.facts["supervisor"]:  # it died before the line above took effect
+                os._exit(126)
+            step = "cgroup"
+            for group in self.spec["cgroups"]:
+                _write(f"{group['path']}/{group['join']}", "0")
+            step = "streams"
+            null = os.open("/dev/null", os.O_RDONLY)
+            for source, target in ((null, 0), (log, 1), (log, 2)):
+                os.dup2(source, target)
+            step = "signals"
+            # This process runs no handlers, and exec keeps what is ignored: give the user a clean slate.
+            for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(ignored, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            step = "exec"
+            os.execve(command, self.spec["argv"], self.spec["env"])
+        except OSError as problem:
+            os.write(report, f"{step} {problem.errno}".encode())
+        finally:
+            os._exit(126)
+
+    # the run
+
+    def _watch(self) -> None:
+        """Return when the main process is gone, or must be gone because the grace is over."""
+        self._read_stop()  # it may have come before the start
+        while not self._reap():
+            now = time.monotonic()
+            if self.kill_at is not None and now >= self.kill_at:
+                return
+            if self.term_at is not None and now >= self.term_at:
+                self.term_at = None
+                self._signal_main(signal.SIGTERM)
+            wake_at = min((at for at in (self.term_at, self.kill_at) if at is not None), default=None)
+            if wake_at is None:
+                caught: Any = signal.sigwaitinfo(WAKERS)
+            else:
+                caught = signal.sigtimedwait(WAKERS, max(0.0, wake_at - now))
+            if caught is None:
+                continue
+            if caught.si_signo == signal.SIGUSR1:
+                self._read_stop()
+            elif caught.si_signo == signal.SIGTERM:
+                self._stop(self.spec["grace_s"], "")
+            elif caught.si_signo == signal.SIGUSR2:
+                self._stop(0.0, "")
+
+    def _read_stop(self) -> None:
+        wish = read_record(f"{self.spec['gang_dir']}/stop")
+        if wish:
+            self._stop(float(wish["grace_s"]), wish.get("notice", ""))
+
+    def _stop(self, grace_s: float, notice: str) -> None:
+        """Begin to stop; a later wish may shorten the grace, never lengthen it."""
+        now = time.monotonic()
+        first, self.stopped = not self.stopped, True
+        if self.kill_at is None or now + grace_s < self.kill_at:
+            self.kill_at = now + grace_s
+            waits = notice and os.path.exists(f"{self.spec['rank_dir']}/cooperative")
+            if waits and self._leave_notice(notice):
+                self.term_at = now + grace_s * _TERM_AT
+            elif first or self.term_at is not None:
+                self.term_at = now
+
+    def _leave_notice(self, notice: str) -> bool:
+        draft = f"{self.spec['rank_dir']}/.notice-{os.getpid()}"
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, notice.encode())
+            finally:
+                os.close(fd)
+            os.rename(draft, f"{self.spec['rank_dir']}/notice")
+        except OSError:
+            return False  # a full disk: the rank is stopped like one that has no hooks
+        return True
+
+    def _signal_main(self, signum: int) -> None:
+        if self.main_status is None:  # not reaped yet, so the pid is still its own
+            os.kill(self.main_pid, signum)
+
+    def _reap(self) -> bool:
+        """Collect what has ended; True once the main process has."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self.main_pid:
+                self.main_status = status
+        return self.main_status is not None
+
+    # the end
+
+    def _kill_all(self) -> None:
+        """Kill until there is no descendant left. This process is their subreaper: whatever daemonised itself away is
+        or becomes its child, so an empty list of children means that none is left anywhere."""
+        while True:
+            for pid in self._descendants():
+                _kill(pid)
+            try:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            self._reap()
+
+    def _descendants(self) -> list[int]:
+        found, following = [], [os.getpid()]
+        while following:
+            parent = following.pop()
+            try:
+                for task in os.listdir(f"/proc/{parent}/task"):
+                    with open(f"/proc/{parent}/task/{task}/children", "rb") as children:
+                        born = [int(pid) for pid in children.read().split()]
+                    found += born
+                    following += born
+            except OSError as problem:
+                if problem.errno == errno.ENOENT and parent == os.getpid():
+                    return _descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
+        return found
+
+    def _exit(self) -> dict[str, object]:
+        assert self.main_status is not None
+        code = os.waitstatus_to_exitcode(self.main_status)
+        return {"code": code} if code >= 0 else {"signal": -code}
+
+    def _remove_cgroups(self) -> int:
+        """Remove the rank's cgroups; how many processes their memory limit killed."""
+        oom_kills = 0
+        for group in self.spec["cgroups"]:
+            if group["oom"]:
+                oom_kills += _oom_kills(f"{group['path']}/{group['oom']}")
+            for _ in range(20):
+                try:
+                    os.rmdir(group["path"])
+                except FileNotFoundError:
+                    break
+                except OSError:  # busy while the kernel still clears up; what stays is removed when forgotten
+                    time.sleep(0.001)
+                else:
+                    break
+        return oom_kills
+
+
+def _descendants_by_parent(ancestor: int) -> list[int]:
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as stat:
+                    parents[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+    found = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return list(found - {ancestor})
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _write(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def _oom_kills(path: str) -> int:
+    try:
+        with open(path, "rb") as events:
+            for line in events:
+                name, _, count = line.partition(b" ")
+                if name == b"oom_kill":
+                    return int(count)
+    except OSError:
+        return 0
+    return 0
+
+
+def main() -> NoReturn:
+    try:
+        Supervisor(marshal.load(sys.stdin.buffer)).run()  # noqa: S302 - written by the engine that started us
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)  # the interpreter's own farewell would only take time
+
+
+if __name__ == "__main__":
+    main()

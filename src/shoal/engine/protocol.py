@@ -1,0 +1,199 @@
+"""The one protocol between the control plane and whatever starts processes.
+
+A *gang* is a named set of ranks that starts whole or not at all. Names are chosen by the caller and deterministic
+(`job.attempt.stage`), so every call may be repeated after a crash of either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from shoal.core import Fault, Node, Reason, ShoalError
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One thing an engine or machine can or cannot do here, and what its absence costs."""
+
+    name: str
+    available: bool
+    detail: str
+    consequence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """One process of a gang: where it runs and what it is given. `env` adds to the gang's."""
+
+    rank: int
+    node: str
+    devices: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Everything an engine needs to start the ranks of one stage of one attempt.
+
+    `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
+    written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if
+    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` and `memory_bytes` are limits
+    per rank, 0 for none. A rank that is asked to stop gets `grace_s` before it is killed. Ranks that are not all ready
+    within `launch_timeout_s` are rolled back.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    ranks: tuple[RankSpec, ...]
+    run_dir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    bundle: Path | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    grace_s: float = 10.0
+    launch_timeout_s: float = 60.0
+
+
+class Phase(StrEnum):
+    """A gang's or rank's phase. STARTING: some rank is not ready yet; RUNNING: all user processes were let go;
+    ENDED: no process of it is left."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a rank ended: `code` if the process exited, `signal` if a signal killed it; both None when its end was not
+    seen (the supervisor or machine died): then `lost` is True. `oom` when the memory limit killed it. `stopped` when
+    the engine had been asked to stop it before."""
+
+    code: int | None = None
+    signal: int | None = None
+    lost: bool = False
+    oom: bool = False
+    stopped: bool = False
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    rank: int
+    phase: Phase
+    node: str = ""
+    pid: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangStatus:
+    """`reason` says why a gang was rolled back or ended when no exit tells."""
+
+    name: str
+    phase: Phase
+    ranks: tuple[RankStatus, ...] = ()
+    reason: Reason | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.phase is Phase.ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Bytes of a stream from `offset` to `next_offset`; `ended` when the writer is gone and nothing more will come."""
+
+    data: bytes
+    offset: int
+    next_offset: int
+    ended: bool
+
+
+class LaunchFailed(ShoalError):
+    """No rank of the gang runs; all that had started was rolled back. `fault` says whose fault it was."""
+
+    code = "launch-failed"
+
+    def __init__(self, what: str, *, fault: Fault, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.fault = fault
+
+
+class Engine(Protocol):
+    """See the module's docstring. All methods may be repeated; none blocks the event loop for long."""
+
+    name: str
+
+    async def open(self) -> None:
+        """Start the engine's own threads and watchers, and find the gangs of earlier lives (see `gangs`)."""
+        ...
+
+    async def close(self) -> None:
+        """Release the engine's own resources. Running gangs go on."""
+        ...
+
+    def capabilities(self) -> tuple[Capability, ...]: ...
+
+    async def inventory(self) -> tuple[Node, ...]: ...
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        """Start the gang whole, or nothing of it.
+
+        Returns once the ranks were let go (RUNNING, or already ENDED). A gang of this name that exists already is
+        adopted: if it was past its barrier its status is returned, if it was not, the launch is completed or rolled
+        back. Raises LaunchFailed after a rollback.
+        """
+        ...
+
+    async def gangs(self) -> Mapping[str, GangStatus]:
+        """All gangs the engine knows, ended ones included until they are forgotten; found anew after a restart."""
+        ...
+
+    async def status(self, name: str) -> GangStatus | None: ...
+
+    def changes(self) -> AsyncIterator[GangStatus]:
+        """Every change of a gang's status, from `open` on; the last status of a gang is never skipped."""
+        ...
+
+    async def notify(self, name: str, notice: Mapping[str, object]) -> None:
+        """Leave a notice (for example: checkpoint before this time) where the ranks' training hooks look for it."""
+        ...
+
+    async def signal(self, name: str, signum: int) -> None:
+        """Send a signal to every rank's main process. Unknown and ended gangs are ignored."""
+        ...
+
+    async def stop(self, name: str, *, grace_s: float | None = None, reason: str = "") -> None:
+        """Ask all ranks to end; returns at once, the end arrives through `changes`.
+
+        A rank that uses the training hooks finds a notice and has `grace_s` (default: the gang's) to checkpoint and
+        leave by itself, then SIGTERM; one that does not gets SIGTERM at once. What is left of the rank's processes
+        when the grace is over gets SIGKILL. Unknown and ended gangs are ignored.
+        """
+        ...
+
+    async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
+        """Bytes of a rank's stream: `log` (stdout and stderr), `metrics` (JSON lines of the training hooks) or
+        `file:RELATIVE/PATH` inside the run directory. Raises NotFound for an unknown gang, rank or escaping path;
+        a stream nobody wrote yet is empty. Works for forgotten gangs as long as the files exist."""
+        ...
+
+    async def forget(self, name: str) -> None:
+        """Drop the record of an ended gang (its logs stay). A gang that still runs is stopped first, at once."""
+        ...
+
+    async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
+        """Kill every process that belongs to this engine's home but to no gang in `known`; returns what was ended."""
+        ...

@@ -1,0 +1,313 @@
+"""The simulated machines and what runs on them: the truth that outlives every control plane.
+
+All faults are asked for here. What a real machine would refuse is refused here too: unknown or lost nodes, devices
+that another gang holds, more cpus or memory than a node has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal as signals
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from shoal.core import Clock, Fault, Node, NotFound, Reason
+from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase
+from shoal.engine.simulated.agenda import Agenda
+from shoal.engine.simulated.gang import Link, SimulatedGang
+from shoal.engine.simulated.history import Happening, Overlap, find_overlaps
+from shoal.engine.simulated.machines import Machines
+from shoal.engine.simulated.script import Script
+
+_FIRST_PID = 1000
+
+
+class SimulatedCluster:
+    """`behaviour` says for each launched gang what it does. One per simulated world; engines come and go."""
+
+    def __init__(self, nodes: Sequence[Node], *, clock: Clock, behaviour: Callable[[Gang], Script]) -> None:
+        self.history: list[Happening] = []
+        self.launch_calls: Counter[str] = Counter()
+        """How often each name was asked for."""
+        self.starts: Counter[str] = Counter()
+        """How often processes were made for each name; above 1 it was forgotten and started anew."""
+        self.notices: list[tuple[str, Mapping[str, object]]] = []
+        self._agenda = Agenda(clock)
+        self._behaviour = behaviour
+        self._machines = Machines(nodes)
+        self._gangs: dict[str, SimulatedGang] = {}
+        self._forgotten: dict[str, SimulatedGang] = {}
+        self._watchers: list[Callable[[GangStatus], None]] = []
+        self._next_pid = _FIRST_PID
+        self._launch_delay_s = 0.0
+        self._failing_launches = 0
+        self._failing_fault = Fault.INFRASTRUCTURE
+
+    # --- what a test asks about ---
+
+    def overlaps(self) -> tuple[Overlap, ...]:
+        """Any two gangs of one job (the name's first part) that had processes at one time: a doubled job."""
+        return find_overlaps(self.history)
+
+    def alive(self) -> tuple[str, ...]:
+        """Gangs that have processes now."""
+        return tuple(name for name, gang in self._gangs.items() if gang.phase is not Phase.ENDED)
+
+    def settle(self) -> None:
+        """Act on what is due by the clock; needed only with a clock that the event loop does not drive."""
+        self._agenda.run_due()
+
+    # --- faults ---
+
+    def kill_rank(self, name: str, rank: int = 0, signum: int = signals.SIGKILL) -> None:
+        """A rank's process dies, as by the kernel's or an administrator's kill."""
+        self._end(self._known(name), (rank,), Exit(signal=signum))
+
+    def kill_supervisor(self, name: str, rank: int = 0) -> None:
+        """The rank is gone and nobody saw how."""
+        self._lose(self._known(name), (rank,), "its supervisor died")
+
+    def lose_node(self, node: str) -> None:
+        """The machine and all ranks on it are gone; launches there fail until `restore_node`."""
+        self._machines.lose(node)
+        for gang in list(self._gangs.values()):
+            there = tuple(number for number in gang.live_ranks() if gang.ranks[number].node == node)
+            if there:
+                self._lose(gang, there, f"node {node} was lost")
+
+    def restore_node(self, node: str) -> None:
+        self._machines.restore(node)
+
+    def delay_launches(self, seconds: float) -> None:
+        """From now on every launch takes this much longer."""
+        self._launch_delay_s = seconds
+
+    def fail_launches(self, count: int, fault: Fault = Fault.INFRASTRUCTURE) -> None:
+        """The next `count` new gangs are rolled back."""
+        self._failing_launches, self._failing_fault = count, fault
+
+    # --- what an engine asks for ---
+
+    def attach(self, watcher: Callable[[GangStatus], None]) -> None:
+        self._watchers.append(watcher)
+        self._agenda.arm()
+
+    def detach(self, watcher: Callable[[GangStatus], None]) -> None:
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def inventory(self) -> tuple[Node, ...]:
+        return self._machines.present()
+
+    def statuses(self) -> dict[str, GangStatus]:
+        return {name: gang.status for name, gang in self._gangs.items()}
+
+    def status(self, name: str) -> GangStatus | None:
+        gang = self._gangs.get(name)
+        return gang.status if gang else None
+
+    async def launch(self, spec: Gang, link: Link) -> GangStatus:
+        self._note(spec.name, "launch")
+        self.launch_calls[spec.name] += 1
+        gang = self._gangs.get(spec.name) or self._begin(spec)
+        if gang.phase is Phase.STARTING:
+            if gang.ready:
+                self._let_go(gang)
+            else:
+                answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                gang.waiters.append((link, answer))
+                await answer
+        gang.raise_failure()
+        return gang.status
+
+    def notify(self, name: str, notice: Mapping[str, object]) -> None:
+        gang = self._running(name)
+        if gang is None:
+            return
+        self._note(name, "notify")
+        self.notices.append((name, dict(notice)))
+        self._leave_by_themselves(gang)
+
+    def signal(self, name: str, signum: int) -> None:
+        gang = self._running(name)
+        if gang is None:
+            return
+        self._note(name, f"signal {int(signum)}")
+        if signum == signals.SIGKILL:
+            self._end(gang, gang.live_ranks(), Exit(signal=signum))
+        elif signum in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
+            self._terminate(gang, signum)
+
+    def stop(self, name: str, grace_s: float | None, reason: str) -> None:
+        gang = self._gangs.get(name)
+        if gang is None or gang.phase is Phase.ENDED:
+            return
+        self._note(name, "stop")
+        if gang.phase is Phase.STARTING:
+            self._roll_back(
+                gang, Fault.PLATFORM, Reason("stopped", "it was stopped before all of its ranks were ready")
+            )
+        else:
+            self._stop_running(gang, gang.spec.grace_s if grace_s is None else grace_s, reason)
+
+    def read(self, name: str, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
+        gang = self._gangs.get(name) or self._forgotten.get(name)
+        if gang is None:
+            raise NotFound(f"there is no gang {name}")
+        return gang.read(rank, stream, offset, limit, now=self._agenda.now)
+
+    def forget(self, name: str) -> None:
+        gang = self._gangs.get(name)
+        if gang is None:
+            return
+        self._kill(gang)
+        self._note(name, "forget")
+        self._forgotten[name] = self._gangs.pop(name)
+
+    def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
+        orphans = tuple(name for name in self.alive() if name not in known)
+        for name in orphans:
+            self._kill(self._gangs[name])
+        return orphans
+
+    # --- launch ---
+
+    def _begin(self, spec: Gang) -> SimulatedGang:
+        try:
+            self._machines.take(spec)
+        except LaunchFailed:
+            self._note(spec.name, "refused")
+            raise
+        script = self._behaviour(spec)
+        gang = self._gangs[spec.name] = SimulatedGang(spec, script)
+        self.starts[spec.name] += 1
+        self._note(spec.name, "start")
+        delay_s = script.launch_s + self._launch_delay_s
+        if script.launch_error is not None:
+            failure = (script.launch_fault, Reason("launch-failed", script.launch_error))
+            self._do(delay_s, partial(self._roll_back, gang, *failure))
+        elif self._failing_launches:
+            self._failing_launches -= 1
+            failure = (self._failing_fault, Reason("launch-failed", "a rank could not be started"))
+            self._do(delay_s, partial(self._roll_back, gang, *failure))
+        elif delay_s:
+            late = Reason("launch-timeout", f"not all ranks were ready within {spec.launch_timeout_s:g} s")
+            self._agenda.after(delay_s, partial(self._become_ready, gang))
+            self._agenda.after(spec.launch_timeout_s, partial(self._roll_back, gang, Fault.INFRASTRUCTURE, late))
+            self._tell(gang)
+        else:
+            self._let_go(gang)
+        return gang
+
+    def _do(self, delay_s: float, action: Callable[[], None]) -> None:
+        if delay_s:
+            self._agenda.after(delay_s, action)
+        else:
+            action()
+
+    def _become_ready(self, gang: SimulatedGang) -> None:
+        """The barrier: the ranks go on only at the word of a caller that is alive."""
+        if gang.phase is not Phase.STARTING:
+            return
+        gang.ready = True
+        if any(link.alive and not answer.done() for link, answer in gang.waiters):
+            self._let_go(gang)
+
+    def _let_go(self, gang: SimulatedGang) -> None:
+        gang.let_go(at=self._agenda.now, wall=self._agenda.wall, first_pid=self._next_pid)
+        self._next_pid += len(gang.ranks)
+        self._note(gang.spec.name, "running")
+        for script, numbers in gang.by_script():
+            if script.run_s < math.inf:
+                self._agenda.after(script.run_s, partial(self._end, gang, numbers, script.exit))
+        self._answer(gang)
+        self._tell(gang)
+
+    def _roll_back(self, gang: SimulatedGang, fault: Fault, reason: Reason) -> None:
+        if gang.phase is not Phase.STARTING:
+            return
+        gang.failure, gang.reason = fault, reason
+        for number in gang.live_ranks():
+            gang.end_rank(number, None, at=self._agenda.now, wall=self._agenda.wall)
+        self._note(gang.spec.name, "rolled-back")
+        self._finish(gang)
+
+    def _answer(self, gang: SimulatedGang) -> None:
+        for link, answer in gang.waiters:
+            if link.alive and not answer.done():
+                answer.set_result(None)
+        gang.waiters.clear()
+
+    # --- the ways to end ---
+
+    def _stop_running(self, gang: SimulatedGang, grace_s: float, reason: str) -> None:
+        gang.asked_to_stop, gang.stop_reason = True, reason
+        self._leave_by_themselves(gang)
+        self._terminate(gang, signals.SIGTERM)
+        self._agenda.after(grace_s, partial(self._kill, gang))
+
+    def _leave_by_themselves(self, gang: SimulatedGang) -> None:
+        """Ranks with the training hooks checkpoint and leave."""
+        for script, numbers in gang.by_script():
+            if script.checkpoint_s is not None:
+                self._agenda.after(script.checkpoint_s, partial(self._end, gang, numbers, Exit(script.checkpoint_code)))
+
+    def _terminate(self, gang: SimulatedGang, signum: int) -> None:
+        for script, numbers in gang.by_script():
+            if script.checkpoint_s is None and script.term_s is not None:
+                self._agenda.after(script.term_s, partial(self._end, gang, numbers, Exit(signal=signum)))
+
+    def _kill(self, gang: SimulatedGang) -> None:
+        if gang.phase is Phase.STARTING:
+            self._roll_back(gang, Fault.PLATFORM, Reason("killed", "it was killed before all of its ranks were ready"))
+        else:
+            gang.asked_to_stop = True
+            self._end(gang, gang.live_ranks(), Exit(signal=signals.SIGKILL))
+
+    def _lose(self, gang: SimulatedGang, ranks: Iterable[int], why: str) -> None:
+        if gang.phase is Phase.STARTING:
+            self._roll_back(gang, Fault.INFRASTRUCTURE, Reason("rank-lost", why))
+            return
+        self._note(gang.spec.name, "lost")
+        self._end(gang, ranks, Exit(lost=True, detail=why))
+
+    def _end(self, gang: SimulatedGang, ranks: Iterable[int], exit: Exit) -> None:
+        """The first end of a rank counts; later ones find it gone. A rank that fails takes the others with it."""
+        ending = [number for number in ranks if gang.ranks[number].phase is Phase.RUNNING]
+        if not ending:
+            return
+        for number in ending:
+            gang.end_rank(number, exit, at=self._agenda.now, wall=self._agenda.wall)
+        if not gang.live_ranks():
+            self._finish(gang)
+            return
+        self._tell(gang)
+        if not exit.ok and not gang.asked_to_stop:
+            self._stop_running(gang, gang.spec.grace_s, "another rank of the gang failed")
+
+    def _finish(self, gang: SimulatedGang) -> None:
+        gang.close()
+        self._machines.give_back(gang.spec)
+        self._note(gang.spec.name, "end")
+        self._answer(gang)
+        self._tell(gang)
+
+    # --- small ---
+
+    def _note(self, name: str, event: str) -> None:
+        self.history.append(Happening(self._agenda.wall, name, event))
+
+    def _tell(self, gang: SimulatedGang) -> None:
+        for watcher in self._watchers:
+            watcher(gang.status)
+
+    def _known(self, name: str) -> SimulatedGang:
+        if name not in self._gangs:
+            raise NotFound(f"there is no gang {name}")
+        return self._gangs[name]
+
+    def _running(self, name: str) -> SimulatedGang | None:
+        gang = self._gangs.get(name)
+        return gang if gang and gang.phase is Phase.RUNNING else None

@@ -1,0 +1,130 @@
+"""The engine protocol over a simulated cluster: a connection, as short-lived as the server that holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from shoal.core import Node, Unavailable
+from shoal.engine.protocol import Capability, Gang, GangStatus, LogChunk
+from shoal.engine.simulated.cluster import SimulatedCluster
+from shoal.engine.simulated.gang import Link
+
+
+class SimulatedEngine:
+    """See `shoal.engine.protocol.Engine`. Drop it as `kill -9` would with `drop`; open another on the same cluster."""
+
+    name = "simulated"
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+        self._link: Link | None = None
+        self._streams: list[_Changes] = []
+
+    async def open(self) -> None:
+        if self._link is None:
+            self._link = Link()
+            self.cluster.attach(self._publish)
+
+    async def close(self) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Cut the connection: nothing is answered or told any more, and later calls raise Unavailable."""
+        if self._link is None:
+            return
+        self._link.alive = False
+        self._link = None
+        self.cluster.detach(self._publish)
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return (
+            Capability("gangs", True, "ranks start together or not at all"),
+            Capability("processes", False, "nothing runs for real", "results are those of the script"),
+        )
+
+    async def inventory(self) -> tuple[Node, ...]:
+        self._connected()
+        return self.cluster.inventory()
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        return await self.cluster.launch(gang, self._connected())
+
+    async def gangs(self) -> Mapping[str, GangStatus]:
+        self._connected()
+        return self.cluster.statuses()
+
+    async def status(self, name: str) -> GangStatus | None:
+        self._connected()
+        return self.cluster.status(name)
+
+    def changes(self) -> AsyncIterator[GangStatus]:
+        self._connected()
+        stream = _Changes(self.cluster.statuses())
+        self._streams.append(stream)
+        return stream
+
+    async def notify(self, name: str, notice: Mapping[str, object]) -> None:
+        self._connected()
+        self.cluster.notify(name, notice)
+
+    async def signal(self, name: str, signum: int) -> None:
+        self._connected()
+        self.cluster.signal(name, signum)
+
+    async def stop(self, name: str, *, grace_s: float | None = None, reason: str = "") -> None:
+        self._connected()
+        self.cluster.stop(name, grace_s, reason)
+
+    async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
+        self._connected()
+        return self.cluster.read(name, rank, stream, offset, limit)
+
+    async def forget(self, name: str) -> None:
+        self._connected()
+        self.cluster.forget(name)
+
+    async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
+        self._connected()
+        return self.cluster.sweep(known)
+
+    def _connected(self) -> Link:
+        if self._link is None:
+            raise Unavailable("the engine is not open", hint="open it, or another one on the same cluster")
+        return self._link
+
+    def _publish(self, status: GangStatus) -> None:
+        for stream in self._streams:
+            stream.put(status)
+
+
+class _Changes:
+    """One watcher's view: first the gangs there are, then every change. A slow watcher gets only each gang's latest
+    status, so that the memory it holds is bounded by the number of gangs."""
+
+    def __init__(self, known: dict[str, GangStatus]) -> None:
+        self._pending = known
+        self._news = asyncio.Event()
+        self._over = False
+
+    def put(self, status: GangStatus) -> None:
+        self._pending[status.name] = status
+        self._news.set()
+
+    def end(self) -> None:
+        self._over = True
+        self._news.set()
+
+    def __aiter__(self) -> AsyncIterator[GangStatus]:
+        return self
+
+    async def __anext__(self) -> GangStatus:
+        while not self._pending or self._over:
+            if self._over:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._pending.pop(next(iter(self._pending)))

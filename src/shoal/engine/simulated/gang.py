@@ -1,0 +1,103 @@
+"""One gang of a simulated cluster: its state, and what its ranks have written so far."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from shoal.core import Fault, NotFound, Reason
+from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase, RankStatus
+from shoal.engine.simulated.script import Script
+
+
+class Link:
+    """One engine's connection to the cluster; a dead server's is no longer alive."""
+
+    def __init__(self) -> None:
+        self.alive = True
+
+
+class SimulatedGang:
+    """Mutable state behind a `GangStatus`. Times are the agenda's (monotonic) unless named `wall`."""
+
+    __slots__ = (
+        "_status", "asked_to_stop", "ended", "failure", "phase", "ranks", "ready", "reason", "running_at", "script",
+        "spec", "stop_reason", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, spec: Gang, script: Script) -> None:
+        self.spec = spec
+        self.script = script
+        self.phase = Phase.STARTING
+        self.ready = False
+        self.asked_to_stop = False
+        self.stop_reason = ""
+        self.reason: Reason | None = None
+        self.failure: Fault | None = None
+        self.running_at: float | None = None
+        self.ended: dict[int, float] = {}
+        self.ranks = {r.rank: RankStatus(r.rank, Phase.STARTING, r.node) for r in spec.ranks}
+        self.waiters: list[tuple[Link, asyncio.Future[None]]] = []
+        self._status: GangStatus | None = None
+
+    @property
+    def status(self) -> GangStatus:
+        if self._status is None:
+            self._status = GangStatus(self.spec.name, self.phase, tuple(self.ranks.values()), self.reason)
+        return self._status
+
+    def by_script(self) -> list[tuple[Script, tuple[int, ...]]]:
+        """The live ranks, those of one script together."""
+        groups: dict[int, tuple[Script, tuple[int, ...]]] = {}
+        for number in self.live_ranks():
+            script = self.script.of(number)
+            _, before = groups.get(id(script), (script, ()))
+            groups[id(script)] = (script, (*before, number))
+        return list(groups.values())
+
+    def live_ranks(self) -> list[int]:
+        return [number for number, rank in self.ranks.items() if rank.phase is not Phase.ENDED]
+
+    def let_go(self, *, at: float, wall: float, first_pid: int) -> None:
+        self.phase, self.running_at, self._status = Phase.RUNNING, at, None
+        for pid, (number, rank) in enumerate(self.ranks.items(), first_pid):
+            self.ranks[number] = replace(rank, phase=Phase.RUNNING, pid=pid, started_at=wall)
+
+    def end_rank(self, number: int, exit: Exit | None, *, at: float, wall: float) -> None:
+        self._status = None
+        self.ended[number] = at
+        if exit is not None and self.asked_to_stop:
+            exit = replace(exit, stopped=True, detail=exit.detail or self.stop_reason)
+        self.ranks[number] = replace(self.ranks[number], phase=Phase.ENDED, ended_at=wall, exit=exit)
+
+    def close(self) -> None:
+        self.phase, self._status = Phase.ENDED, None
+
+    def raise_failure(self) -> None:
+        """Raise LaunchFailed if the launch was rolled back."""
+        if self.failure is not None and self.reason is not None:
+            raise LaunchFailed(self.reason.text, fault=self.failure, where=self.spec.name)
+
+    def read(self, number: int, stream: str, offset: int, limit: int, *, now: float) -> LogChunk:
+        if number not in self.ranks:
+            raise NotFound(f"gang {self.spec.name} has no rank {number}")
+        _check_stream(stream)
+        written = self._written(number, stream, now)
+        data = written[offset : offset + limit]
+        following = offset + len(data)
+        return LogChunk(data, offset, following, ended=number in self.ended and following >= len(written))
+
+    def _written(self, number: int, stream: str, now: float) -> bytes:
+        if self.running_at is None:
+            return b""
+        age_s = self.ended.get(number, now) - self.running_at
+        lines = self.script.of(number).lines
+        return "".join(f"{line.text}\n" for line in lines if line.at_s <= age_s and line.stream == stream).encode()
+
+
+def _check_stream(stream: str) -> None:
+    kind, _, path = stream.partition(":")
+    inside = path and not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+    if stream not in ("log", "metrics") and not (kind == "file" and inside):
+        raise NotFound(f"there is no stream {stream!r}", hint="log, metrics or file:PATH inside the run directory")

@@ -1,0 +1,69 @@
+"""What the simulated nodes have and who holds it. As strict as the real thing: nothing is given away twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from shoal.core import Fault, Node
+from shoal.engine.protocol import Gang, LaunchFailed
+
+
+class Machines:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._devices = {node.name: {device.id for device in node.devices} for node in nodes}
+        self._lost: set[str] = set()
+        self._holder: dict[tuple[str, str], str] = {}
+        self._cpu_milli: Counter[str] = Counter()
+        self._memory_bytes: Counter[str] = Counter()
+
+    def present(self) -> tuple[Node, ...]:
+        return tuple(node for node in self._nodes.values() if node.name not in self._lost)
+
+    def lose(self, name: str) -> None:
+        self._lost.add(self._nodes[name].name)
+
+    def restore(self, name: str) -> None:
+        self._lost.discard(name)
+
+    def take(self, gang: Gang) -> None:
+        """Take what all ranks hold, or raise LaunchFailed and take nothing."""
+        if not gang.ranks or len({rank.rank for rank in gang.ranks}) < len(gang.ranks):
+            raise LaunchFailed("a gang needs ranks with different numbers", fault=Fault.PLATFORM, where=gang.name)
+        ranks_on = Counter(rank.node for rank in gang.ranks)
+        for name, ranks in ranks_on.items():
+            self._check_node(gang, name, ranks)
+        wanted = [(rank.node, device) for rank in gang.ranks for device in rank.devices]
+        for number, (node, device) in enumerate(wanted):
+            if device not in self._devices[node]:
+                raise _refused(gang, f"node {node} has no device {device}")
+            if (holder := self._holder.get((node, device))) is not None or (node, device) in wanted[:number]:
+                raise _refused(gang, f"device {device} of node {node} is held by {holder or gang.name}")
+        for place in wanted:
+            self._holder[place] = gang.name
+        for name, ranks in ranks_on.items():
+            self._cpu_milli[name] += ranks * gang.cpu_milli
+            self._memory_bytes[name] += ranks * gang.memory_bytes
+
+    def give_back(self, gang: Gang) -> None:
+        for rank in gang.ranks:
+            for device in rank.devices:
+                del self._holder[rank.node, device]
+            self._cpu_milli[rank.node] -= gang.cpu_milli
+            self._memory_bytes[rank.node] -= gang.memory_bytes
+
+    def _check_node(self, gang: Gang, name: str, ranks: int) -> None:
+        node = self._nodes.get(name)
+        if node is None or name in self._lost:
+            raise LaunchFailed(f"there is no node {name}", fault=Fault.INFRASTRUCTURE, where=gang.name)
+        if self._cpu_milli[name] + ranks * gang.cpu_milli > node.cpu_milli:
+            raise _refused(gang, f"node {name} has {node.cpu_milli} cpu_milli, {self._cpu_milli[name]} of them taken")
+        if self._memory_bytes[name] + ranks * gang.memory_bytes > node.memory_bytes:
+            raise _refused(
+                gang, f"node {name} has {node.memory_bytes} bytes of memory, {self._memory_bytes[name]} of them taken"
+            )
+
+
+def _refused(gang: Gang, what: str) -> LaunchFailed:
+    return LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name, hint="whoever placed it counted wrong")

@@ -1,0 +1,24 @@
+"""Tests marked `virtual_time` run on a loop whose time leaps, from 1,700,000,000 s on; the others on asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from shoal.engine.simulated import VirtualLoop
+
+VIRTUAL_START = 1_700_000_000.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("virtual_time"):
+        return {"virtual": lambda: VirtualLoop(start=VIRTUAL_START)}
+    return {"asyncio": asyncio.new_event_loop}

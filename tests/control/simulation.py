@@ -1,0 +1,266 @@
+"""The whole control plane in virtual time: the real loops, store and admission over a simulated engine.
+
+A `World` can kill its server at any named point and start another one on the same database and cluster. A failing
+seed is reproduced by one line: `simulate(Seed)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.control.lifecycle import TRANSITIONS, JobState
+from shoal.control.manifest import JobManifest
+from shoal.control.plane import ControlPlane
+from shoal.control.records import JobFilter
+from shoal.control.store import Store, open_store
+from shoal.core import Device, Fault, Node, PriorityClass, Quota
+from shoal.engine import Gang
+from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
+
+
+class Crash(BaseException):
+    """The server dies here."""
+
+
+def nodes(count: int, devices: int, kind: str = "a100") -> tuple[Node, ...]:
+    return tuple(
+        Node(f"n{i}", tuple(Device(f"n{i}-{kind}-{d}", kind, d) for d in range(devices)), devices * 8000, devices << 36)
+        for i in range(count)
+    )
+
+
+def manifest(name: str = "job", **fields: object) -> JobManifest:
+    return JobManifest.model_validate({"name": name, "command": ["train"], **fields})
+
+
+@dataclass
+class World:
+    """One cluster, one database, and a server that may be killed and started again."""
+
+    folder: Path
+    cluster: SimulatedCluster
+    clock: VirtualClock
+    fault: Callable[[str], None] = lambda _: None
+    plane: ControlPlane | None = None
+    store: Store | None = None
+    engine: SimulatedEngine | None = None
+    crashes: int = 0
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def make(cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script]) -> World:
+        clock = VirtualClock()
+        return cls(folder, SimulatedCluster(machines, clock=clock, behaviour=behaviour), clock)
+
+    async def start(self) -> ControlPlane:
+        self.dead = asyncio.Event()
+        self.store = open_store(f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False)
+        self.store.acquire("simulation")
+        self.engine = SimulatedEngine(self.cluster)
+        numbers = random.Random(self.store.epoch)
+        self.plane = ControlPlane(
+            self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
+            on_fatal=lambda _: self.dead.set(), new_id=lambda: f"j-{numbers.getrandbits(40):010x}",
+        )  # fmt: skip
+        await self.plane.open()
+        return self.plane
+
+    def _maybe_crash(self, point: str) -> None:
+        if self.dead.is_set():
+            raise Crash(point)
+        try:
+            self.fault(point)
+        except Crash:
+            # From this very line on, the dead server neither writes nor reaches the engine.
+            self.crashes += 1
+            self.dead.set()
+            if self.engine is not None:
+                self.engine.drop()
+            if self.store is not None:
+                self.store.release()
+            raise
+
+    async def kill(self) -> None:
+        """What `kill -9` leaves: nothing of the server, all of the database and the cluster."""
+        self.dead.set()
+        if self.engine is not None:
+            self.engine.drop()
+        if self.plane is not None:
+            for loop in (self.plane.decider, self.plane.patroller, self.plane.collector, self.plane.guardian):
+                await loop.close()
+        if self.store is not None:
+            self.store.release()
+            self.store.close()
+
+    async def restart(self) -> ControlPlane:
+        await self.kill()
+        return await self.start()
+
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 3600.0) -> None:
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.5)
+
+
+def check_history(store: Store, cluster: SimulatedCluster) -> None:
+    """What must hold of every run, whatever was killed when: the event log and the engine's own record agree."""
+    states: dict[str, str] = {}
+    attempts: Counter[str] = Counter()
+    after = 0
+    while events := store.events(after, limit=5000):
+        for event in events:
+            assert event.seq == after + 1 or after == 0 or event.seq > after
+            after = event.seq
+            if event.job_id is None:
+                continue
+            if event.kind == "job.submitted":
+                assert event.job_id not in states
+                states[event.job_id] = JobState.QUEUED
+            elif event.kind == "job.state":
+                assert event.old_state == states[event.job_id]
+                assert event.new_state in TRANSITIONS[JobState(event.old_state)]
+                states[event.job_id] = str(event.new_state)
+                attempts[event.job_id] += event.new_state == JobState.PLACED
+    jobs = store.jobs(JobFilter(limit=100_000))
+    assert {job.id: job.state for job in jobs} == states
+    for job in jobs:
+        assert len(store.attempts(job.id)) == attempts[job.id]
+    assert cluster.overlaps() == ()
+
+
+async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.01) -> World:
+    """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes."""
+    draw = random.Random(seed)
+
+    def behaviour(gang: Gang) -> Script:
+        own = random.Random(f"{seed}-{gang.name}")
+        return Script(
+            run_s=own.choice((0.0, 1.0, 5.0, 30.0)),
+            code=own.choice((0, 0, 0, 0, 1)),
+            launch_s=own.choice((0.0, 0.1, 2.0)),
+            launch_error="no such command" if own.random() < 0.03 else None,
+            launch_fault=own.choice((Fault.USER, Fault.INFRASTRUCTURE)),
+            checkpoint_s=own.choice((None, 0.5)),
+            term_s=own.choice((None, 0.0, 1.0)),
+        )
+
+    world = World.make(folder, nodes(3, 4), behaviour)
+    world.fault = lambda point: _crash(draw, crash_rate, point)
+    await _reopen(world)
+    await _tenants(world)
+    wanted: dict[str, JobManifest] = {}
+    for number in range(jobs):
+        wanted[f"key-{number}"] = manifest(
+            f"job-{number}",
+            resources={"accelerators": {"type": "any", "count": draw.choice((0, 1, 2, 4))}},
+            ranks=draw.choice((1, 1, 1, 2, 3)),
+            priority_class=draw.choice(("best-effort", "best-effort", "guaranteed")),
+            restart={"limits": {"user": draw.choice((0, 2))}},
+            outputs=[{"from": "a", "to": "/tmp/b"}] if draw.random() < 0.2 else [],
+            inputs=[{"from": "/tmp/a", "to": "b"}] if draw.random() < 0.2 else [],
+            grace="2s",
+        )
+    acknowledged: dict[str, str] = {}
+    for key, job in wanted.items():
+        acknowledged[key] = await _submit(world, key, job, tenant=draw.choice(("ada", "bob", "cyd")))
+        if draw.random() < 0.3:
+            await asyncio.sleep(draw.choice((0.1, 1.0, 7.0)))
+        if draw.random() < 0.2:
+            await _wish(world, draw, draw.choice(list(acknowledged.values())))
+        if draw.random() < 0.05:
+            _break_something(world.cluster, draw)
+        if world.dead.is_set():
+            await _reopen(world)
+    world.fault = lambda _: None
+    await _reopen(world)
+    await _finish(world, set(acknowledged.values()))
+    assert world.store is not None
+    stored = {job.id for job in world.store.jobs(JobFilter(limit=100_000))}
+    assert stored == set(acknowledged.values())
+    check_history(world.store, world.cluster)
+    return world
+
+
+def _crash(draw: random.Random, rate: float, point: str) -> None:
+    if draw.random() < rate:
+        raise Crash(point)
+
+
+async def _reopen(world: World) -> None:
+    while True:
+        try:
+            await world.restart()
+        except Crash:
+            continue
+        else:
+            return
+
+
+async def _tenants(world: World) -> None:
+    assert world.plane is not None
+    for name, weight in (("ada", 2.0), ("bob", 1.0), ("cyd", 1.0)):
+        quota = Quota(accelerators=6) if name == "cyd" else Quota()
+        await world.plane.put_tenant(
+            name, weight=weight, quota=quota, max_priority_class=PriorityClass.GUARANTEED, actor="admin"
+        )
+
+
+async def _submit(world: World, key: str, job: JobManifest, tenant: str) -> str:
+    """As a client would: again with the same key until it is acknowledged."""
+    while True:
+        try:
+            assert world.plane is not None
+            record, _ = await world.plane.submit(job, tenant=tenant, actor=f"tenant:{tenant}", idempotency_key=key)
+        except Exception:
+            if not world.dead.is_set():
+                raise
+        except Crash:
+            pass
+        else:
+            return record.id
+        await _reopen(world)
+
+
+async def _wish(world: World, draw: random.Random, job_id: str) -> None:
+    from shoal.core import ShoalError
+
+    assert world.plane is not None
+    wish = draw.choice((world.plane.cancel, world.plane.halt, world.plane.resume))
+    try:
+        await wish(job_id, actor="tenant:ada")
+    except (ShoalError, Crash):
+        return
+
+
+def _break_something(cluster: SimulatedCluster, draw: random.Random) -> None:
+    alive = cluster.alive()
+    if not alive:
+        return
+    what = draw.choice((cluster.kill_rank, cluster.kill_supervisor))
+    what(draw.choice(sorted(alive)))
+
+
+async def _finish(world: World, job_ids: set[str]) -> None:
+    """Nothing is broken any more: every job comes to its end."""
+    from shoal.core import ShoalError
+
+    plane, store = world.plane, world.store
+    assert plane is not None
+    assert store is not None
+    for job_id in sorted(job_ids):
+        try:
+            await plane.resume(job_id, actor="admin")
+        except ShoalError:
+            continue
+
+    def over() -> bool:
+        return all(plane.job(job_id).state.terminal or plane.job(job_id).state is JobState.HALTED for job_id in job_ids)
+
+    await world.until(over, within_s=36_000)
+    await asyncio.sleep(30)
+    assert world.cluster.alive() == ()
