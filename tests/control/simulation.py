@@ -155,10 +155,11 @@ async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float
     await _tenants(world)
     wanted: dict[str, JobManifest] = {}
     for number in range(jobs):
+        count, ranks = draw.choice(((0, 1), (1, 1), (2, 1), (4, 1), (1, 2), (3, 2), (2, 3), (0, 3)))
         wanted[f"key-{number}"] = manifest(
             f"job-{number}",
-            resources={"accelerators": {"type": "any", "count": draw.choice((0, 1, 2, 4))}},
-            ranks=draw.choice((1, 1, 1, 2, 3)),
+            resources={"accelerators": {"type": "any", "count": count}},
+            ranks=ranks,
             priority_class=draw.choice(("best-effort", "best-effort", "guaranteed")),
             restart={"limits": {"user": draw.choice((0, 2))}},
             outputs=[{"from": "a", "to": "/tmp/b"}] if draw.random() < 0.2 else [],

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shoal.control import steps
-from shoal.control.lifecycle import ACTIVE, TERMINAL, TRANSITIONS, Desired, ErrorCode, JobState, Outcome, Stop, check_step
+from shoal.control.lifecycle import (
+    ACTIVE,
+    TERMINAL,
+    TRANSITIONS,
+    Desired,
+    ErrorCode,
+    JobState,
+    Outcome,
+    Stop,
+    check_step,
+)
 from shoal.control.records import AttemptRecord, Change, JobRecord, RankPlacement
 from shoal.control.steps import AttemptEnd
 from shoal.core import Conflict, Fault, PriorityClass, Reason, Resources
@@ -46,7 +56,7 @@ def test_every_state_is_reachable_and_every_dead_end_is_final() -> None:
                 seen.add(following)
                 frontier.append(following)
     assert seen == set(JobState)
-    assert TERMINAL == {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+    assert {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED} == TERMINAL
     assert not ACTIVE & TERMINAL
 
 

@@ -12,13 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.engine.conformance import Behaviour, Cooperate, EngineKit, Missing, RunForever
-
 from shoal.core import Device
 from shoal.engine import Gang, GangStatus, RankSpec
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.processes import marked
+from tests.engine.conformance import Behaviour, Cooperate, EngineKit, Missing, RunForever
 
 _BEHAVE = f"""#!{os.path.realpath(sys.executable)} -IS
 import os, signal, sys, time

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from tests.engine.conformance import EngineConformance
 from tests.engine.local_kit import LocalKit, local_kit
 

@@ -8,6 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+
+from shoal.core import Device, Node
+from shoal.engine import Gang, GangStatus, RankSpec
+from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from tests.engine.conformance import (
     Behaviour,
     Cooperate,
@@ -21,10 +25,6 @@ from tests.engine.conformance import (
     Succeed,
 )
 
-from shoal.core import Device, Node
-from shoal.engine import Gang, GangStatus, RankSpec
-from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock
-
 
 def script_of(behaviour: Behaviour) -> Script:
     match behaviour:
@@ -37,7 +37,7 @@ def script_of(behaviour: Behaviour) -> Script:
         case IgnoreTerm():
             return Script(run_s=math.inf, term_s=None)
         case Cooperate(code):
-            return Script(run_s=math.inf, checkpoint_s=0.1, checkpoint_code=code)
+            return Script(run_s=math.inf, checkpoint_s=0.1, checkpoint_code=code, term_s=None)
         case Print(lines, after_s):
             return Script(run_s=after_s, lines=tuple(Line(0, line) for line in lines))
         case Missing():

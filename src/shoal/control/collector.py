@@ -1,4 +1,4 @@
-"""Collects what jobs report (training hooks, a JSON-lines file, or patterns in the log) while they run and at their end.
+"""Collects what jobs report while they run: by training hooks, a JSON-lines file, or patterns in the log.
 
 Reports are hints for progress displays, estimated ends and the choice of victims; losing a second of them in a crash
 is fine, so they are written without events.

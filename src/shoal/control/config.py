@@ -121,7 +121,7 @@ def load_settings(
     values: dict[str, Any] = {}
     for name, (read, default) in _OPTIONS.items():
         variable = f"SHOAL_{name.upper()}"
-        given = [
+        given: list[tuple[Any, str]] = [
             (flags.get(name), f"--{name.replace('_', '-')}"),
             (environ.get(variable) or None, variable),
             (file.get(name), f"{source}: {name}"),

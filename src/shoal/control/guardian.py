@@ -138,7 +138,9 @@ class Guardian:
         except SecretMissing as error:
             return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
 
-    async def _stage(self, live: Live, stage: str, state: JobState, cause: str, *, finished: bool = False) -> AttemptEnd:
+    async def _stage(
+        self, live: Live, stage: str, state: JobState, cause: str, *, finished: bool = False
+    ) -> AttemptEnd:
         """Launch a stage or find it running, and see it to its end."""
         name = gang_name(live.job.id, live.job.attempt, stage)
         status = await self._launch_or_adopt(live, stage, state, finished=finished)

@@ -83,9 +83,7 @@ class Patroller:
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
         between the three is no fault."""
         gangs = await self._engine.gangs()
-        wanted = {
-            f"{live.job.id}.{live.job.attempt}" for live in self._ledger.view if live.job.state.active
-        }
+        wanted = {f"{live.job.id}.{live.job.attempt}" for live in self._ledger.view if live.job.state.active}
         orphans = {name for name in gangs if name.rpartition(".")[0] not in wanted}
         for name in [name for name in orphans & self._suspects if gangs[name].ended]:
             # Not a fault: its end was written down, and the server died before it let go of the record.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets as random_source
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -235,9 +234,7 @@ class ControlPlane:
         cause = cause or f"resumed by {actor}"
         return await self._change(job_id, lambda job, _: steps.resume(job, self.clock.now(), actor, cause))
 
-    def _stop(
-        self, job: JobRecord, attempt: AttemptRecord | None, stop: Stop, actor: str, cause: str
-    ) -> Change | None:
+    def _stop(self, job: JobRecord, attempt: AttemptRecord | None, stop: Stop, actor: str, cause: str) -> Change | None:
         if attempt is None:
             raise AssertionError("an active job has an attempt")
         return steps.request_stop(job, attempt, stop, now=self.clock.now(), actor=actor, cause=cause)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import os
 import select
@@ -61,6 +62,8 @@ def run_server(settings: Settings, *, ready: Callable[[ServerInfo], None] = lamb
             hint="stop it with `shoal down`, or give another --home",
         )
     listener = bind(settings.host, settings.port, preferred=_last_port(home) if settings.port == 0 else None)
+    # What is imported and opened now stays: collecting garbage among it would only delay the first answer.
+    gc.disable()
     with contextlib.closing(listener):
         from shoal.control import logsetup
 
@@ -209,6 +212,8 @@ def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: o
         write_server(home, info)
         log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
         ready(info)
+        gc.freeze()
+        gc.enable()
 
     return announce
 

@@ -100,9 +100,7 @@ def claim(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> 
     return Change(
         before=job,
         after=replace(job, version=job.version + 1, updated_at=now),
-        events=(
-            event(job, now, "attempt.adopted", "guardian", f"taken over from epoch {attempt.epoch}", epoch=epoch),
-        ),
+        events=(event(job, now, "attempt.adopted", "guardian", f"taken over from epoch {attempt.epoch}", epoch=epoch),),
         attempt=replace(attempt, epoch=epoch),
     )
 

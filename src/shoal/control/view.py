@@ -78,9 +78,7 @@ class View:
         for job in jobs:
             self.added(job, attempts.get(job.id))
 
-    def added(
-        self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None
-    ) -> None:
+    def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
         live = self._live[job.id] = Live(job, attempt, _manifest=manifest)
         if job.deadline_at is not None:
             self.deadlines.add(job.id)
@@ -127,19 +125,19 @@ class View:
             self._queued[old.tenant] -= 1
             self.index.remove_pending(old.id)
         if new.state is JobState.QUEUED:
-            self._vacate(live, old, new)
+            self._vacate(old, new)
             self._enqueue(live)
         elif new.state.active:
             if not old.state.active:
                 self._occupy(live)
         else:
-            self._vacate(live, old, new)
+            self._vacate(old, new)
             if new.state.terminal:
                 self._live.pop(new.id, None)
                 self.deadlines.discard(new.id)
             live.poke.set()
 
-    def _vacate(self, live: Live, old: JobRecord, new: JobRecord) -> None:
+    def _vacate(self, old: JobRecord, new: JobRecord) -> None:
         if old.state.active:
             ran_s = new.ran_s - old.ran_s
             self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)

@@ -10,13 +10,25 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from shoal.control.lifecycle import JobState
+from shoal.control.records import (
+    AttemptRecord,
+    Change,
+    JobRecord,
+    NewEvent,
+    RankPlacement,
+    TenantRecord,
+)
 from shoal.control.store import Store, open_store
+from shoal.core import PriorityClass, Quota, Resources
 
 
 def _server_programs() -> Path | None:
@@ -124,3 +136,56 @@ def opened(url: str) -> Iterator[Callable[..., Store]]:
 @pytest.fixture
 def store(opened: Callable[..., Store]) -> Store:
     return opened()
+
+
+# --- records ---
+
+
+@dataclass(frozen=True)
+class Make:
+    """Records with what a test does not care about filled in."""
+
+    def job(self, job_id: str, **fields: Any) -> JobRecord:
+        given: dict[str, Any] = {
+            "id": job_id,
+            "tenant": "red",
+            "name": f"train-{job_id}",
+            "state": JobState.QUEUED,
+            "version": 1,
+            "manifest": '{"name":"train"}',
+            "resources": Resources({"a100": 2}, 4000, 8 << 30),
+            "ranks": 1,
+            "priority_class": PriorityClass.GUARANTEED,
+            "priority": 3,
+            "submitted_at": 100.0,
+            "updated_at": 100.0,
+            "fingerprint": "f" * 64,
+        }
+        return JobRecord(**{**given, **fields})
+
+    def event(self, kind: str = "job.noted", **fields: Any) -> NewEvent:
+        return NewEvent(**{"at": 100.0, "kind": kind, "actor": "tester", **fields})
+
+    def change(self, before: JobRecord, *path: JobState, attempt: AttemptRecord | None = None, **fields: Any) -> Change:
+        """Along the path, one version up, with an event for each step."""
+        states = (before.state, *path)
+        events = tuple(
+            self.event("job.state", tenant=before.tenant, job_id=before.id, old_state=old, new_state=new)
+            for old, new in pairwise(states)
+        )
+        after = replace(before, state=states[-1], version=before.version + 1, **fields)
+        return Change(before, after, events, attempt)
+
+    def attempt(self, job_id: str, number: int = 1, **fields: Any) -> AttemptRecord:
+        places = (RankPlacement(0, "node-1", ("gpu-0", "gpu-1")), RankPlacement(1, "node-2"))
+        return AttemptRecord(
+            **{"job_id": job_id, "number": number, "epoch": 1, "placement": places, "created_at": 101.0, **fields}
+        )
+
+    def tenant(self, name: str, **fields: Any) -> TenantRecord:
+        return TenantRecord(**{"name": name, "weight": 1.0, "quota": Quota(), "created_at": 100.0, **fields})
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    return Make()

@@ -88,6 +88,7 @@ class ClusterIndex:
         self._held: dict[str, _Held] = {}
         self._ends: Runs[Running] = Runs()
         self._reported: list[float] = []
+        self._preemptible = 0
         self._turn: str | None = None
 
     # --- nodes and tenants
@@ -277,6 +278,7 @@ class ClusterIndex:
             jobs_on=jobs_on,
             ends=self._ends.freeze(),
             median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
+            preemptible=self._preemptible,
         )
 
     @classmethod
@@ -299,9 +301,9 @@ class ClusterIndex:
                 group.key: _Queue(group.key, Runs.thaw(group.ready), Runs.thaw(group.delayed)) for group in queue
             }
             for group in queue:
-                for (due, job_id), _ in group.delayed.items():
-                    made._delayed.add(job_id)
-                    heappush(made._due, (due, job_id))
+                for job in group.delayed:
+                    made._delayed.add(job.job_id)
+                    heappush(made._due, (job.not_before, job.job_id))
         made._running = CowMap.thaw(snapshot.running)
         made._ends = Runs.thaw(snapshot.ends)
         for running in snapshot.running.values():
@@ -313,6 +315,7 @@ class ClusterIndex:
                 made._report(running),
             )
         made._reported = sorted(held.reported for held in made._held.values() if held.reported is not None)
+        made._preemptible = snapshot.preemptible
         made._turn = snapshot.turn
         return made
 
@@ -373,8 +376,12 @@ class ClusterIndex:
         if running.stopping:
             return 0.0, running.job_id
         end = running.expected_end
+        if end is None:
+            # The same guess as the one by which a job was let past a reservation: otherwise the two would drift apart.
+            mean = self._tenant(running.tenant).mean_runtime_s
+            end = running.started_at + (self.policy.default_runtime_s if mean is None else mean)
         # An end must sort after every stopping job's, also on a clock that starts at zero.
-        return max(running.started_at + self.policy.default_runtime_s if end is None else end, 1e-9), running.job_id
+        return max(end, 1e-9), running.job_id
 
     def _report(self, running: Running) -> float | None:
         return running.at_risk_s if running.priority_class is PriorityClass.BEST_EFFORT else None
@@ -384,11 +391,13 @@ class ClusterIndex:
         self._running[running.job_id] = running
         self._held[running.job_id] = _Held(total, charge, share, end_key, reported)
         self._ends.add(end_key, running)
+        self._preemptible += _may_be_evicted(running)
         if reported is not None:
             insort(self._reported, reported)
 
     def _forget(self, job_id: str) -> _Held:
         held = self._held.pop(job_id)
+        self._preemptible -= _may_be_evicted(self._running[job_id])
         self._ends.remove(held.end_key)
         if held.reported is not None:
             del self._reported[bisect_left(self._reported, held.reported)]
@@ -421,6 +430,10 @@ class ClusterIndex:
             memory_bytes,
             node.name not in self._unschedulable,
         )
+
+
+def _may_be_evicted(running: Running) -> bool:
+    return running.priority_class is PriorityClass.BEST_EFFORT and not running.stopping
 
 
 def _layout(nodes: list[Node]) -> Layout:

@@ -30,7 +30,7 @@ class FrozenMap(Mapping[str, T]):
     def __getitem__(self, key: str) -> T:
         return self._shards[hash(key) % _SHARDS][key]
 
-    def get(self, key: str, default=None):  # type: ignore[no-untyped-def]  # noqa: ANN - Mapping's overloads
+    def get(self, key: str, default=None):  # type: ignore[no-untyped-def]
         return self._shards[hash(key) % _SHARDS].get(key, default)
 
     def __contains__(self, key: object) -> bool:

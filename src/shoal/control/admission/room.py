@@ -234,9 +234,7 @@ class Room:
                 return at
         return None
 
-    def _advance(
-        self, need: Need, ranks: int, mask: int, key: BucketKey, cursors: dict[BucketKey, int]
-    ) -> int | None:
+    def _advance(self, need: Need, ranks: int, mask: int, key: BucketKey, cursors: dict[BucketKey, int]) -> int | None:
         """The first node of a bucket that fits, from where the last search for this shape ended."""
         name = need.pool
         base = self._pools[name].buckets.get(key, ())

@@ -12,7 +12,7 @@ from shoal.control.admission.types import NodeState, Pending, Policy, Running, S
 from shoal.core import ANY, PriorityClass, Resources
 
 BucketKey = tuple[int, int]
-"""(free accelerators, whole free cores) of the nodes in a bucket; in the pool of an accelerator type, (free of it, 0)."""
+"""What the nodes of a bucket have free: (all accelerators, whole cores); in the pool of a type (devices of it, 0)."""
 
 CPU_POOL = ""
 """The pool of all nodes, for jobs that ask for no accelerator."""
@@ -152,7 +152,7 @@ class Snapshot:
 
     `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts
     the running jobs by when they are expected to end. `median_at_risk_s` is that of the best-effort jobs which
-    report theirs, None if there is none.
+    report theirs, None if there is none; `preemptible` counts the best-effort jobs that were not asked to end yet.
     """
 
     now: float
@@ -166,6 +166,7 @@ class Snapshot:
     jobs_on: tuple[tuple[str, ...], ...]
     ends: FrozenRuns[Running]
     median_at_risk_s: float | None = None
+    preemptible: int = 0
 
     @cached_property
     def stopping(self) -> tuple[Running, ...]:

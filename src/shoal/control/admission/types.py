@@ -37,9 +37,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended now (since its last
-    checkpoint), None when it never reported one. `stopping` once it was asked to end. `expected_end` in Unix
-    seconds, None when nothing is known."""
+    """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
+    now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
+    `expected_end` in Unix seconds, None when nothing is known."""
 
     job_id: str
     tenant: str

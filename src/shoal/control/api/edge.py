@@ -52,5 +52,8 @@ class Edge:
 
 
 def _template(scope: Scope) -> str:
-    """The route's pattern, never the path itself: the number of time series must stay bounded."""
-    return getattr(scope.get("route"), "path", "other")
+    """The route's pattern, never an arbitrary path: the number of time series must stay bounded."""
+    pattern = getattr(scope.get("route"), "path", None)
+    if isinstance(pattern, str):
+        return pattern
+    return str(scope["path"]) if scope.get("endpoint") and not scope.get("path_params") else "other"

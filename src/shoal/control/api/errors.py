@@ -10,7 +10,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from shoal.control.api.models import ErrorView
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
@@ -40,22 +39,6 @@ _HTTP_CODES = {
     405: "method-not-allowed",
     413: "too-large",
 }
-
-_EXPLAINED = {
-    401: "no token, or one that is not known",
-    403: "the token may not do this",
-    404: "not found, or another tenant's",
-    409: "contradicts the present state",
-    413: "the body is over the limit",
-    422: "the input is wrong; nothing was stored",
-    429: "a limit is reached for now; see Retry-After",
-    503: "cannot be done now; the request had no effect",
-}
-
-
-def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These errors for an operation's description in OpenAPI."""
-    return {status: {"model": ErrorView, "description": _EXPLAINED[status]} for status in sorted({401, *statuses})}
 
 
 def status_of(error: ShoalError) -> int:
@@ -103,7 +86,9 @@ def _invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [Invalid(_sentence(found), where=_place(found["loc"])) for found in error.errors()]
     what = problems[0].what if len(problems) == 1 else f"the request has {len(problems)} problems"
-    return error_response(422, Invalid.code, what, where=problems[0].where, problems=problems)
+    where = problems[0].where
+    hint = "send a JSON object, with Content-Type: application/json" if where == "body" else None
+    return error_response(422, Invalid.code, what, where=where, hint=hint, problems=problems)
 
 
 def _sentence(found: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from shoal.control.api import models
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, filter_of
-from shoal.control.api.errors import described
+from shoal.control.api.describe import fails, shows
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.views import event_view
 from shoal.control.records import Event
@@ -20,14 +20,12 @@ from shoal.control.records import Event
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _PAGE = 500
-_RESPONSES = {
-    200: {"model": models.EventList, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
-    **described(404, 409, 422, 503),
-}
+_RESPONSES = {**shows(models.EventList), **fails(404, 409, 422, 503)}
+_RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="only events after this sequence number")]
 Follow = Annotated[bool, Query(description="a stream of server-sent events instead of a list")]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Limit = Annotated[int, Query(ge=0, le=1000, description="0: only tell the newest position")]
 LastEventId = Annotated[str | None, Header(description="where a broken stream goes on")]
 
 
@@ -133,6 +131,8 @@ async def _answer(
             after = await log.end()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(log.stream(after), media_type="text/event-stream", headers=headers)
+    if limit == 0:
+        return answer({"events": [], "next": await log.end()})
     position = after or 0
     page = await log.poll(position, limit, wait_s)
     return answer({"events": [event_view(event) for event in page], "next": page[-1].seq if page else position})

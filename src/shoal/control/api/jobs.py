@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -19,10 +19,10 @@ from shoal.control.api.context import (
     read_body,
     tenant_of,
 )
-from shoal.control.api.errors import described
+from shoal.control.api.describe import Responses, fails, shows, takes_manifest
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
 from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, manifest_schema, parse_manifest
+from shoal.control.manifest import JobManifest, parse_manifest
 from shoal.control.records import JobFilter, JobRecord
 from shoal.control.tokens import Principal
 from shoal.core import Invalid
@@ -44,12 +44,6 @@ async def read_manifest(request: Request, context: Context) -> JobManifest:
     return await asyncio.to_thread(parse_manifest, body, source="manifest")
 
 
-def manifest_body() -> dict[str, Any]:
-    """The description of a manifest as a request's body."""
-    schema = manifest_schema()
-    return {"required": True, "content": {"application/json": {"schema": schema}, "application/yaml": {"schema": {}}}}
-
-
 def owner(manifest: JobManifest, who: Principal, asked: str | None) -> str:
     if asked is not None and manifest.tenant is not None and asked != manifest.tenant:
         raise Invalid(
@@ -66,12 +60,12 @@ def owner(manifest: JobManifest, who: Principal, asked: str | None) -> str:
     status_code=201,
     response_class=Response,
     responses={
-        201: {"model": models.JobView, "description": "accepted and durable"},
-        200: {"model": models.JobView, "description": "the same submission came before; nothing was done"},
-        **described(403, 404, 409, 413, 422, 429, 503),
+        **shows(models.JobView, 201, "accepted and durable"),
+        **shows(models.JobView, 200, "the same submission came before; nothing was done"),
+        **fails(403, 404, 409, 413, 422, 429, 503),
     },
     openapi_extra={
-        "requestBody": manifest_body(),
+        "requestBody": takes_manifest(),
         "parameters": [
             {
                 "name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": _MAX_KEY},
@@ -94,9 +88,7 @@ async def submit(request: Request) -> Response:
     return answer(job_view(job), 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
-@router.get(
-    "", summary="List jobs, newest first", responses={200: {"model": models.JobList}, **described(404, 422, 503)}
-)
+@router.get("", summary="List jobs, newest first", responses={**shows(models.JobList), **fails(404, 422, 503)})
 async def list_jobs(
     context: Ctx,
     who: Who,
@@ -126,7 +118,7 @@ def _fresh(context: Context, job: JobRecord) -> JobRecord:
 @router.get(
     "/{ref}",
     summary="Show a job",
-    responses={200: {"model": models.JobDetail}, **described(404, 409, 422, 503)},
+    responses={**shows(models.JobDetail), **fails(404, 409, 422, 503)},
 )
 async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wait_s: Wait = 0.0) -> Response:
     """With `wait_s`, answers when the job is over (or halted), or when that time is."""
@@ -150,7 +142,7 @@ async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobReco
                 return job
 
 
-_CHANGED: dict[int | str, dict[str, Any]] = {200: {"model": models.JobView}, **described(404, 409, 422, 503)}
+_CHANGED: Responses = {**shows(models.JobView), **fails(404, 409, 422, 503)}
 Cause = Annotated[str, Query(description="why, for the record", max_length=200)]
 
 
@@ -176,7 +168,7 @@ async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
 @router.get(
     "/{ref}/explain",
     summary="Why it waits",
-    responses={200: {"model": models.ExplanationView}, **described(404, 409, 422, 503)},
+    responses={**shows(models.ExplanationView), **fails(404, 409, 422, 503)},
 )
 async def explain(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None) -> Response:
     """Every cause in the order that admission asks, what would have to change, and the estimated start."""
@@ -187,7 +179,7 @@ async def explain(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None) 
 @router.get(
     "/{ref}/metrics",
     summary="What the job reported",
-    responses={200: {"model": models.MetricList}, **described(404, 409, 422, 503)},
+    responses={**shows(models.MetricList), **fails(404, 409, 422, 503)},
 )
 async def metrics(
     context: Ctx,

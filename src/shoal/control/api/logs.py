@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who
-from shoal.control.api.errors import described
+from shoal.control.api.describe import fails
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.lifecycle import JobState
 from shoal.core import NotFound
@@ -48,7 +48,7 @@ class Piece:
                 },
             },
         },
-        **described(404, 409, 422, 503),
+        **fails(404, 409, 422, 503),
     },
 )
 async def logs(

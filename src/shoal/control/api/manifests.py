@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 
 from shoal.control.api import models
 from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
-from shoal.control.api.errors import described
-from shoal.control.api.jobs import manifest_body, owner, read_manifest
+from shoal.control.api.describe import fails, shows, takes_manifest
+from shoal.control.api.jobs import owner, read_manifest
 from shoal.control.api.views import reason_view
 from shoal.control.manifest import import_ffdl, manifest_schema
 
@@ -27,8 +27,8 @@ async def schema() -> Response:
 @router.post(
     "/manifests/check",
     summary="Check a manifest without submitting it",
-    responses={200: {"model": models.CheckView}, **described(403, 404, 413, 422, 503)},
-    openapi_extra={"requestBody": manifest_body()},
+    responses={**shows(models.CheckView), **fails(403, 404, 413, 422, 503)},
+    openapi_extra={"requestBody": takes_manifest()},
 )
 async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
@@ -48,7 +48,7 @@ async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = 
 @router.post(
     "/manifests/ffdl",
     summary="Translate an FfDL manifest",
-    responses={200: {"model": models.ImportView}, **described(413, 422, 503)},
+    responses={**shows(models.ImportView), **fails(413, 422, 503)},
     openapi_extra={"requestBody": {"required": True, "content": {"application/yaml": {"schema": {"type": "string"}}}}},
 )
 async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
@@ -63,7 +63,7 @@ async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
     summary="Upload working files",
     status_code=201,
     tags=["bundles"],
-    responses={201: {"model": models.BundleView}, **described(413, 422, 503)},
+    responses={**shows(models.BundleView, 201), **fails(413, 422, 503)},
     openapi_extra={
         "requestBody": {
             "required": True,

@@ -15,7 +15,13 @@ from shoal.core import Fault, PriorityClass
 
 
 class View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class Given(View):
+    """What a request brings: checked to the last field, and built at once, for FastAPI asks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=False)
 
 
 class ReasonView(View):
@@ -188,10 +194,8 @@ class BundleView(View):
 Count = Annotated[int, Field(ge=0)]
 
 
-class QuotaView(View):
+class QuotaView(Given):
     """Upper limits on what a tenant may hold at once; absent or null is unlimited."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     accelerators: Count | None = None
     by_type: dict[str, Count] = Field(default_factory=dict)
@@ -222,28 +226,22 @@ TENANT_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 Weight = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
-class TenantCreate(View):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class TenantCreate(Given):
     name: Annotated[str, Field(pattern=TENANT_NAME, description="lower case letters, digits and inner dashes")]
     weight: Weight = 1.0
     quota: QuotaView = Field(default_factory=QuotaView)
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED
 
 
-class TenantChange(View):
+class TenantChange(Given):
     """Only what is given changes; within `quota` too, where null lifts a limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     weight: Weight | None = None
     quota: QuotaView | None = None
     max_priority_class: PriorityClass | None = None
 
 
-class TokenCreate(View):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class TokenCreate(Given):
     label: Annotated[str, Field(max_length=100)] = ""
 
 
@@ -265,9 +263,7 @@ class TokenList(View):
     tokens: list[TokenView]
 
 
-class SecretPut(View):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class SecretPut(Given):
     value: Annotated[str, Field(max_length=65536, repr=False)]
 
 

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from shoal import __version__
 from shoal.control.api import models
 from shoal.control.api.context import Context, Ctx, Who, answer
-from shoal.control.api.errors import described
+from shoal.control.api.describe import fails, shows
 from shoal.control.api.prometheus import gauge
 from shoal.control.api.tenants import tenant_counts
 from shoal.control.api.views import node_views
@@ -22,16 +22,14 @@ from shoal.core import Unavailable
 router = APIRouter(tags=["system"])
 
 
-@router.get(
-    "/v1/nodes", summary="Nodes and who holds what", responses={200: {"model": models.NodeList}, **described(503)}
-)
+@router.get("/v1/nodes", summary="Nodes and who holds what", responses={**shows(models.NodeList), **fails(503)})
 async def nodes(context: Ctx, who: Who) -> Response:
     """A tenant sees which devices are taken, but by whom only where it is itself."""
     plane = context.plane
     return answer({"nodes": node_views(plane.nodes(), plane.running(), who)})
 
 
-@router.get("/v1/status", summary="How the server is", responses={200: {"model": models.StatusView}, **described(503)})
+@router.get("/v1/status", summary="How the server is", responses={**shows(models.StatusView), **fails(503)})
 async def status(context: Ctx, who: Who) -> Response:
     """A tenant's view counts its own jobs and leaves out the server's inner figures."""
     whole = {"version": __version__, **await context.read(context.plane.status)}
@@ -48,27 +46,38 @@ async def healthz() -> Response:
     return Response("ok\n", media_type="text/plain")
 
 
-@router.get(
-    "/readyz", summary="Ready to accept work", response_class=Response, responses={503: {"model": models.ErrorView}}
-)
+@router.get("/readyz", summary="Ready to accept work", response_class=Response, responses={503: fails(503)[503]})
 async def readyz(request: Request) -> Response:
     if not request.app.state.context.plane.ready:
         raise Unavailable("the server is starting or leaving", hint="ask again in a second")
     return Response("ready\n", media_type="text/plain")
 
 
-@router.get(
-    "/metrics", summary="Figures for Prometheus (admin)", response_class=Response, responses=described(403, 503)
-)
+@router.get("/metrics", summary="Figures for Prometheus (admin)", response_class=Response, responses=fails(403, 503))
 async def metrics(context: Ctx, who: Who) -> Response:
     who.require_admin("read the server's metrics")
     return Response(await context.read(context.metrics.render), media_type=CONTENT_TYPE_LATEST)
 
 
+_FIGURES = {
+    "epoch": ("shoal_epoch", "Epoch of the control lease that this server holds."),
+    "uptime_s": ("shoal_uptime_seconds", "Since the server opened."),
+    "reconcile_s": ("shoal_reconcile_seconds", "What the server's start spent on reconciling."),
+    "live": ("shoal_live_jobs", "Jobs that are not over."),
+    "decisions": ("shoal_decision_cycles", "Decision cycles since the start."),
+    "last_decision_s": ("shoal_last_decision_seconds", "How long the last decision cycle took."),
+    "mended": ("shoal_mended", "Orphans mended by the patroller since the start."),
+}
+"""Figures of the plane's status that are worth a time series."""
+
+
 def gauges(context: Context) -> list[Metric]:
     """What is read at each scrape."""
     plane = context.plane
-    counts = {(tenant, str(state)): float(n) for (tenant, state), n in plane.store.job_counts().items()}
+    status = plane.status()
+    counts: dict[tuple[str, ...], float] = {
+        (tenant, state.value): float(number) for (tenant, state), number in plane.store.job_counts().items()
+    }
     devices: Counter[tuple[str, ...]] = Counter()
     free: Counter[tuple[str, ...]] = Counter()
     for node in plane.nodes():
@@ -81,7 +90,6 @@ def gauges(context: Context) -> list[Metric]:
         gauge("shoal_devices", "Accelerators and slots.", ("node", "type"), devices),
         gauge("shoal_devices_free", "Accelerators and slots that nobody holds.", ("node", "type"), free),
     ]
-    for key, value in plane.status().items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            found.append(gauge(f"shoal_{key}", f"The server's {key.replace('_', ' ')}.", (), {(): float(value)}))
+    for key, (name, text) in _FIGURES.items():
+        found.append(gauge(name, text, (), {(): float(status[key])}))
     return found

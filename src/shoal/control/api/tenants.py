@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 
 from shoal.control.api import models
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, tenant_of
-from shoal.control.api.errors import described
+from shoal.control.api.describe import fails, shows
 from shoal.control.api.views import tenant_view, token_view
 from shoal.control.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.tokens import ADMIN, Principal, digest, new_token, new_token_id
@@ -20,10 +20,11 @@ from shoal.core import Conflict, Invalid, NotFound, Quota
 router = APIRouter(prefix="/v1", tags=["tenants"])
 
 Name = Annotated[str, Path(max_length=63)]
+_NO_LABEL = models.TokenCreate()
 SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$")]
 
 
-@router.get("/tenants", summary="Tenants", responses={200: {"model": models.TenantList}, **described(503)})
+@router.get("/tenants", summary="Tenants", responses={**shows(models.TenantList), **fails(503)})
 async def list_tenants(context: Ctx, who: Who) -> Response:
     """All of them for the admin, else the token's own."""
     return answer({"tenants": await _views(context, who)})
@@ -33,7 +34,7 @@ async def list_tenants(context: Ctx, who: Who) -> Response:
     "/tenants",
     summary="Create a tenant",
     status_code=201,
-    responses={201: {"model": models.TenantView}, **described(403, 409, 422, 503)},
+    responses={**shows(models.TenantView, 201), **fails(403, 409, 422, 503)},
 )
 async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
     who.require_admin("create tenants")
@@ -51,9 +52,7 @@ async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
     return answer(tenant_view(record), 201)
 
 
-@router.get(
-    "/tenants/{name}", summary="One tenant", responses={200: {"model": models.TenantView}, **described(404, 422, 503)}
-)
+@router.get("/tenants/{name}", summary="One tenant", responses={**shows(models.TenantView), **fails(404, 422, 503)})
 async def show(context: Ctx, who: Who, name: Name) -> Response:
     await _record(context, who, name)
     return answer(next(view for view in await _views(context, who) if view["name"] == name))
@@ -62,7 +61,7 @@ async def show(context: Ctx, who: Who, name: Name) -> Response:
 @router.patch(
     "/tenants/{name}",
     summary="Change a tenant",
-    responses={200: {"model": models.TenantView}, **described(403, 404, 422, 503)},
+    responses={**shows(models.TenantView), **fails(403, 404, 422, 503)},
 )
 async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) -> Response:
     """Only what is given changes; a null within `quota` lifts that limit."""
@@ -83,14 +82,14 @@ async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) 
     summary="Make a token",
     status_code=201,
     tags=["tokens"],
-    responses={201: {"model": models.NewTokenView}, **described(403, 404, 422, 503)},
+    responses={**shows(models.NewTokenView, 201), **fails(403, 404, 422, 503)},
 )
-async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCreate | None = None) -> Response:
+async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCreate = _NO_LABEL) -> Response:
     """The answer is the only place where the token is ever shown."""
     who.require_admin("make tokens")
     await _record(context, who, name)
     token = new_token(name)
-    label = body.label if body else ""
+    label = body.label
     now = context.plane.clock.now()
     record = TokenRecord(new_token_id(), name, digest(token), label, now)
     event = NewEvent(now, "token.created", who.actor, label, tenant=name, data={"token_id": record.id})
@@ -103,7 +102,7 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     "/tenants/{name}/tokens",
     summary="Tokens of a tenant, without the tokens themselves",
     tags=["tokens"],
-    responses={200: {"model": models.TokenList}, **described(404, 422, 503)},
+    responses={**shows(models.TokenList), **fails(404, 422, 503)},
 )
 async def list_tokens(context: Ctx, who: Who, name: Name) -> Response:
     await _record(context, who, name)
@@ -116,7 +115,7 @@ async def list_tokens(context: Ctx, who: Who, name: Name) -> Response:
     summary="Revoke a token, at once",
     status_code=204,
     tags=["tokens"],
-    responses=described(404, 409, 422, 503),
+    responses=fails(404, 409, 422, 503),
 )
 async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max_length=64)]) -> Response:
     tokens = await context.read(context.plane.store.tokens)
@@ -138,7 +137,7 @@ async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max
     "/secrets",
     summary="Names of secrets",
     tags=["secrets"],
-    responses={200: {"model": models.SecretList}, **described(403, 422, 503)},
+    responses={**shows(models.SecretList), **fails(403, 422, 503)},
 )
 async def list_secrets(context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
     name = tenant_of(who, tenant)
@@ -151,7 +150,7 @@ async def list_secrets(context: Ctx, who: Who, tenant: TenantQuery = None) -> Re
     summary="Set a secret",
     status_code=204,
     tags=["secrets"],
-    responses=described(403, 404, 422, 503),
+    responses=fails(403, 404, 422, 503),
 )
 async def put_secret(
     context: Ctx, who: Who, name: SecretName, body: models.SecretPut, tenant: TenantQuery = None
@@ -166,7 +165,7 @@ async def put_secret(
     summary="Delete a secret",
     status_code=204,
     tags=["secrets"],
-    responses=described(403, 404, 422, 503),
+    responses=fails(403, 404, 422, 503),
 )
 async def delete_secret(context: Ctx, who: Who, name: SecretName, tenant: TenantQuery = None) -> Response:
     await context.plane.delete_secret(tenant_of(who, tenant), name, actor=who.actor)

@@ -56,14 +56,19 @@ class Document:
         return self.lines.get(path, 1)
 
 
+def refusal(what: str, *, where: str, hint: str | None = None) -> Invalid:
+    """An error about one thing, which is also its only problem."""
+    return Invalid(what, where=where, hint=hint, problems=(Invalid(what, where=where, hint=hint),))
+
+
 def decode(text: str | bytes, source: str) -> str:
     """The text, if it is UTF-8 and no larger than `MAX_BYTES`; raises Invalid."""
     if len(text) > MAX_BYTES:
-        raise Invalid("the manifest is larger than 1 MiB", where=source, hint="put data under `files` or `inputs`")
+        raise refusal("the manifest is larger than 1 MiB", where=source, hint="put data under `files` or `inputs`")
     try:
         return text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
-        raise Invalid(f"the text is not UTF-8 at byte {error.start}", where=source, hint="save it as UTF-8") from None
+        raise refusal(f"the text is not UTF-8 at byte {error.start}", where=source, hint="save it as UTF-8") from None
 
 
 def read_document(text: str, source: str) -> Document:
@@ -99,10 +104,10 @@ class _Reader:
         source = self._document.source
         self._next()  # the start of the stream
         if isinstance(self._next(), yaml.StreamEndEvent):
-            raise Invalid("the manifest is empty", where=source, hint="it needs at least a `name` and a `command`")
+            raise refusal("the manifest is empty", where=source, hint="it needs at least a `name` and a `command`")
         event = self._next()
         if not isinstance(event, yaml.MappingStartEvent):
-            raise Invalid(
+            raise refusal(
                 "the manifest is not a mapping",
                 where=f"{source}:{event.start_mark.line + 1}",
                 hint="write fields such as `name: my-job`, one on each line",
@@ -112,7 +117,7 @@ class _Reader:
         event = self._next()
         if not isinstance(event, yaml.StreamEndEvent):
             where = f"{source}:{event.start_mark.line + 1}"
-            raise Invalid("there is more than one document", where=where, hint="one manifest a file: split it at `---`")
+            raise refusal("there is more than one document", where=where, hint="one manifest a file: split it at `---`")
         return value
 
     def _value(self, event: Any, path: Path) -> Any:
@@ -167,7 +172,7 @@ class _Reader:
 
     def _refuse(self, event: Any, path: Path, what: str, hint: str) -> Invalid:
         where = f"{self._document.source}:{event.start_mark.line + 1}: {show_path(path)}"
-        return Invalid(what, where=where, hint=hint, problems=(Invalid(what, where=where, hint=hint),))
+        return refusal(what, where=where, hint=hint)
 
 
 def show_path(path: Path) -> str:
@@ -185,4 +190,4 @@ def _unreadable(error: yaml.YAMLError, source: str) -> Invalid:
     hint = "check the indentation, quotes and colons there"
     if "tab character" in said or "start any token" in said:
         hint = "indent with spaces, not with tabs; quote text that starts with @ or `"
-    return Invalid(f"the text is not YAML: {said}", where=where, hint=hint)
+    return refusal(f"the text is not YAML: {said}", where=where, hint=hint)

@@ -50,7 +50,7 @@ class _Importer:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._notes: list[str] = []
-        self._problems: list[Invalid] = []
+        self._problems: list[tuple[int, Invalid]] = []
 
     def run(self) -> tuple[JobManifest, tuple[str, ...]]:
         values: dict[str, Any] = {"labels": {"imported-from": "ffdl"}}
@@ -190,7 +190,8 @@ class _Importer:
         values["secrets"] = {"AWS_ACCESS_KEY_ID": f"{store}-access-key", "AWS_SECRET_ACCESS_KEY": f"{store}-secret-key"}
         self._notes.append(
             f"CREDENTIALS stood in clear in `{show_path((*at, 'connection'))}`; they were not copied. Change them, for "
-            f"whoever read the file knows them, and store the new ones as {store}-access-key and {store}-secret-key"
+            "whoever read the file knows them, and give the new ones to `shoal secret set` as "
+            f"{store}-access-key and {store}-secret-key"
         )
 
     def _metrics(self, values: dict[str, Any]) -> None:
@@ -263,15 +264,17 @@ class _Importer:
             return None
 
     def _complain(self, path: Path, what: str, hint: str | None) -> None:
-        where = f"{self._document.source}:{self._document.line(path)}: {show_path(path)}"
-        self._problems.append(Invalid(what, where=where, hint=hint))
+        line = self._document.line(path)
+        where = f"{self._document.source}:{line}: {show_path(path)}"
+        self._problems.append((line, Invalid(what, where=where, hint=hint)))
 
     def _refusal(self) -> Invalid:
-        first, *others = self._problems
-        if not others:
-            return Invalid(first.what, where=first.where, hint=first.hint, problems=(first,))
-        what = f"the FfDL manifest has {len(self._problems)} problems"
-        return Invalid(what, where=self._document.source, problems=tuple(self._problems))
+        problems = tuple(problem for _, problem in sorted(self._problems, key=lambda found: found[0]))
+        if len(problems) == 1:
+            return Invalid(problems[0].what, where=problems[0].where, hint=problems[0].hint, problems=problems)
+        return Invalid(
+            f"the FfDL manifest has {len(problems)} problems", where=self._document.source, problems=problems
+        )
 
 
 _ORIGIN: dict[str, Path] = {

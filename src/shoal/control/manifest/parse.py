@@ -7,6 +7,7 @@ is wrong, by composing the text again as YAML, which JSON is as well.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,11 +28,12 @@ def parse_manifest(text: str | bytes, *, source: str = "manifest") -> JobManifes
     Raises Invalid, whose `problems` hold one error for each thing wrong, `where` being `source:LINE: field.path`.
     """
     text = decode(text, source)
-    if text.startswith("{"):
+    if text.lstrip().startswith("{"):
         try:
             return JobManifest.model_validate(_DECODER.decode(text))
         except (ValueError, RecursionError, _Repeated):
             pass  # also YAML in flow style; the careful way below knows, and says where
+        text = _SURROGATES.sub(_character, text)
     document = read_document(text, source)
     try:
         return JobManifest.model_validate(document.value)
@@ -49,6 +51,16 @@ def report(error: ValidationError, document: Document) -> Invalid:
     if len(errors) == 1:
         return Invalid(errors[0].what, where=errors[0].where, hint=errors[0].hint, problems=errors)
     return Invalid(f"the manifest has {len(errors)} problems", where=document.source, problems=errors)
+
+
+_SURROGATES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
+
+
+def _character(match: re.Match[str]) -> str:
+    """The one character that JSON writes as two escapes, which YAML does not know; an escaped backslash stays."""
+    if match[1] is None:
+        return match[0]
+    return chr(0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

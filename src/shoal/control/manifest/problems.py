@@ -114,7 +114,7 @@ def _unknown_field(path: Path) -> tuple[str, str]:
     name = str(path[-1])
     meant = _KNOWN_AS.get(name.lower(), name.lower().replace("-", "_"))
     elsewhere = [(*at, meant) for at in schema.PARTS if "*" not in at and meant in schema.field_names(at)]
-    near = difflib.get_close_matches(meant, names, n=1)
+    near = difflib.get_close_matches(meant, names, n=1) or [known for known in names if known.startswith(meant)]
     if meant in names:
         hint = f"did you mean `{meant}`? "
     elif elsewhere:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    ProgrammingError,
+    StatementError,
+)
 
 from shoal.core import Conflict, Invalid, ShoalError, Unavailable
 
@@ -98,6 +106,17 @@ class Database:
 
     # --- failures ---
 
+    def blames_value(self, error: Exception) -> bool:
+        """True when a driver refuses what one operation says, rather than being unable to serve."""
+        if isinstance(error, IntegrityError | DataError):
+            return True
+        if not isinstance(error, DBAPIError):
+            return isinstance(error, StatementError | OverflowError | TypeError | ValueError)
+        if self.is_sqlite:
+            return isinstance(error, InterfaceError | ProgrammingError)
+        # What the server says has a state; without one the driver did not know how to say the value.
+        return isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) is None
+
     def failure(self, error: Exception) -> ShoalError:
         """What a driver's error means to a caller: his own mistake, or a database that cannot serve now."""
         text = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
@@ -105,7 +124,7 @@ class Database:
             return Conflict(
                 f"the database refused the write: {text}", hint="it refers to something that is missing, or exists"
             )
-        if isinstance(error, DataError):
+        if self.blames_value(error):
             return Invalid(f"the database cannot keep this value: {text}")
         if "disk is full" in text or "No space left" in text or "DiskFull" in type(error).__name__:
             return Unavailable("the disk is full", where=str(self), hint="free some space; nothing was written")

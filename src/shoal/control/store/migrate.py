@@ -49,10 +49,10 @@ def _migrate_locked(connection: Connection, database: Database) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
+    """None: an empty database; "": one at the very start of the migrations."""
     if not inspect(connection).has_table("alembic_version"):
         return None
-    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return revision
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
 
 
 def _create(connection: Connection) -> None:
@@ -78,7 +78,7 @@ def _upgrade(connection: Connection, revision: str, where: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     try:
-        ScriptDirectory.from_config(config).get_revision(revision)
+        ScriptDirectory.from_config(config).get_revision(revision or "base")
     except CommandError as error:
         raise Conflict(
             f"the database has schema revision {revision!r}, which this Shoal does not know (its newest is {HEAD!r})",

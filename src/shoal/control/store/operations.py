@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, IntegrityError
 
 from shoal.control.lifecycle import JobState, check_step
 from shoal.control.records import Change, JobRecord, MetricPoint, NewEvent
 from shoal.control.store import rows, schema, statements
+from shoal.control.store.database import Database
 from shoal.control.store.statements import Row
 from shoal.core import Conflict, ShoalError
 
@@ -167,8 +167,10 @@ def _check(change: Change) -> None:
 # --- all at once ---
 
 
-def together(connection: Connection, group: Sequence[Operation]) -> list[Done]:
-    """Run the group; what each gives, in order. Raises Collision or IntegrityError when it must be run apart.
+def together(connection: Connection, group: Sequence[Operation], seq: int) -> list[Done]:
+    """Run the group, its events numbered after `seq`; what each gives, in order.
+
+    Raises Collision, or the refusal of one operation, when the group must run apart.
 
     The operations are concurrent (none is acknowledged yet), so kinds may be gathered: first what is submitted, then
     changes, then the rest in their order.
@@ -195,7 +197,13 @@ def together(connection: Connection, group: Sequence[Operation]) -> list[Done]:
     latest = {operation.job_id: operation.text for operation in group if isinstance(operation, Progress)}
     if latest:
         statements.update(connection, schema.job, ("id",), ("progress",), list(latest.items()))
+    _insert_events(connection, [event for one in done for event in one.events], seq)
     return done
+
+
+def _insert_events(connection: Connection, events: Sequence[Pending], seq: int) -> None:
+    numbered = [(number, *event.row) for number, event in enumerate(events, seq + 1)]
+    statements.insert(connection, schema.event, rows.EVENT_COLUMNS, numbered)
 
 
 def _submit_all(connection: Connection, submits: Sequence[Submit]) -> list[Done]:
@@ -254,23 +262,33 @@ def _other(connection: Connection, operation: Other) -> Done:
 # --- one by one ---
 
 
-def apart(connection: Connection, group: Sequence[Operation], failure: Callable[[Exception], ShoalError]) -> list[Done]:
+def apart(database: Database, connection: Connection, group: Sequence[Operation], seq: int) -> list[Done]:
     """Run the group in order, each operation in a savepoint; one that fails gives a Done whose value is the error."""
-    return [_alone(connection, operation, failure) for operation in group]
+    done = []
+    for operation in group:
+        one = _alone(database, connection, operation, seq)
+        seq += len(one.events)
+        done.append(one)
+    return done
 
 
-def _alone(connection: Connection, operation: Operation, failure: Callable[[Exception], ShoalError]) -> Done:
+def _alone(database: Database, connection: Connection, operation: Operation, seq: int) -> Done:
     try:
         with connection.begin_nested():
             if isinstance(operation, Submit):
-                return _submit_alone(connection, operation)
-            if isinstance(operation, Apply):
-                return _apply_alone(connection, operation)
-            return together(connection, [operation])[0]
-    except (IntegrityError, DataError) as error:
-        return Done(failure(error))
+                done = _submit_alone(connection, operation)
+            elif isinstance(operation, Apply):
+                done = _apply_alone(connection, operation)
+            else:
+                return together(connection, [operation], seq)[0]
+            _insert_events(connection, done.events, seq)
+            return done
     except ShoalError as error:
         return Done(error)
+    except Exception as error:
+        if not database.blames_value(error):
+            raise
+        return Done(database.failure(error))
 
 
 def _submit_alone(connection: Connection, operation: Submit) -> Done:

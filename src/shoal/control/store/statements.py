@@ -7,13 +7,18 @@ SQLite keeps them prepared. The SQL is the part that SQLite and PostgreSQL share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count, islice, repeat
 from typing import Any
 
 from sqlalchemy import Connection, Double, Integer, LargeBinary, Table
+from sqlalchemy.exc import DBAPIError
 
 Row = tuple[Any, ...]
+
+_Make = Callable[[Table, tuple[str, ...], int, str], str]
+"""Gives the statement for a table, its columns, a number of rows and a dialect."""
 
 _SIZES = tuple(1 << power for power in range(9, -1, -1))
 """Rows per statement, at most 512: a job has 30 columns, and both databases take 32,766 parameters."""
@@ -47,63 +52,72 @@ def update(
 
 def lookup(connection: Connection, table: Table, keys: tuple[str, ...], values: Sequence[Row]) -> list[Row]:
     """The stored rows, all columns, whose `keys` are among `values`; one may come more than once."""
-    mark = _mark(connection)
     found: list[Row] = []
     for start in range(0, len(values), _SIZES[0]):
         chunk = list(values[start : start + _SIZES[0]])
         size = next(size for size in reversed(_SIZES) if size >= len(chunk))
         chunk += chunk[-1:] * (size - len(chunk))
         parameters = tuple(value for row in chunk for value in row)
-        found.extend(map(tuple, connection.exec_driver_sql(_lookup_sql(table, keys, size, mark), parameters)))
+        sql = _lookup_sql(table, keys, size, connection.dialect.name)
+        found.extend(map(tuple, _execute(connection, sql, parameters)))
     return found
 
 
-def _mark(connection: Connection) -> str:
-    return "?" if connection.dialect.name == "sqlite" else "%s"
-
-
-def _run(connection: Connection, make: Any, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> int:
-    mark = _mark(connection)
+def _run(connection: Connection, make: _Make, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> int:
     changed = 0
     done = 0
     for size in _SIZES:
         while len(rows) - done >= size:
             values = [value for row in rows[done : done + size] for value in row]
-            changed += connection.exec_driver_sql(make(table, columns, size, mark), tuple(values)).rowcount
+            changed += _execute(connection, make(table, columns, size, connection.dialect.name), tuple(values)).rowcount
             done += size
     return changed
 
 
-def _values(columns: int, size: int, mark: str) -> str:
-    row = f"({', '.join([mark] * columns)})"
-    return ", ".join([row] * size)
+def _execute(connection: Connection, sql: str, parameters: Row) -> Any:
+    """A cursor with the result."""
+    if connection.dialect.name == "sqlite":
+        return connection.exec_driver_sql(sql, parameters)
+    # By the driver itself: its usual cursor takes a statement of thousands of placeholders apart in Python each time,
+    # which costs several times what the server needs for it.
+    from psycopg import Error, RawCursor
+
+    try:
+        return RawCursor(connection.connection.driver_connection).execute(sql.encode(), parameters)  # type: ignore[arg-type]
+    except Error as error:
+        raise DBAPIError.instance(sql, None, error, Error, dialect=connection.dialect) from error
+
+
+def _values(columns: int, size: int, dialect: str) -> str:
+    marks = repeat("?") if dialect == "sqlite" else (f"${number}" for number in count(1))
+    return ", ".join(f"({', '.join(islice(marks, columns))})" for _ in range(size))
 
 
 @cache
-def _lookup_sql(table: Table, keys: tuple[str, ...], size: int, mark: str) -> str:
+def _lookup_sql(table: Table, keys: tuple[str, ...], size: int, dialect: str) -> str:
     columns = ", ".join(f"{table.name}.{name}" for name in table.c.keys())  # noqa: SIM118 - not a mapping
     # A join: SQLite would answer a row value IN (VALUES ...) by reading the whole table.
     same = " AND ".join(f"{table.name}.{key} = v.column{n}" for n, key in enumerate(keys, start=1))
-    rows = _values(len(keys), size, mark)
+    rows = _values(len(keys), size, dialect)
     return f"SELECT {columns} FROM (VALUES {rows}) AS v JOIN {table.name} ON {same}"  # noqa: S608
 
 
 @cache
-def _insert_sql(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
-    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {_values(len(columns), size, mark)}"  # noqa: S608
+def _insert_sql(table: Table, columns: tuple[str, ...], size: int, dialect: str) -> str:
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {_values(len(columns), size, dialect)}"  # noqa: S608
 
 
 @cache
-def _upsert_sql(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
+def _upsert_sql(table: Table, columns: tuple[str, ...], size: int, dialect: str) -> str:
     keys = [column.name for column in table.primary_key]
     replaced = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
-    return f"{_insert_sql(table, columns, size, mark)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}"
+    return f"{_insert_sql(table, columns, size, dialect)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}"
 
 
 @cache
-def _update_maker(keys: tuple[str, ...], keep: frozenset[str]) -> Any:
+def _update_maker(keys: tuple[str, ...], keep: frozenset[str]) -> _Make:
     @cache
-    def make(table: Table, columns: tuple[str, ...], size: int, mark: str) -> str:
+    def make(table: Table, columns: tuple[str, ...], size: int, dialect: str) -> str:
         # Both databases name the columns of a VALUES list column1, column2, ...; PostgreSQL takes one that is NULL in
         # every row for text, hence the casts.
         given = {name: f"CAST(v.column{n} AS {_sql_type(table, name)})" for n, name in enumerate(columns, start=1)}
@@ -114,7 +128,7 @@ def _update_maker(keys: tuple[str, ...], keep: frozenset[str]) -> Any:
             f"{table.name}.{name} = CAST(v.column{n} AS {_sql_type(table, name)})"
             for n, name in enumerate(keys, start=1)
         )
-        rows = _values(len(columns), size, mark)
+        rows = _values(len(columns), size, dialect)
         return f"UPDATE {table.name} SET {changes} FROM (VALUES {rows}) AS v WHERE {guards}"  # noqa: S608
 
     return make

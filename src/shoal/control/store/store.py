@@ -23,6 +23,7 @@ from shoal.control.store.reads import Reads, lease_holder
 from shoal.control.store.writer import Writer
 from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
 
+_RELEASED = LeaseLost("control of the database was released", hint="acquire it again to write")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,8 +46,9 @@ def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inlin
 class Store(Reads):
     """Jobs, attempts, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
 
-    Writes raise Conflict (illegal, fenced), Invalid (cannot be stored) or Unavailable (disk full, database away);
-    then nothing of that write is stored. Reads raise Unavailable.
+    Writes raise Conflict (illegal step, taken key), LeaseLost (fenced), Invalid (cannot be stored) or Unavailable (disk
+    full, database away); then nothing of that write is stored. Only when PostgreSQL vanishes during a commit may it be
+    stored after all: versions and idempotency keys make repeating it safe. Reads raise Unavailable.
     """
 
     def __init__(self, database: Database, clock: Clock, *, inline: bool) -> None:
@@ -70,9 +72,6 @@ class Store(Reads):
         """
         if self.epoch:
             return self.epoch
-        if self._released:
-            self._writer.admit()
-            self._released = False
         if not self._lock.take(wait_s):
             raise self._held()
         host, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
@@ -84,20 +83,25 @@ class Store(Reads):
             return int(lease_holder(connection).epoch), True
 
         event = NewEvent(now, "control.lease-taken", holder, f"{holder} took control", data={"host": host, "pid": pid})
-        try:
-            with self._database.lock:
+        with self._database.lock:  # nobody else writes before the new epoch stands
+            if self._released:
+                self._writer.admit()
+            try:
                 epoch: int = self._writer.write_now(Other(run, operations.pending([event])))
-                self._writer.hold(epoch)
-        except BaseException:
-            self._lock.drop()
-            raise
+            except BaseException:
+                self._lock.drop()
+                if self._released:
+                    self._writer.refuse(_RELEASED)
+                raise
+            self._writer.hold(epoch)
+            self._released = False
         return epoch
 
     def release(self) -> None:
         """Give the control lease back. What is queued is refused: callers stop writing first."""
         if not self.epoch:
             return
-        self._writer.refuse(LeaseLost("control of the database was released", hint="acquire it again to write"))
+        self._writer.refuse(_RELEASED)
         self._lock.drop()
         self._released = True
 

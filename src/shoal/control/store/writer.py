@@ -8,21 +8,23 @@ is its own transaction in the caller, which makes a simulation repeat exactly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, StatementError
 
 from shoal.control.records import Event
-from shoal.control.store import operations, rows, schema, statements
+from shoal.control.store import operations, rows
 from shoal.control.store.database import Database
 from shoal.control.store.lease import Lock
-from shoal.control.store.operations import Collision, Done, Operation, Pending
+from shoal.control.store.operations import Collision, Done, Operation
 from shoal.core import LeaseLost, ShoalError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Writer:
         self._lock = lock
         self.epoch = 0
         self._refusal: ShoalError | None = None
+        self._closed = False
         self._subscribers: tuple[_Subscriber, ...] = ()
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -65,12 +68,14 @@ class Writer:
     async def write(self, operation: Operation) -> Any:
         """Returns what the operation gives once it is on disk, or raises its error."""
         if self._refusal is not None:
-            raise self._refusal
+            raise _copy(self._refusal)
         if self._thread is None:
             return self.write_now(operation)
         loop = asyncio.get_running_loop()
         request = _Request(operation, loop, loop.create_future())
         self._requests.put(request)
+        if self._closed:  # meanwhile, by another thread: nobody else will look
+            self._fail_rest()
         return await request.future
 
     def write_now(self, operation: Operation) -> Any:
@@ -117,6 +122,7 @@ class Writer:
             self._requests.put(None)
             self._thread.join()
         self.refuse(Unavailable("the store is closed", hint="repeat the request when the server is up again"))
+        self._closed = True
         self._fail_rest()
 
     # --- the thread ---
@@ -147,10 +153,11 @@ class Writer:
     def _fail_rest(self) -> None:
         """Requests that were queued while the store closed."""
         rest: list[tuple[_Request, Any]] = []
-        while not self._requests.empty():
-            request = self._requests.get()
-            if request is not None:
-                rest.append((request, self._refusal))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                request = self._requests.get_nowait()
+                if request is not None and self._refusal is not None:
+                    rest.append((request, _copy(self._refusal)))
         self._announce(rest, [])
 
     # --- one group ---
@@ -160,43 +167,41 @@ class Writer:
         try:
             try:
                 return self._transaction(group, operations.together)
-            except (Collision, IntegrityError, DataError, ShoalError):
-                if self._refusal is not None:
+            except (Collision, ShoalError, StatementError, OverflowError, TypeError, ValueError) as error:
+                one_of_them = isinstance(error, Collision | ShoalError) or self._database.blames_value(error)
+                if self._refusal is not None or isinstance(error, Unavailable) or not one_of_them:
                     raise
-                return self._transaction(group, self._apart)
+            return self._transaction(group, partial(operations.apart, self._database))
         except ShoalError as error:
-            return [error] * len(group), []
+            return [_copy(error) for _ in group], []
         except DBAPIError as error:
-            return [self._database.failure(error)] * len(group), []
+            return [self._database.failure(error) for _ in group], []
         except Exception as error:  # a bug; but nobody may wait for ever, and the next group must have its turn
             log.exception("a group of %d writes failed", len(group))
             failed = Unavailable(f"the store failed: {error!r}", hint="see the server's log; this is a defect of Shoal")
-            return [failed] * len(group), []
-
-    def _apart(self, connection: Connection, group: Sequence[Operation]) -> list[Done]:
-        return operations.apart(connection, group, self._database.failure)
+            return [_copy(failed) for _ in group], []
 
     def _transaction(
-        self, group: Sequence[Operation], run: Callable[[Connection, Sequence[Operation]], list[Done]]
+        self, group: Sequence[Operation], run: Callable[[Connection, Sequence[Operation], int], list[Done]]
     ) -> tuple[list[Any], list[Event]]:
         if self._refusal is not None:
-            raise self._refusal
+            raise _copy(self._refusal)
         if self.epoch and self._lock.lost():
             self._fence("its session with the database ended")
         connection = self._database.writer()
         try:
             with connection.begin():
                 seq = self._turn(connection)
-                done = run(connection, group)
-                events = [event for one in done for event in one.events]
-                _insert_events(connection, seq, events)
-        except (IntegrityError, DataError):
+                done = run(connection, group, seq)
+        except DBAPIError as error:
+            if not self._database.blames_value(error):
+                self._database.discard_writer()
             raise
-        except DBAPIError:
-            self._database.discard_writer()
-            raise
-        stored = [rows.numbered(n, one.event) for n, one in enumerate(events, seq + 1)] if self._subscribers else []
-        return [one.value for one in done], stored
+        values = [one.value for one in done]
+        if not self._subscribers:
+            return values, []
+        events = (pending.event for one in done for pending in one.events)
+        return values, [rows.numbered(number, event) for number, event in enumerate(events, seq + 1)]
 
     def _turn(self, connection: Connection) -> int:
         """Check the epoch, and return the last sequence number. Locking the lease's row makes writers of several
@@ -218,7 +223,7 @@ class Writer:
             hint="start the server again; running jobs go on, and nothing of this write was stored",
         )
         self.refuse(error)
-        raise error
+        raise _copy(error)
 
     # --- word of it ---
 
@@ -238,6 +243,11 @@ class Writer:
                 loop.call_soon_threadsafe(_deliver, calls.get(loop, []), events, waiting.get(loop, []))
 
 
+def _copy(error: ShoalError) -> ShoalError:
+    """For another caller: an exception object gathers the traceback of everyone who raises it."""
+    return type(error)(error.what, where=error.where, hint=error.hint)
+
+
 def _deliver(
     callbacks: Sequence[Callback], events: Sequence[Event], results: Sequence[tuple[asyncio.Future[Any], Any]]
 ) -> None:
@@ -253,8 +263,3 @@ def _deliver(
             future.set_exception(value)
         else:
             future.set_result(value)
-
-
-def _insert_events(connection: Connection, seq: int, events: Sequence[Pending]) -> None:
-    numbered = [(n, *event.row) for n, event in enumerate(events, seq + 1)]
-    statements.insert(connection, schema.event, rows.EVENT_COLUMNS, numbered)

@@ -4,19 +4,21 @@ The demo's checker reads these lines instead of asking the server, so the server
 one line, appended in a single write, stamped with the machine-wide monotonic clock.
 
 A script of one's own needs none of this. `python witness.py SCRIPT` runs one that knows of neither Shoal nor the
-witness, and notes when it began and ended.
+witness, and notes when it began and finished.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
 import sys
 import time
+from collections.abc import Iterator
 
 
-def _note(fact: str, **more: float) -> None:
+def _note(fact: str, **more: int) -> None:
     """Outside the demo, where no ledger is named, this does nothing."""
     path = os.environ.get("DEMO_WITNESS")
     if not path:
@@ -47,14 +49,16 @@ def trained(step: int) -> None:
     _note("trained", step=step)
 
 
-def saved(step: int) -> None:
-    """A checkpoint that holds all steps up to this one is complete."""
+@contextlib.contextmanager
+def saving(step: int) -> Iterator[None]:
+    """Around a checkpoint of all steps up to this one; notes it once complete, also when the script then has to go."""
+    try:
+        yield
+    except SystemExit:
+        _note("saved", step=step)
+        _note("left", step=step)
+        raise
     _note("saved", step=step)
-
-
-def left(step: int) -> None:
-    """This process was asked to go, and goes after this step."""
-    _note("left", step=step)
 
 
 def finished() -> None:

@@ -55,33 +55,14 @@ class Cgroups:
                 group["oom"] = "memory.oom_control" if controller.version == 1 else "memory.events"
         return list(by_root.values())
 
-    def pids(self, gang: str, rank: int) -> Iterator[int]:
-        """The processes in a rank's groups."""
-        for root in self._roots():
-            try:
-                yield from map(int, (root / f"{gang}.{rank}" / "cgroup.procs").read_text().split())
-            except OSError:
-                continue
-
-    def gangs(self) -> set[str]:
-        """Names of the gangs that have a group left."""
-        found = set()
-        for root in self._roots():
-            if root.is_dir():
-                found |= {path.name.rpartition(".")[0] for path in root.iterdir() if path.is_dir()}
-        return found
-
-    def remove(self, gang: str) -> None:
-        """Remove the gang's empty groups."""
-        for root in self._roots():
-            for path in root.glob(f"{gang}.*") if root.is_dir() else ():
-                if path.name.rpartition(".")[0] == gang:
-                    _rmdir(path)
+    def roots(self) -> tuple[str, ...]:
+        """The home's own groups. Kept with every gang: a later server may live in other groups and find others."""
+        return tuple(sorted({str(controller.root) for controller in self.controllers.values()}))
 
     def release(self) -> None:
         """Remove the home's own groups where no gang has one any more."""
-        for root in self._roots():
-            _rmdir(root)
+        for root in self.roots():
+            _rmdir(Path(root))
 
     def capabilities(self) -> tuple[Capability, ...]:
         return tuple(self._capability(name, costs) for name, costs in _CONSEQUENCES.items())
@@ -93,8 +74,31 @@ class Cgroups:
             return Capability(f"cgroup-{name}", False, why, consequence)
         return Capability(f"cgroup-{name}", True, f"cgroup v{controller.version} at {controller.root}")
 
-    def _roots(self) -> set[Path]:
-        return {controller.root for controller in self.controllers.values()}
+
+def pids(roots: tuple[str, ...], gang: str, rank: int) -> Iterator[int]:
+    """The processes in a rank's groups."""
+    for root in roots:
+        try:
+            yield from map(int, Path(root, f"{gang}.{rank}", "cgroup.procs").read_text().split())
+        except OSError:
+            continue
+
+
+def gangs(roots: tuple[str, ...]) -> set[str]:
+    """Names of the gangs that have a group left."""
+    found = set()
+    for root in map(Path, roots):
+        if root.is_dir():
+            found |= {path.name.rpartition(".")[0] for path in root.iterdir() if path.is_dir()}
+    return found
+
+
+def remove(roots: tuple[str, ...], gang: str) -> None:
+    """Remove the gang's empty groups."""
+    for root in map(Path, roots):
+        for path in root.glob(f"{gang}.*") if root.is_dir() else ():
+            if path.name.rpartition(".")[0] == gang:
+                _rmdir(path)
 
 
 _CONSEQUENCES = {

@@ -57,7 +57,7 @@ class LocalEngine:
         self._cgroups = cgroups.Cgroups()
         self._capabilities: tuple[Capability, ...] = ()
         self._node = Node("")
-        self._registry = Registry(self._home, self._cgroups, self._changes, self._clock)
+        self._registry = Registry(self._home, self._changes, self._clock)
 
     async def open(self) -> None:
         try:
@@ -75,7 +75,7 @@ class LocalEngine:
         limit = cgroups.memory_limit_bytes(cgroups.mounts())
         self._node = inventory.local_node(self._slots, found, memory_limit_bytes=limit)
         self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities())
-        self._registry = Registry(self._home, self._cgroups, self._changes, self._clock)
+        self._registry = Registry(self._home, self._changes, self._clock)
         await self._registry.open()
 
     async def close(self) -> None:
@@ -111,7 +111,12 @@ class LocalEngine:
 
     async def _launch_anew(self, gang: Gang) -> GangStatus:
         taken = {each.launched.master_port for each in self._registry.gangs.values() if not each.status.ended}
-        launched = Launched.of(gang, master_port=free_port(frozenset(taken)), created_at=self._clock.now())
+        launched = Launched.of(
+            gang,
+            master_port=free_port(frozenset(taken)),
+            created_at=self._clock.now(),
+            cgroup_roots=self._cgroups.roots(),
+        )
         directory = GangDir(self._home / "gangs" / gang.name)
         try:
             directory.create(launched)
@@ -151,6 +156,8 @@ class LocalEngine:
     async def _start_supervisors(self, gang: Gang, local: LocalGang) -> None:
         types = {device.id: device.type for device in self._node.devices}
         for number, rank in enumerate(local.ranks):
+            if rank.ended:  # somebody stopped the gang while we were at it
+                raise _given_up(local)
             rank_dir = local.dir.rank_dir(number)
             env = rank_environment(
                 gang,
@@ -175,18 +182,20 @@ class LocalEngine:
         while True:
             for rank in local.ranks:
                 end = rank.status.exit
-                if end is not None and (rank.record.get("fault") or end.lost or local.dir.decision() == ABORT):
-                    fault = Fault(rank.record.get("fault", Fault.PLATFORM))
-                    raise LaunchFailed(end.detail, fault=fault, where=f"{local.name}: rank {rank.status.rank}")
+                where = f"{local.name}: rank {rank.status.rank}"
+                if end is not None and "fault" in rank.record:
+                    raise LaunchFailed(end.detail, fault=Fault(rank.record["fault"]), where=where)
+                if end is not None and end.lost:
+                    raise LaunchFailed(end.detail, fault=Fault.PLATFORM, where=where)
+            if local.dir.decision() == ABORT:
+                raise _given_up(local)
             if alone and local.status.phase is not Phase.STARTING:
                 return
             if not alone and all(rank.record.get("state") == READY for rank in local.ranks):
                 break
             await local.next_pulse()
         if local.dir.decide(GO) != GO:
-            raise LaunchFailed(
-                "the launch was given up before all ranks were ready", fault=Fault.PLATFORM, where=local.name
-            )
+            raise _given_up(local)
         self._registry.poke(local)
         await local.until_let_go()
 
@@ -283,8 +292,9 @@ class LocalEngine:
                 lambda: [each.process for each in self._registry.strays(known) if each.gang in strays],
                 timeout_s=KILL_TIMEOUT_S,
             )
-        for name in self._cgroups.gangs() - known - set(self._registry.gangs):
-            self._cgroups.remove(name)
+        roots = self._cgroups.roots()
+        for name in cgroups.gangs(roots) - known - set(self._registry.gangs):
+            cgroups.remove(roots, name)
         return tuple(sorted(strays))
 
     # --- inner parts ---
@@ -297,6 +307,13 @@ class LocalEngine:
             raise Invalid("a gang needs a command", where=f"{gang.name}: argv")
         if not gang.ranks or [spec.rank for spec in gang.ranks] != list(range(len(gang.ranks))):
             raise Invalid("ranks must be numbered from 0 without gaps", where=f"{gang.name}: ranks")
+        environments = (gang.env, gang.secrets, *(spec.env for spec in gang.ranks))
+        for text in (*gang.argv, *(part for env in environments for item in env.items() for part in item)):
+            if "\0" in text:
+                raise Invalid("arguments and environment cannot hold a NUL character", where=gang.name)
+        for name in (name for env in environments for name in env):
+            if not name or "=" in name:
+                raise Invalid(f"{name!r} cannot name an environment variable", where=f"{gang.name}: env")
         ours = {device.id for device in self._node.devices}
         for spec in gang.ranks:
             foreign = set(spec.devices) - ours
@@ -310,7 +327,7 @@ class LocalEngine:
     def _drop(self, gang: LocalGang) -> None:
         with contextlib.suppress(FileNotFoundError):
             gang.dir.forget()
-        self._cgroups.remove(gang.name)
+        cgroups.remove(gang.launched.cgroup_roots, gang.name)
         self._registry.gangs.pop(gang.name, None)
 
     def _take_home(self) -> None:
@@ -327,6 +344,13 @@ class LocalEngine:
 def _again(failure: LaunchFailed) -> LaunchFailed:
     """A copy to raise, without the first one's traceback."""
     return LaunchFailed(failure.what, fault=failure.fault, where=failure.where, hint=failure.hint)
+
+
+def _given_up(local: LocalGang) -> LaunchFailed:
+    wish = local.dir.stop_wish()
+    why = f": {wish['reason']}" if wish else ""
+    what = f"the launch was given up before all ranks were ready{why}"
+    return LaunchFailed(what, fault=Fault.PLATFORM, where=local.name)
 
 
 def _platform_failure(problem: OSError) -> LaunchFailed:

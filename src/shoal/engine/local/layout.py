@@ -35,12 +35,20 @@ class Launched:
     launch_timeout_s: float
     master_port: int
     created_at: float
+    cgroup_roots: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, gang: Gang, *, master_port: int, created_at: float) -> Launched:
-        nodes = tuple(spec.node for spec in gang.ranks)
-        run_dir = str(gang.run_dir.absolute())
-        return cls(gang.name, nodes, run_dir, gang.grace_s, gang.launch_timeout_s, master_port, created_at)
+    def of(cls, gang: Gang, *, master_port: int, created_at: float, cgroup_roots: tuple[str, ...] = ()) -> Launched:
+        return cls(
+            gang.name,
+            tuple(spec.node for spec in gang.ranks),
+            str(gang.run_dir.absolute()),
+            gang.grace_s,
+            gang.launch_timeout_s,
+            master_port,
+            created_at,
+            cgroup_roots,
+        )
 
 
 class GangDir:
@@ -80,7 +88,8 @@ class GangDir:
     def _read(self, name: str) -> Launched | None:
         try:
             fields = json.loads((self.path / name).read_bytes())
-            return Launched(**{**fields, "nodes": tuple(fields["nodes"])})
+            lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+            return Launched(**{**fields, **lists})
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
             return None
 
@@ -125,14 +134,11 @@ class GangDir:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _clear(self) -> None:
-        for name in (
-            "decision",
-            "stop",
-            "failure",
-            *(f"rank-*/{file}" for file in ("record", "notice", "cooperative")),
-        ):
-            for path in self.path.glob(name):
-                path.unlink(missing_ok=True)
+        for name in ("decision", "stop", "failure"):
+            (self.path / name).unlink(missing_ok=True)
+        for rank_dir in self.path.glob("rank-*"):
+            for name in ("record", "notice", "cooperative"):
+                (rank_dir / name).unlink(missing_ok=True)
 
 
 def replace(path: Path, value: Mapping[str, Any]) -> None:

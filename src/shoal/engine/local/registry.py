@@ -8,13 +8,13 @@ import signal
 from pathlib import Path
 
 from shoal.core import Clock
+from shoal.engine.local import cgroups
 from shoal.engine.local import gangs as state
-from shoal.engine.local.cgroups import Cgroups
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import GangDir
 from shoal.engine.local.processes import Marked, Process, kill_until_none, marked, send
-from shoal.engine.local.supervisor import ABORT, EXITED, start_time
+from shoal.engine.local.supervisor import ABORT, EXITED, GO, start_time
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 
 KILL_TIMEOUT_S = 10.0
@@ -24,10 +24,9 @@ KILL_TIMEOUT_S = 10.0
 class Registry:
     """All known gangs by name. Not thread-safe: belongs to one event loop."""
 
-    def __init__(self, home: Path, cgroups: Cgroups, changes: Changes, clock: Clock) -> None:
+    def __init__(self, home: Path, changes: Changes, clock: Clock) -> None:
         self.gangs: dict[str, LocalGang] = {}
         self._home = home
-        self._cgroups = cgroups
         self._changes = changes
         self._clock = clock
         self._fifo = Fifo(home / "engine.fifo", self._hear)
@@ -62,7 +61,8 @@ class Registry:
         could complete it, since the secrets were never written down; launching it again starts it anew."""
         self.gangs[gang.name] = gang
         gang.failure = gang.dir.failure()
-        gang.dir.decide(ABORT)
+        with contextlib.suppress(OSError):  # a full disk: the supervisors give up by themselves when their time is over
+            gang.dir.decide(ABORT)
         for rank in gang.ranks:
             rank.supervisor = supervisors.get((gang.name, rank.status.rank))
             self.watch(gang, rank)
@@ -94,13 +94,11 @@ class Registry:
                 task.add_done_callback(self._cleaning.discard)
         wish = gang.dir.stop_wish()
         failed = state.first_failure(gang)
-        if failed is not None and failed.exit is not None and not wish and gang.failure is None:
+        left = not all(rank.ended for rank in gang.ranks)
+        if failed is not None and failed.exit is not None and left and not wish and decision == GO:
             text = f"rank {failed.rank} {state.describe(failed.exit)}"
-            if not all(rank.ended for rank in gang.ranks):
-                self.ask_to_stop(
-                    gang, gang.launched.grace_s, reason=f"{text}; the others were stopped", code="rank-failed"
-                )
-                wish = gang.dir.stop_wish()
+            self.ask_to_stop(gang, gang.launched.grace_s, reason=f"{text}; the others were stopped", code="rank-failed")
+            wish = gang.dir.stop_wish()
         status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
         if status != gang.status:
             gang.status = status
@@ -125,10 +123,10 @@ class Registry:
             if rank.supervisor is not None:
                 send(rank.supervisor, signum)
 
-    def processes_of(self, gang: str, rank: int) -> set[Process]:
+    def processes_of(self, gang: LocalGang, rank: int) -> set[Process]:
         """What carries the rank's marks, supervisor included. Blocks for a scan of /proc."""
-        found = {each.process for each in marked(self._home) if (each.gang, each.rank) == (gang, rank)}
-        for pid in self._cgroups.pids(gang, rank):
+        found = {each.process for each in marked(self._home) if (each.gang, each.rank) == (gang.name, rank)}
+        for pid in cgroups.pids(gang.launched.cgroup_roots, gang.name, rank):
             start = start_time(pid)
             if start is not None:
                 found.add(Process(pid, start))
@@ -142,7 +140,7 @@ class Registry:
         """The supervisor died without a word: kill what it left behind, and only then call the rank lost."""
         number = rank.status.rank
         gone = await asyncio.to_thread(
-            kill_until_none, lambda: self.processes_of(gang.name, number), timeout_s=KILL_TIMEOUT_S
+            kill_until_none, lambda: self.processes_of(gang, number), timeout_s=KILL_TIMEOUT_S
         )
         rank.cleaning = False
         if not gone:
@@ -168,4 +166,5 @@ class Registry:
             for gang in [gang for gang in self.gangs.values() if not gang.status.ended]:
                 for rank in gang.ranks:
                     check_supervisor(rank)
-                self.look(gang)
+                with contextlib.suppress(OSError):  # a disk that fails now may read again later
+                    self.look(gang)

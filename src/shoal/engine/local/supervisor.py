@@ -472,6 +472,7 @@ def _oom_kills(path: str) -> int:
 
 
 def main() -> NoReturn:
+    os.closerange(3, 65536)  # whatever the server itself had inherited is no business of its jobs
     try:
         Supervisor(marshal.load(sys.stdin.buffer)).run()  # noqa: S302 - written by the engine that started us
     except BaseException:

@@ -83,6 +83,6 @@ def forget_supervisor(rank: Rank) -> None:
 
 
 def check_supervisor(rank: Rank) -> None:
-    """Notice a death that no pidfd told of."""
-    if rank.supervisor is not None and start_time(rank.supervisor.pid) != rank.supervisor.start:
+    """Notice a death where no pidfd can tell of it."""
+    if rank.supervisor is not None and rank.pidfd is None and start_time(rank.supervisor.pid) != rank.supervisor.start:
         forget_supervisor(rank)

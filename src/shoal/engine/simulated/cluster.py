@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from shoal.core import Clock, Fault, Node, NotFound, Reason
+from shoal.core import Clock, Fault, Invalid, Node, NotFound, Reason
 from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase
 from shoal.engine.simulated.agenda import Agenda
 from shoal.engine.simulated.gang import Link, SimulatedGang
@@ -22,6 +22,9 @@ from shoal.engine.simulated.machines import Machines
 from shoal.engine.simulated.script import Script
 
 _FIRST_PID = 1000
+_TERM_AT = 0.8
+"""A rank that did not leave by itself gets SIGTERM at this part of its grace, as from the local engine's supervisor."""
+_NEVER_STARTED = Exit(stopped=True, detail="not started: the launch was rolled back")
 
 
 class SimulatedCluster:
@@ -146,11 +149,11 @@ class SimulatedCluster:
             return
         self._note(name, "stop")
         if gang.phase is Phase.STARTING:
-            self._roll_back(
-                gang, Fault.PLATFORM, Reason("stopped", "it was stopped before all of its ranks were ready")
-            )
+            self._give_up(gang)
         else:
-            self._stop_running(gang, gang.spec.grace_s if grace_s is None else grace_s, reason)
+            self._stop_running(
+                gang, gang.spec.grace_s if grace_s is None else grace_s, Reason("stopped", reason or "asked to stop")
+            )
 
     def read(self, name: str, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
         gang = self._gangs.get(name) or self._forgotten.get(name)
@@ -175,6 +178,8 @@ class SimulatedCluster:
     # --- launch ---
 
     def _begin(self, spec: Gang) -> SimulatedGang:
+        if not spec.argv or not spec.ranks or [rank.rank for rank in spec.ranks] != list(range(len(spec.ranks))):
+            raise Invalid("a gang needs a command, and ranks numbered from 0 without gaps", where=spec.name)
         try:
             self._machines.take(spec)
         except LaunchFailed:
@@ -184,28 +189,27 @@ class SimulatedCluster:
         gang = self._gangs[spec.name] = SimulatedGang(spec, script)
         self.starts[spec.name] += 1
         self._note(spec.name, "start")
+        failure = self._launch_failure(script)
         delay_s = script.launch_s + self._launch_delay_s
-        if script.launch_error is not None:
-            failure = (script.launch_fault, Reason("launch-failed", script.launch_error))
-            self._do(delay_s, partial(self._roll_back, gang, *failure))
-        elif self._failing_launches:
-            self._failing_launches -= 1
-            failure = (self._failing_fault, Reason("launch-failed", "a rank could not be started"))
-            self._do(delay_s, partial(self._roll_back, gang, *failure))
-        elif delay_s:
+        if delay_s:
             late = Reason("launch-timeout", f"not all ranks were ready within {spec.launch_timeout_s:g} s")
-            self._agenda.after(delay_s, partial(self._become_ready, gang))
-            self._agenda.after(spec.launch_timeout_s, partial(self._roll_back, gang, Fault.INFRASTRUCTURE, late))
+            then = partial(self._roll_back, gang, *failure) if failure else partial(self._become_ready, gang)
+            self._agenda.after(delay_s, then)
+            self._agenda.after(spec.launch_timeout_s, partial(self._roll_back, gang, Fault.PLATFORM, late))
             self._tell(gang)
+        elif failure:
+            self._roll_back(gang, *failure)
         else:
             self._let_go(gang)
         return gang
 
-    def _do(self, delay_s: float, action: Callable[[], None]) -> None:
-        if delay_s:
-            self._agenda.after(delay_s, action)
-        else:
-            action()
+    def _launch_failure(self, script: Script) -> tuple[Fault, Reason] | None:
+        if script.launch_error is not None:
+            return script.launch_fault, Reason("launch-failed", script.launch_error)
+        if self._failing_launches:
+            self._failing_launches -= 1
+            return self._failing_fault, Reason("launch-failed", "a rank could not be started")
+        return None
 
     def _become_ready(self, gang: SimulatedGang) -> None:
         """The barrier: the ranks go on only at the word of a caller that is alive."""
@@ -230,9 +234,13 @@ class SimulatedCluster:
             return
         gang.failure, gang.reason = fault, reason
         for number in gang.live_ranks():
-            gang.end_rank(number, None, at=self._agenda.now, wall=self._agenda.wall)
+            gang.end_rank(number, _NEVER_STARTED, at=self._agenda.now, wall=self._agenda.wall)
         self._note(gang.spec.name, "rolled-back")
         self._finish(gang)
+
+    def _give_up(self, gang: SimulatedGang) -> None:
+        why = "the launch was given up before all ranks were ready"
+        self._roll_back(gang, Fault.PLATFORM, Reason("rolled-back", why))
 
     def _answer(self, gang: SimulatedGang) -> None:
         for link, answer in gang.waiters:
@@ -242,10 +250,10 @@ class SimulatedCluster:
 
     # --- the ways to end ---
 
-    def _stop_running(self, gang: SimulatedGang, grace_s: float, reason: str) -> None:
-        gang.asked_to_stop, gang.stop_reason = True, reason
+    def _stop_running(self, gang: SimulatedGang, grace_s: float, reason: Reason) -> None:
+        gang.ask_to_stop(reason)
         self._leave_by_themselves(gang)
-        self._terminate(gang, signals.SIGTERM)
+        self._terminate(gang, signals.SIGTERM, late_s=grace_s * _TERM_AT)
         self._agenda.after(grace_s, partial(self._kill, gang))
 
     def _leave_by_themselves(self, gang: SimulatedGang) -> None:
@@ -254,16 +262,18 @@ class SimulatedCluster:
             if script.checkpoint_s is not None:
                 self._agenda.after(script.checkpoint_s, partial(self._end, gang, numbers, Exit(script.checkpoint_code)))
 
-    def _terminate(self, gang: SimulatedGang, signum: int) -> None:
+    def _terminate(self, gang: SimulatedGang, signum: int, *, late_s: float = 0.0) -> None:
+        """Send a deadly signal; ranks with the training hooks get it `late_s` later."""
         for script, numbers in gang.by_script():
-            if script.checkpoint_s is None and script.term_s is not None:
-                self._agenda.after(script.term_s, partial(self._end, gang, numbers, Exit(signal=signum)))
+            if script.term_s is not None:
+                delay_s = script.term_s + (late_s if script.checkpoint_s is not None else 0.0)
+                self._agenda.after(delay_s, partial(self._end, gang, numbers, Exit(signal=signum)))
 
     def _kill(self, gang: SimulatedGang) -> None:
         if gang.phase is Phase.STARTING:
-            self._roll_back(gang, Fault.PLATFORM, Reason("killed", "it was killed before all of its ranks were ready"))
+            self._give_up(gang)
         else:
-            gang.asked_to_stop = True
+            gang.ask_to_stop(Reason("stopped", "killed by the engine"))
             self._end(gang, gang.live_ranks(), Exit(signal=signals.SIGKILL))
 
     def _lose(self, gang: SimulatedGang, ranks: Iterable[int], why: str) -> None:
@@ -285,7 +295,8 @@ class SimulatedCluster:
             return
         self._tell(gang)
         if not exit.ok and not gang.asked_to_stop:
-            self._stop_running(gang, gang.spec.grace_s, "another rank of the gang failed")
+            failed = Reason("rank-failed", f"rank {ending[0]} failed; the others were stopped")
+            self._stop_running(gang, gang.spec.grace_s, failed)
 
     def _finish(self, gang: SimulatedGang) -> None:
         gang.close()

@@ -23,7 +23,7 @@ class SimulatedGang:
 
     __slots__ = (
         "_status", "asked_to_stop", "ended", "failure", "phase", "ranks", "ready", "reason", "running_at", "script",
-        "spec", "stop_reason", "waiters",
+        "spec", "waiters",
     )  # fmt: skip
 
     def __init__(self, spec: Gang, script: Script) -> None:
@@ -32,7 +32,6 @@ class SimulatedGang:
         self.phase = Phase.STARTING
         self.ready = False
         self.asked_to_stop = False
-        self.stop_reason = ""
         self.reason: Reason | None = None
         self.failure: Fault | None = None
         self.running_at: float | None = None
@@ -64,11 +63,16 @@ class SimulatedGang:
         for pid, (number, rank) in enumerate(self.ranks.items(), first_pid):
             self.ranks[number] = replace(rank, phase=Phase.RUNNING, pid=pid, started_at=wall)
 
-    def end_rank(self, number: int, exit: Exit | None, *, at: float, wall: float) -> None:
+    def ask_to_stop(self, reason: Reason) -> None:
+        """The first reason stays."""
+        if self.phase is not Phase.ENDED:
+            self.asked_to_stop, self.reason, self._status = True, self.reason or reason, None
+
+    def end_rank(self, number: int, exit: Exit, *, at: float, wall: float) -> None:
         self._status = None
         self.ended[number] = at
-        if exit is not None and self.asked_to_stop:
-            exit = replace(exit, stopped=True, detail=exit.detail or self.stop_reason)
+        if self.asked_to_stop:
+            exit = replace(exit, stopped=True)
         self.ranks[number] = replace(self.ranks[number], phase=Phase.ENDED, ended_at=wall, exit=exit)
 
     def close(self) -> None:

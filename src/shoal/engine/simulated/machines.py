@@ -29,8 +29,6 @@ class Machines:
 
     def take(self, gang: Gang) -> None:
         """Take what all ranks hold, or raise LaunchFailed and take nothing."""
-        if not gang.ranks or len({rank.rank for rank in gang.ranks}) < len(gang.ranks):
-            raise LaunchFailed("a gang needs ranks with different numbers", fault=Fault.PLATFORM, where=gang.name)
         ranks_on = Counter(rank.node for rank in gang.ranks)
         for name, ranks in ranks_on.items():
             self._check_node(gang, name, ranks)

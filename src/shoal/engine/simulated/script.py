@@ -30,8 +30,9 @@ class Script:
     `run_s` (`math.inf`: until stopped) and end with `code`, or by `signal`, or by the memory limit (`oom`).
 
     A rank with `checkpoint_s` uses the training hooks: asked to stop, or given any notice, it leaves with
-    `checkpoint_code` that much later, and ignores SIGTERM. A rank without one gets SIGTERM at once when stopped, and
-    dies of it after `term_s`; None means that it ignores SIGTERM. Whatever is left when the grace is over gets SIGKILL.
+    `checkpoint_code` that much later; if it takes too long, SIGTERM comes when most of the grace is over. A rank
+    without gets SIGTERM at once. It dies of it after `term_s`; None means that it ignores SIGTERM. Whatever is left
+    when the grace is over gets SIGKILL.
 
     `by_rank` gives single ranks a script of their own (its launch fields are not read). `lines` are in order of time.
     """

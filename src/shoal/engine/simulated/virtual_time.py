@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_REFUSAL = "virtual time cannot wait for real input or output: give the code a simulated peer instead"
 
 
 class Deadlock(RuntimeError):
@@ -44,24 +45,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, *, start: float = 0.0) -> None:
         self.start = start
         self._virtual_now = 0.0
-        self._held = 0
         super().__init__(_LeapingSelector(self))
+        # asyncio runs timers that are due before `time() + resolution`, by default a nanosecond: after some weeks the
+        # sum of floats is `time()` itself, and since time stands still between leaps, the timer would never be due.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._virtual_now
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Inside, time stands still while the loop waits for a real thread's `call_soon_threadsafe`.
-
-        For code that keeps a thread of its own (a database's writer). The order of what several threads answer is
-        theirs: hold around one such call at a time, or give up determinism.
-        """
-        self._held += 1
-        try:
-            yield
-        finally:
-            self._held -= 1
 
     def run_in_executor(
         self,
@@ -77,7 +67,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 return
             try:
                 result = func(*args)
-            except Exception as error:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
                 done.set_exception(error)
             else:
                 done.set_result(result)
@@ -85,14 +77,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_soon(work)
         return done
 
-    def leap(self, seconds: float | None) -> bool:
-        """Let `seconds` pass (None: for ever). False when time is held, and the caller must wait for real."""
-        if self._held:
-            return False
+    async def subprocess_exec(self, *_args: Any, **_options: Any) -> Any:
+        raise RealIO(_REFUSAL)
+
+    async def subprocess_shell(self, *_args: Any, **_options: Any) -> Any:
+        raise RealIO(_REFUSAL)
+
+    def leap(self, seconds: float | None) -> None:
+        """Let `seconds` pass. None, for ever, is a Deadlock."""
         if seconds is None:
             raise Deadlock(tuple(sorted(_where(task) for task in asyncio.all_tasks(self))))
         self._virtual_now += seconds
-        return True
 
 
 class VirtualClock:
@@ -126,13 +121,13 @@ class _LeapingSelector(selectors.SelectSelector):
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         if self.get_map():  # the first one is the wake-up pipe, registered when the loop is made
-            raise RealIO("virtual time cannot wait for real input or output: give the code a simulated peer instead")
+            raise RealIO(_REFUSAL)
         return super().register(fileobj, events, data)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if (timeout is not None and timeout <= 0) or self._loop.leap(timeout):
-            return []
-        return super().select()  # for as long as it takes: no virtual time passes meanwhile
+        if timeout is None or timeout > 0:
+            self._loop.leap(timeout)
+        return []
 
 
 def _where(task: asyncio.Task[Any]) -> str:

@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("pid", sa.BigInteger(), nullable=False),
         sa.Column("since", sa.Double(), nullable=False),
+        sa.CheckConstraint("id = 1", name=op.f("ck_control_lease_single")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_control_lease")),
     )
     op.create_table(
@@ -140,6 +141,7 @@ def upgrade() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("revoked_at", sa.Double()),
+        sa.CheckConstraint("length(token_sha256) = 64", name=op.f("ck_token_hashed")),
         sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_token_tenant")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_token")),
         sa.UniqueConstraint("token_sha256", name=op.f("uq_token_token_sha256")),

@@ -1,0 +1,57 @@
+# Everything a newcomer or CI runs. `make` alone lists the targets.
+# ARGS passes flags on: make demo ARGS=--fast, make test ARGS='-k store -x'.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+ARGS ?=
+TEST_LIMIT_S ?= 1200
+BIN := .venv/bin
+BENCHMARKS := $(filter-out benchmarks/common.py,$(sort $(wildcard benchmarks/*.py)))
+
+.PHONY: help setup demo test test-slow bench lint typecheck docs clean postgresql
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready-dev ## make .venv with everything for development
+
+# The stamps make the second run instant; `dev` includes `demo`.
+.venv/.ready-dev: pyproject.toml constraints.txt .ci/venv
+	@.ci/venv dev
+	@touch .venv/.ready-demo $@
+
+.venv/.ready-demo: pyproject.toml constraints.txt .ci/venv
+	@.ci/venv demo
+	@touch $@
+
+demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, nothing lost (a minute)
+	@$(BIN)/shoal demo $(ARGS)
+
+test: setup postgresql ## prove it: all tests but the slow ones
+	@timeout --kill-after=60 $(TEST_LIMIT_S) $(BIN)/pytest -m 'not slow' $(ARGS)
+
+test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations
+	@$(BIN)/pytest -m slow $(ARGS)
+
+postgresql:
+	@.ci/postgresql
+
+bench: setup ## every benchmark in order, each with its table
+	@failed=; for script in $(BENCHMARKS); do \
+	  echo "== $$script"; $(BIN)/python $$script || failed+=" $$script"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+lint: setup ## ruff, its formatting, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+typecheck: setup ## mypy --strict
+	@$(BIN)/mypy
+
+docs: setup ## links resolve, console examples parse
+	@$(BIN)/python docs/check_links.py
+
+clean: ## remove .venv, caches and builds
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

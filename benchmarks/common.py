@@ -1,0 +1,149 @@
+"""What every benchmark shares: the machine's description, a private server, and one way to print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
+    ).stdout.strip()
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "python": platform.python_version(),
+        "commit": commit,
+        "load": os.getloadavg()[0],
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    measure: str
+    value: float
+    unit: str
+    target: str = ""
+    ok: bool | None = None
+
+
+def report(title: str, rows: Sequence[Row], *, as_json: bool) -> int:
+    """Print the rows; exit code 1 when a target was missed."""
+    if as_json:
+        rows_json = [row.__dict__ for row in rows]
+        print(json.dumps({"benchmark": title, "machine": machine(), "rows": rows_json}))
+    else:
+        facts = machine()
+        print(f"\n{title}")
+        print(
+            f"  {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, Python {facts['python']}, "
+            f"commit {facts['commit']}, load {facts['load']:.1f}"
+        )
+        for row in rows:
+            mark = "" if row.ok is None else ("  reached" if row.ok else "  MISSED")
+            target = f"  (target {row.target})" if row.target else ""
+            print(f"  {row.measure:<58} {row.value:>10.5g} {row.unit}{target}{mark}")
+    return 1 if any(row.ok is False for row in rows) else 0
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return arguments
+
+
+@dataclass
+class Server:
+    """A real server in a home of its own."""
+
+    home: Path
+    slots: int
+    process: subprocess.Popen[bytes] | None = None
+    url: str = ""
+
+    def start(self, *, wait_s: float = 30.0) -> float:
+        """Start it; returns the seconds from exec to the first ready answer."""
+        import httpx
+
+        state = self.home / "server.json"
+        state.unlink(missing_ok=True)
+        began = time.perf_counter()
+        log = (self.home / "bench.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0",
+             "--slots", str(self.slots)],
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        while time.perf_counter() - began < wait_s:
+            if self.process.poll() is not None:
+                raise SystemExit(f"the server ended at once:\n{(self.home / 'bench.log').read_text()[-2000:]}")
+            try:
+                self.url = json.loads(state.read_text())["url"]
+                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                    return time.perf_counter() - began
+            except (OSError, ValueError, KeyError, httpx.HTTPError):
+                pass
+            time.sleep(0.005)
+        raise SystemExit("the server was not ready in time")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def client(self) -> Any:
+        from shoal import Client
+
+        return Client(home=self.home)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout=20)
+
+
+@contextmanager
+def server(*, slots: int) -> Iterator[Server]:
+    home = Path(tempfile.mkdtemp(prefix="shoal-bench-"))
+    one = Server(home, slots)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)

@@ -1,0 +1,172 @@
+"""What all commands share: --json, --home and --url, how errors look, and which code they exit with."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from shoal.sdk import Client
+
+FAILED, USAGE, NOT_FOUND, NO_SERVER, FORBIDDEN, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
+
+_CODES = {"no-server": NO_SERVER, "too-large": USAGE, "unauthenticated": FORBIDDEN}
+_KINDS: tuple[tuple[type[ShoalError], int], ...] = (
+    (Invalid, USAGE),
+    (NotFound, NOT_FOUND),
+    (Unavailable, NO_SERVER),
+    (Forbidden, FORBIDDEN),
+    (Conflict, CONFLICT),
+)
+
+_COMMON = "Common"
+JsonFlag = Annotated[bool, typer.Option("--json", help="JSON for programs, on stdout.", rich_help_panel=_COMMON)]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", help="The server's home directory (SHOAL_HOME, else ~/.shoal).", rich_help_panel=_COMMON,
+        file_okay=False,
+    ),
+]  # fmt: skip
+UrlOption = Annotated[
+    str | None, typer.Option("--url", help="The server's address (SHOAL_URL).", rich_help_panel=_COMMON)
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, a unique beginning of it, or its name.")]
+TenantOption = Annotated[str | None, typer.Option("--tenant", "-t", help="For this tenant (admin).")]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How one command talks to the server and to its caller."""
+
+    json: bool
+    home: Path | None
+    url: str | None
+
+    def client(self, *, patience_s: float = 2.0) -> Client:
+        """`patience_s`: how long a server that is just restarting is waited for."""
+        from shoal.sdk import Client
+
+        return Client(self.url, home=self.home, patience_s=patience_s)
+
+    def show(self, value: BaseModel | Iterable[BaseModel] | object, human: Callable[[], None]) -> None:
+        """One JSON document with --json, else whatever `human` prints."""
+        if self.json:
+            print(json.dumps(plain(value), indent=2))
+        else:
+            human()
+
+    def line(self, value: BaseModel | object, human: Callable[[], None]) -> None:
+        """One JSON line of a stream with --json, else whatever `human` prints; out at once."""
+        if self.json:
+            print(json.dumps(plain(value)), flush=True)
+        else:
+            human()
+
+    def note(self, text: str) -> None:
+        """A remark for people, beside the output proper."""
+        print(text, file=sys.stderr, flush=True)
+
+
+def plain(value: Any) -> Any:
+    """As JSON can hold it."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function whose first parameter is a `Door`; the common options are added to its own."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = list(signature.parameters.values())[1:]
+        common = [
+            inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for one, default, kind in (("json", False, JsonFlag), ("home", None, HomeOption), ("url", None, UrlOption))
+        ]
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            door = Door(given.pop("json"), given.pop("home"), given.pop("url"))
+            guarded(door, lambda: function(door, **given))
+
+        parameters = own + common
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(name, **settings)(run)
+        return function
+
+    return register
+
+
+def guarded(door: Door, action: Callable[[], None]) -> None:
+    """Run a command; its errors become one clear block and an exit code."""
+    try:
+        action()
+        sys.stdout.flush()
+    except ShoalError as error:
+        complain(error, as_json=door.json)
+        raise typer.Exit(exit_code(error)) from None
+    except BrokenPipeError:
+        # Whoever read our output has gone: so do we, without a word, now or when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def exit_code(error: ShoalError) -> int:
+    return _CODES.get(error.code) or next((code for kind, code in _KINDS if isinstance(error, kind)), FAILED)
+
+
+def complain(error: ShoalError, *, as_json: bool) -> None:
+    problems = error.problems if isinstance(error, Invalid) else ()
+    if as_json:
+        body = {
+            **_parts(error), "code": error.code, "problems": [_parts(problem) for problem in problems],
+        }  # fmt: skip
+        print(json.dumps({"error": body}), file=sys.stderr)
+        return
+    mark = _red("error:")
+    lines = [f"{mark} {error.what}", *_details(error)]
+    if len(problems) > 1:
+        lines = [f"{mark} {error.what}", *(["  where: " + error.where] if error.where else [])]
+        for problem in problems:
+            lines += [f"  - {problem.where}: {problem.what}" if problem.where else f"  - {problem.what}"]
+            lines += [f"      hint: {problem.hint}"] if problem.hint else []
+        lines += [f"  hint: {error.hint}"] if error.hint else []
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _parts(error: ShoalError) -> dict[str, str | None]:
+    return {"what": error.what, "where": error.where, "hint": error.hint}
+
+
+def _details(error: ShoalError) -> list[str]:
+    lines = [f"  where: {error.where}"] if error.where else []
+    if error.hint:
+        lines.append("  hint: " + error.hint.replace("\n", "\n    "))
+    return lines
+
+
+def _red(text: str) -> str:
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    return f"\033[1;31m{text}\033[0m" if colour else text

@@ -1,0 +1,27 @@
+"""`shoal demo`: the main job, in a directory of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli.command import Door, command
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "demo", rich_help_panel="Server")(demo)
+
+
+def demo(
+    door: Door,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter jobs.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep its directory afterwards.")] = False,
+) -> None:
+    """Watch Shoal run real jobs of several tenants, lose its server half-way, and lose nothing else.
+
+    It brings its own server; --home names an empty directory for it instead of a temporary one.
+    """
+    from shoal.demo import run_demo
+
+    raise typer.Exit(run_demo(json_output=door.json, fast=fast, keep=keep, home=door.home))

@@ -1,0 +1,268 @@
+"""Jobs: submit, run, jobs, show, explain, cancel, halt, resume."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import FAILED, INTERRUPTED, Door, JobArgument, TenantOption, command
+from shoal.control.lifecycle import JobState
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from shoal.sdk import Client
+    from shoal.sdk.models import ExplanationView, JobDetail, JobView
+
+_PANEL = "Jobs"
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE]...", help="Manifests, YAML or JSON; - reads one from stdin.", allow_dash=True),
+]
+FileOption = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="The same, as an option.")]
+KeyOption = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same submission twice is one job.")]
+CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "submit", rich_help_panel=_PANEL)(submit)
+    command(app, "run", rich_help_panel=_PANEL)(run)
+    command(app, "jobs", rich_help_panel=_PANEL)(jobs)
+    command(app, "show", rich_help_panel=_PANEL)(show)
+    command(app, "explain", rich_help_panel=_PANEL)(explain)
+    command(app, "cancel", rich_help_panel=_PANEL)(cancel)
+    command(app, "halt", rich_help_panel=_PANEL)(halt)
+    command(app, "resume", rich_help_panel=_PANEL)(resume)
+
+
+def submit(
+    door: Door, files: Files = None, file: FileOption = None, tenant: TenantOption = None, key: KeyOption = None
+) -> None:
+    """Submit jobs; each is durable once its id is printed."""
+    paths = _paths(files, file)
+    if key is not None and len(paths) > 1:
+        raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
+    accepted = []
+    with door.client() as client:
+        try:
+            for path in paths:
+                job = _submit(client, path, tenant, key)
+                accepted.append(job)
+                if not door.json:
+                    print(f"{job.id}  {job.name} ({job.tenant})", flush=True)
+        finally:
+            if door.json and accepted:
+                door.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
+
+
+def _paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
+    paths = [*(files or ()), *(more or ())]
+    if not paths:
+        raise Invalid("there is nothing to submit", where="FILE", hint="`shoal submit job.yaml`, or - for stdin")
+    return paths
+
+
+def read_manifest(path: Path) -> Path | str:
+    """What the client takes for a file: its path, or stdin's text."""
+    return sys.stdin.read() if str(path) == "-" else path
+
+
+def _submit(client: Client, path: Path, tenant: str | None, key: str | None) -> JobView:
+    return client.submit(read_manifest(path), tenant=tenant, idempotency_key=key)
+
+
+def run(
+    door: Door,
+    files: Files = None,
+    file: FileOption = None,
+    tenant: TenantOption = None,
+    key: KeyOption = None,
+    rank: Annotated[int, typer.Option(help="Whose log to follow.")] = 0,
+) -> None:
+    """Submit a job and follow its log to the end. The exit code is 0 only if it succeeded.
+
+    Ctrl-C ends the following, not the job. With --json the log goes to stderr and the job to stdout.
+    """
+    paths = _paths(files, file)
+    if len(paths) != 1:
+        raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
+    with door.client(patience_s=30.0) as client:
+        job = _submit(client, paths[0], tenant, key)
+        door.note(f"{job.id}  {job.name} ({job.tenant})")
+        try:
+            ended = _follow(door, client, job.id, rank)
+        except KeyboardInterrupt:
+            door.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
+            raise typer.Exit(INTERRUPTED) from None
+    door.show(ended, lambda: None)
+    from shoal.cli.output import duration
+
+    how = f"{ended.id} {ended.state} after {duration(ended.ran_s)}, attempt {ended.attempt}"
+    door.note(f"{how}: {ended.message}" if ended.message and ended.state is not JobState.SUCCEEDED else how)
+    if ended.state is not JobState.SUCCEEDED:
+        raise typer.Exit(FAILED)
+
+
+def _follow(door: Door, client: Client, job_id: str, rank: int) -> JobDetail:
+    out = sys.stderr.buffer if door.json else sys.stdout.buffer
+    if client.log_piece(job_id, rank=rank, wait_s=1.0, limit=1).attempt == 0:
+        waiting = client.explain(job_id)
+        if waiting.causes:
+            door.note(f"waiting: {waiting.summary}")
+    for piece in client.logs(job_id, rank=rank, attempt=None, follow=True):
+        out.write(piece.data)
+        out.flush()
+    return client.wait(job_id)
+
+
+def jobs(
+    door: Door,
+    tenant: TenantOption = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", "-s", help="Only in this state; may be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
+    before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
+) -> None:
+    """List jobs, newest first."""
+    states = [_state(one) for one in state] if state else None
+    with door.client() as client:
+        found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before)
+
+    def human() -> None:
+        from shoal.cli import output
+
+        if not found.jobs:
+            print("no jobs")
+            return
+        output.console().print(output.jobs(found.jobs))
+        if found.next:
+            door.note(f"there are more: --before {found.next}")
+
+    door.show(found, human)
+
+
+def _state(word: str) -> JobState:
+    try:
+        return JobState(word.upper())
+    except ValueError:
+        known = ", ".join(JobState)
+        raise Invalid(f"there is no state {word!r}", where="--state", hint=f"known: {known}") from None
+
+
+def show(door: Door, job: JobArgument, tenant: TenantOption = None) -> None:
+    """All about one job: where it is and why, its attempts and ranks."""
+    with door.client() as client:
+        found = client.job(job, tenant=tenant)
+    door.show(found, lambda: _show(found))
+
+
+def _show(job: JobDetail) -> None:
+    from shoal.cli import output
+
+    reason = (job.reason or {}).get("text", "")
+    output.facts(
+        {
+            "job": job.id,
+            "name": job.name,
+            "tenant": job.tenant,
+            "state": output.state(job),
+            "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
+            "class": f"{job.priority_class.value}, priority {job.priority}",
+            "needs": output.needs(job.resources, job.ranks),
+            "submitted": output.moment(job.submitted_at),
+            "started": output.moment(job.started_at),
+            "ended": output.moment(job.ended_at),
+            "deadline": output.moment(job.deadline_at),
+            "waited": output.duration(output.waited(job)),
+            "ran": output.duration(output.ran(job)),
+            "progress": output.progress(job),
+            "waits for" if job.state is JobState.QUEUED else "decision": reason,
+            "had waited for": (job.wait_cause or {}).get("text"),
+            "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),
+            "error": f"{job.error_code} ({job.fault}'s fault)" if job.error_code else None,
+            "message": job.message,
+        }
+    )
+    if not job.attempts:
+        return
+    rows = [
+        [
+            one.number,
+            one.outcome.value if one.outcome else "-",
+            output.moment(one.created_at),
+            output.duration(one.ended_at - one.running_at if one.ended_at and one.running_at else None),
+            " ".join(sorted({place.node for place in one.placement})) or "-",
+            " ".join(device for place in one.placement for device in place.devices) or "-",
+            one.message or one.stop_cause,
+        ]
+        for one in job.attempts
+    ]
+    print()
+    output.console().print(output.table(["try", "outcome", "began", "ran", "node", "devices", "message"], rows))
+
+
+def explain(door: Door, job: JobArgument, tenant: TenantOption = None) -> None:
+    """Why a job waits: every cause in order, what would have to change, and when it may start."""
+    with door.client() as client:
+        found = client.explain(job, tenant=tenant)
+    door.show(found, lambda: _explain(found))
+
+
+def _explain(found: ExplanationView) -> None:
+    from shoal.cli import output
+
+    print(found.summary)
+    for cause in found.causes:
+        mark = output.styled("blocks" if cause.blocking else "ok    ", "bold yellow" if cause.blocking else "green")
+        mark.append(f"  {cause.cause:<9} {cause.reason.text}", style="default")
+        if cause.blocking and cause.change:
+            mark.append(f"\n                  to change it: {cause.change}", style="dim")
+        output.console().print(mark, soft_wrap=True)
+    if found.causes:
+        start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
+        print(f"jobs ahead: {found.ahead}   estimated start: {start}")
+
+
+def cancel(
+    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    because: CauseOption = "",
+) -> None:  # fmt: skip
+    """End jobs; running ones are asked to stop, and killed when their grace is over."""
+    _change(door, "cancel", job, tenant, because)
+
+
+def halt(
+    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    because: CauseOption = "",
+) -> None:  # fmt: skip
+    """Pause jobs: they checkpoint if they can, and wait for `resume`."""
+    _change(door, "halt", job, tenant, because)
+
+
+def resume(
+    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    because: CauseOption = "",
+) -> None:  # fmt: skip
+    """Put halted jobs back into the queue."""
+    _change(door, "resume", job, tenant, because)
+
+
+def _change(door: Door, verb: str, refs: list[str], tenant: str | None, cause: str) -> None:
+    changed: list[JobView] = []
+    with door.client() as client:
+        act = {"cancel": client.cancel, "halt": client.halt, "resume": client.resume}[verb]
+        try:
+            for ref in refs:
+                job = act(ref, tenant=tenant, cause=cause)
+                changed.append(job)
+                if not door.json:
+                    wish = "" if job.state.terminal or verb == "resume" else f", {verb} asked for"
+                    print(f"{job.id}  {job.name}: {job.state}{wish}", flush=True)
+        finally:
+            if door.json and changed:
+                door.show(changed[0] if len(refs) == 1 else changed, lambda: None)

@@ -1,0 +1,111 @@
+"""Manifests: check them, print their schema, translate them from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import Door, TenantOption, command
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from shoal.control.manifest import JobManifest
+    from shoal.sdk.models import CheckView
+
+_PANEL = "Manifests"
+
+
+def register(app: typer.Typer) -> None:
+    manifest = typer.Typer(help="Check manifests; print their schema for editors.", no_args_is_help=True)
+    command(manifest, "check")(check)
+    command(manifest, "schema")(schema)
+    app.add_typer(manifest, name="manifest", rich_help_panel=_PANEL)
+    importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
+    command(importer, "ffdl")(ffdl)
+    app.add_typer(importer, name="import", rich_help_panel=_PANEL)
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Text and what messages call it."""
+    if str(path) == "-":
+        return sys.stdin.read(), "stdin"
+    try:
+        return path.read_text(), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"the file cannot be read: {error}", where=str(path)) from error
+
+
+def check(
+    door: Door,
+    file: Annotated[Path, typer.Argument(help="A manifest; - reads stdin.", allow_dash=True)],
+    tenant: TenantOption = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
+) -> None:
+    """Check a manifest without submitting it: its text here, and against tenant and nodes where a server answers."""
+    from shoal.control.manifest import parse_manifest
+    from shoal.sdk import NoServer
+
+    text, source = _read(file)
+    manifest = parse_manifest(text, source=source)
+    answer: CheckView | None = None
+    if not offline:
+        try:
+            with door.client(patience_s=0.0) as client:
+                answer = client.check(text, tenant=tenant)
+        except NoServer:
+            door.note("no server answers: checked the text only")
+    if answer is None:
+        door.show({"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest))
+        return
+    found = answer
+
+    def human() -> None:
+        _good(manifest)
+        for remark in found.remarks:
+            print(f"  note: {remark.text}")
+
+    door.show(found, human)
+
+
+def _good(manifest: JobManifest) -> None:
+    print(f"{manifest.name}: the manifest is good")
+
+
+def schema(door: Door) -> None:  # noqa: ARG001 - the schema is JSON either way
+    """The manifest's JSON Schema."""
+    from shoal.control.manifest import manifest_schema
+
+    print(json.dumps(manifest_schema(), indent=2))
+
+
+def ffdl(
+    door: Door,
+    file: Annotated[Path, typer.Argument(help="An FfDL manifest.yml; - reads stdin.", allow_dash=True)],
+    submit: Annotated[bool, typer.Option("--submit", help="Submit the result at once.")] = False,
+    tenant: TenantOption = None,
+) -> None:
+    """Translate a manifest of FfDL (Middleware'19): the result on stdout, what was changed or left out on stderr."""
+    from shoal.control.manifest import import_ffdl
+
+    text, _ = _read(file)
+    manifest, notes = import_ffdl(text)
+    for note in notes:
+        door.note(f"note: {note}")
+    if submit:
+        base = file.absolute().parent if str(file) != "-" else None
+        with door.client() as client:
+            job = client.submit(manifest.canonical_json(), tenant=tenant, base=base)
+        door.show(job, lambda: print(f"{job.id}  {job.name} ({job.tenant})"))
+        return
+    values = json.loads(manifest.canonical_json())
+    door.show({"manifest": values, "notes": [str(note) for note in notes]}, lambda: _yaml(values))
+
+
+def _yaml(values: object) -> None:
+    import yaml
+
+    print(yaml.safe_dump(values, sort_keys=False), end="")

@@ -1,0 +1,175 @@
+"""The server: up, down, status, doctor, nodes, version."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal import __version__
+from shoal.cli.command import NO_SERVER, Door, command
+from shoal.core import ShoalError
+
+_PANEL = "Server"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "up", rich_help_panel=_PANEL)(up)
+    command(app, "down", rich_help_panel=_PANEL)(down)
+    command(app, "status", rich_help_panel=_PANEL)(status)
+    command(app, "doctor", rich_help_panel=_PANEL)(doctor)
+    command(app, "nodes", rich_help_panel=_PANEL)(nodes)
+    command(app, "version", rich_help_panel=_PANEL)(version)
+
+
+def up(
+    door: Door,
+    db: Annotated[str | None, typer.Option(help="sqlite:///PATH or postgresql://... [HOME/shoal.db]")] = None,
+    host: Annotated[str | None, typer.Option(help="Listen on this address. [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Listen on this port; 0: any free one. [7070]")] = None,
+    slots: Annotated[int | None, typer.Option(help="CPU slots to offer instead of what the machine has.")] = None,
+    placement: Annotated[str | None, typer.Option(help="pack (keep nodes free for gangs) or spread. [pack]")] = None,
+    preemption: Annotated[
+        bool | None, typer.Option("--preemption/--no-preemption", help="May best-effort work be displaced? [yes]")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [info]")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
+    ] = False,
+) -> None:
+    """Start the server. Its jobs outlive it: a stopped or killed server takes them over when it is started again.
+
+    Settings: a flag beats SHOAL_PORT and the like in the environment, which beats the settings file.
+    """
+    from shoal.control.config import load_settings
+    from shoal.control.server import run_server, start_detached, tell_starter
+
+    flags: dict[str, Any] = {
+        "home": door.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
+        "preemption": preemption, "log_level": log_level,
+    }  # fmt: skip
+    settings = load_settings(flags, config=config)
+    home = settings.home
+    if detach:
+        info = start_detached(_again({**flags, "home": home.path}, config), home)
+        door.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
+        return
+
+    def ready(info: Any) -> None:
+        tell_starter(info)
+        door.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
+
+    run_server(settings, ready=ready)
+
+
+def _again(flags: dict[str, Any], config: Path | None) -> list[str]:
+    """The command line that means the same in another process."""
+    words = []
+    for name, value in flags.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True or value is False:
+            words.append(option if value else option.replace("--", "--no-", 1))
+        elif value is not None:
+            words += [option, str(value)]
+    return [*words, "--config", str(config.absolute())] if config else words
+
+
+def _welcome(url: str, home: Path, pid: int) -> str:
+    return (
+        f"Shoal {__version__} answers at {url} (pid {pid})\n"
+        f"  home   {home}\n"
+        f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
+        f"  docs   {url}/docs"
+    )
+
+
+def down(door: Door, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0) -> None:
+    """Stop the server. Running jobs go on, and the next server takes them over."""
+    import os
+
+    from shoal.control.home import Home, default_home, stop_server
+
+    home = Home(door.home.absolute()) if door.home else Home(default_home(os.environ))
+    info = stop_server(home, timeout_s=timeout)
+    if info is None:
+        door.show({"stopped": False}, lambda: print(f"no server runs in {home.path}"))
+        return
+    door.show(
+        {"stopped": True, **asdict(info)}, lambda: print(f"the server at {info.url} has stopped; its jobs run on")
+    )
+
+
+def status(door: Door) -> None:
+    """How the server is. Exit code 4 when there is none."""
+    with door.client() as client:
+        found = client.status()
+    extra = found.model_extra or {}
+
+    def human() -> None:
+        from shoal.cli import output
+
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(found.jobs.items())) or "none"
+        simple = {key.replace("_", " "): value for key, value in extra.items() if not isinstance(value, list | dict)}
+        if "uptime s" in simple:
+            simple = {"uptime": output.duration(simple.pop("uptime s")), **simple}
+        ready = output.styled("yes" if found.ready else "no", "green" if found.ready else "red")
+        output.facts({"version": found.version, "ready": ready, "jobs": counts, **simple})
+        _capabilities(extra.get("capabilities", ()))
+
+    door.show(found, human)
+    if not found.ready:
+        raise typer.Exit(NO_SERVER)
+
+
+def _capabilities(found: Any) -> None:
+    from shoal.cli import output
+
+    if not found:
+        return
+    print()
+    for one in found:
+        mark = output.styled("ok    " if one["available"] else "absent", "green" if one["available"] else "yellow")
+        mark.append(f"  {one['name']}: {one['detail']}", style="default")
+        if not one["available"] and one.get("consequence"):
+            mark.append(f"\n        {one['consequence']}", style="dim")
+        output.console().print(mark, soft_wrap=True)
+
+
+def doctor(door: Door) -> None:
+    """What this machine offers to jobs, what is missing, and what that costs. Needs no server."""
+    import os
+
+    from shoal.control.home import default_home
+    from shoal.engine.probe import probe_machine
+
+    home = door.home.absolute() if door.home else default_home(os.environ)
+    found = [asdict(one) for one in probe_machine(home)]
+    door.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
+
+
+def nodes(door: Door) -> None:
+    """Nodes, their devices, and which jobs hold them."""
+    with door.client() as client:
+        found = client.nodes()
+
+    def human() -> None:
+        from shoal.cli import output
+
+        output.console().print(output.nodes(found))
+
+    door.show({"nodes": found}, human)
+
+
+def version(door: Door) -> None:
+    """This program's version, and the server's where one answers."""
+    answer: dict[str, str | None] = {"version": __version__, "server": None}
+    try:
+        with door.client(patience_s=0.0) as client:
+            answer["server"] = client.status().version
+    except ShoalError:
+        pass
+    server = f"server {answer['server']}" if answer["server"] else "no server answers"
+    door.show(answer, lambda: print(f"shoal {__version__} ({server})"))

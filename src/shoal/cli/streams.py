@@ -1,0 +1,84 @@
+"""What flows: logs, events, metrics."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from shoal.cli.command import Door, JobArgument, TenantOption, command
+
+_PANEL = "Jobs"
+_PATIENCE_S = 30.0
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "logs", rich_help_panel=_PANEL)(logs)
+    command(app, "events", rich_help_panel=_PANEL)(events)
+    command(app, "metrics", rich_help_panel=_PANEL)(metrics)
+
+
+def logs(
+    door: Door,
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on to the job's end.")] = False,
+    rank: Annotated[int, typer.Option(min=0, help="Which process of the gang.")] = 0,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt. [the current one]")] = None,
+    tenant: TenantOption = None,
+) -> None:
+    """A job's output, byte for byte. Following outlasts restarts of the server, and goes on through later attempts."""
+    with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
+        for piece in client.logs(job, tenant=tenant, rank=rank, attempt=attempt, follow=follow):
+            if door.json:
+                door.line({"attempt": piece.attempt, "offset": piece.offset, "text": piece.text}, lambda: None)
+            else:
+                sys.stdout.buffer.write(piece.data)
+                sys.stdout.buffer.flush()
+
+
+def events(
+    door: Door,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Of this job. [all]")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    after: Annotated[int | None, typer.Option(min=0, help="Only after this sequence number.")] = None,
+    tenant: TenantOption = None,
+) -> None:
+    """What happened, when, by whom and why. Following all events begins now; --after 0 begins at the first."""
+    from shoal.cli import output
+
+    with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
+        for event in client.events(job, tenant=tenant, after=after, follow=follow):
+            move = f"{event.old_state or 'new'} > {event.new_state}" if event.new_state else event.kind
+            about = event.job_id or event.tenant or ""
+            text = f"{event.seq:>7}  {output.moment(event.at)}  {about:<14}  {move:<24}  {event.actor}: {event.cause}"
+            door.line(event, lambda text=text: print(text.rstrip(": "), flush=True))  # type: ignore[misc]
+
+
+def metrics(
+    door: Door,
+    job: JobArgument,
+    name: Annotated[str | None, typer.Option(help="Only this one.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many, the newest.")
+    ] = 1000,
+    tenant: TenantOption = None,
+) -> None:
+    """What a job reported, oldest first."""
+    with door.client() as client:
+        found = client.metrics(job, tenant=tenant, name=name, limit=limit)
+
+    def human() -> None:
+        from shoal.cli import output
+
+        if not found:
+            print("nothing was reported")
+            return
+        rows = [
+            [output.moment(one.at), one.attempt, "-" if one.step is None else one.step, one.name,
+             "not a number" if one.value is None else f"{one.value:.6g}"]
+            for one in found
+        ]  # fmt: skip
+        output.console().print(output.table(["time", "try", "step", "name", "value"], rows))
+
+    door.show({"metrics": found}, human)

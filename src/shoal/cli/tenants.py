@@ -1,0 +1,250 @@
+"""Tenants, quotas, tokens and secrets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.command import Door, TenantOption, command
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from shoal.sdk.models import TenantView
+
+_PANEL = "Tenants"
+_NONE = ("none", "unlimited", "-")
+
+Weight = Annotated[float | None, typer.Option(help="Its share when tenants compete. [1]")]
+MaxClass = Annotated[
+    str | None, typer.Option("--max-class", help="Highest class it may submit: guaranteed or best-effort.")
+]
+Accelerators = Annotated[str | None, typer.Option(help="Accelerators at once, over all types.")]
+Types = Annotated[list[str] | None, typer.Option("--type", metavar="TYPE=COUNT", help="Of one type; may be repeated.")]
+Cpus = Annotated[str | None, typer.Option(help="Cores at once.")]
+Memory = Annotated[str | None, typer.Option(help="Memory at once, such as 64GiB.")]
+Running = Annotated[str | None, typer.Option(help="Running jobs.")]
+Queued = Annotated[str | None, typer.Option(help="Waiting jobs.")]
+
+
+def register(app: typer.Typer) -> None:
+    tenant = typer.Typer(help="Create, list and change tenants, and make their tokens.", no_args_is_help=True)
+    command(tenant, "create")(create)
+    command(tenant, "list")(listing)
+    command(tenant, "set")(change)
+    command(tenant, "token")(token)
+    app.add_typer(tenant, name="tenant", rich_help_panel=_PANEL)
+    command(app, "quota", rich_help_panel=_PANEL)(quota)
+    secret = typer.Typer(help="Values that jobs find in their environment, stored encrypted.", no_args_is_help=True)
+    command(secret, "set")(set_secret)
+    command(secret, "list")(list_secrets)
+    command(secret, "delete")(delete_secret)
+    app.add_typer(secret, name="secret", rich_help_panel=_PANEL)
+
+
+def _limits(
+    accelerators: str | None, types: list[str] | None, cpus: str | None, memory: str | None, running: str | None,
+    queued: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The limits that were given, as the API takes them; `none` lifts one."""
+    given: dict[str, Any] = {}
+    for field, option, word in (
+        ("accelerators", "--accelerators", accelerators),
+        ("running_jobs", "--running", running),
+        ("queued_jobs", "--queued", queued),
+    ):
+        if word is not None:
+            given[field] = None if word in _NONE else _count(word, option)
+    if cpus is not None:
+        given["cpu_milli"] = None if cpus in _NONE else round(_number(cpus, "--cpus") * 1000)
+    if memory is not None:
+        given["memory_bytes"] = None if memory in _NONE else _size(memory)
+    if types:
+        given["by_type"] = dict(_typed(word) for word in types if word not in _NONE)
+    return given
+
+
+def _count(word: str, option: str) -> int:
+    if not word.isdecimal():
+        raise Invalid(f"{word!r} is no count", where=option, hint="a whole number, or none for no limit")
+    return int(word)
+
+
+def _number(word: str, option: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise Invalid(f"{word!r} is no number", where=option, hint="such as 4 or 0.5, or none for no limit")
+    return number
+
+
+def _size(word: str) -> int:
+    from shoal.control.manifest.quantities import read_size
+
+    try:
+        return int(read_size(word))
+    except ValueError:
+        raise Invalid(f"{word!r} is no size", where="--memory", hint="such as 64GiB, or none for no limit") from None
+
+
+def _typed(word: str) -> tuple[str, int]:
+    kind, _, count = word.partition("=")
+    if not kind or not count:
+        raise Invalid(f"{word!r} is not TYPE=COUNT", where="--type", hint="such as a100=4")
+    return kind, _count(count, "--type")
+
+
+def create(
+    door: Door,
+    name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.")],
+    weight: Weight = None,
+    max_class: MaxClass = None,
+    accelerators: Accelerators = None,
+    types: Types = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    running: Running = None,
+    queued: Queued = None,
+) -> None:
+    """Create a tenant. `shoal tenant token NAME` then makes its first token."""
+    quota = _limits(accelerators, types, cpus, memory, running, queued)
+    with door.client() as client:
+        made = client.create_tenant(
+            name,
+            weight=1.0 if weight is None else weight,
+            quota=quota,
+            max_priority_class=max_class or "guaranteed",
+        )
+    door.show(made, lambda: _table([made]))
+
+
+def listing(door: Door) -> None:
+    """Tenants with their limits and what they hold now."""
+    with door.client() as client:
+        found = client.tenants()
+    door.show({"tenants": found}, lambda: _table(found))
+
+
+def change(
+    door: Door,
+    name: Annotated[str, typer.Argument()],
+    weight: Weight = None,
+    max_class: MaxClass = None,
+) -> None:
+    """Change a tenant's weight or highest class. Its limits: `shoal quota`."""
+    if weight is None and max_class is None:
+        raise Invalid("there is nothing to change", hint="give --weight or --max-class; limits: `shoal quota`")
+    with door.client() as client:
+        changed = client.change_tenant(name, weight=weight, max_priority_class=max_class)
+    door.show(changed, lambda: _table([changed]))
+
+
+def _table(tenants: Iterable[TenantView]) -> None:
+    from shoal.cli import output
+
+    rows = [
+        [one.name, f"{one.weight:g}", one.max_priority_class.value, one.running_jobs, one.jobs.get("QUEUED", 0),
+         output.needs(one.used), output.quota(one.quota)]
+        for one in tenants
+    ]  # fmt: skip
+    columns = ["tenant", "weight", "max class", "running", "queued", "holds", "quota"]
+    output.console().print(output.table(columns, rows))
+
+
+def token(
+    door: Door,
+    name: Annotated[str, typer.Argument()],
+    label: Annotated[str, typer.Option(help="What it is for.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="List the tenant's tokens instead.")] = False,
+    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke this token instead, at once.")] = None,
+) -> None:
+    """Make a token for a tenant. It is shown this once; its holder sets SHOAL_TOKEN."""
+    with door.client() as client:
+        if revoke is not None:
+            client.revoke_token(revoke)
+            door.show({"revoked": revoke}, lambda: print(f"{revoke} is revoked"))
+        elif listed:
+            found = client.tokens(name)
+            door.show({"tokens": found}, lambda: _tokens(found))
+        else:
+            made = client.create_token(name, label=label)
+            # The token alone on stdout, so that it can go into a file or variable.
+            door.show(made, lambda: print(made.token))
+
+
+def _tokens(found: Iterable[Any]) -> None:
+    from shoal.cli import output
+
+    rows = [[one.id, output.moment(one.created_at), output.moment(one.revoked_at), one.label or "-"] for one in found]
+    output.console().print(output.table(["token", "made", "revoked", "label"], rows))
+
+
+def quota(
+    door: Door,
+    tenant: Annotated[str, typer.Argument()],
+    accelerators: Accelerators = None,
+    types: Types = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    running: Running = None,
+    queued: Queued = None,
+) -> None:
+    """Show a tenant's limits, or change those that are given; `none` lifts one."""
+    given = _limits(accelerators, types, cpus, memory, running, queued)
+    with door.client() as client:
+        found = client.change_tenant(tenant, quota=given) if given else client.tenant(tenant)
+    door.show(found, lambda: _quota(found))
+
+
+def _quota(tenant: TenantView) -> None:
+    from shoal.cli import output
+
+    limits, used = tenant.quota, tenant.used
+    held = sum(used.accelerators.values())
+    rows: list[list[Any]] = [["accelerators", held, limits.accelerators]]
+    rows += [[kind, used.accelerators.get(kind, 0), count] for kind, count in limits.by_type.items()]
+    rows += [
+        ["cpus", f"{used.cpu_milli / 1000:g}", None if limits.cpu_milli is None else f"{limits.cpu_milli / 1000:g}"],
+        ["memory", output.size(used.memory_bytes), limits.memory_bytes and output.size(limits.memory_bytes)],
+        ["running jobs", tenant.running_jobs, limits.running_jobs],
+        ["queued jobs", tenant.jobs.get("QUEUED", 0), limits.queued_jobs],
+    ]
+    shown = [[name, has, "unlimited" if most is None else most] for name, has, most in rows]
+    output.console().print(output.table(["limit", "holds", "at most"], shown))
+
+
+def set_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+    """Store a secret. Its value is asked for, or read from stdin: never an argument, where others could see it."""
+    value = typer.prompt("value", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.read()
+    value = value.removesuffix("\n")
+    if not value:
+        raise Invalid("the value is empty", where="stdin", hint=f"`shoal secret set {name} < FILE`")
+    with door.client() as client:
+        client.set_secret(name, value, tenant=tenant)
+    door.show({"name": name, "set": True}, lambda: print(f"secret {name} is set"))
+
+
+def list_secrets(door: Door, tenant: TenantOption = None) -> None:
+    """Names of secrets, and when they were set."""
+    with door.client() as client:
+        found = client.secrets(tenant=tenant)
+
+    def human() -> None:
+        from shoal.cli import output
+
+        output.console().print(
+            output.table(["secret", "set"], [[one.name, output.moment(one.set_at)] for one in found])
+        )
+
+    door.show({"secrets": found}, human)
+
+
+def delete_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+    """Delete a secret; jobs that run keep what they have."""
+    with door.client() as client:
+        client.delete_secret(name, tenant=tenant)
+    door.show({"name": name, "deleted": True}, lambda: print(f"secret {name} is deleted"))

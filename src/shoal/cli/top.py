@@ -1,0 +1,119 @@
+"""`shoal top`: the cluster at a glance, redrawn at every event."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.command import Door, command
+from shoal.control.lifecycle import ACTIVE, JobState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shoal.sdk import Client
+    from shoal.sdk.models import JobView, NodeView, TenantView
+
+_SHOWN_JOBS = 200
+_REDRAW_S = 0.25
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "top", rich_help_panel="Server")(top)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    jobs: list[JobView]
+    nodes: list[NodeView]
+    tenants: list[TenantView]
+
+    def plain(self) -> dict[str, Any]:
+        return {"at": time.time(), "jobs": self.jobs, "nodes": self.nodes, "tenants": self.tenants}
+
+
+def top(
+    door: Door,
+    once: Annotated[bool, typer.Option("--once", help="One picture, then leave.")] = False,
+    every: Annotated[float, typer.Option(min=0.25, help="Redraw at least so often, in seconds.")] = 1.0,
+) -> None:
+    """Live view of jobs, nodes and tenants; Ctrl-C leaves. With --json one line per picture."""
+    with door.client(patience_s=30.0) as client:
+        if once:
+            picture = _look(client)
+            door.show(picture.plain(), lambda: _print(picture))
+        elif door.json:
+            for picture in _pictures(client, every):
+                door.line(picture.plain(), lambda: None)
+        else:
+            _live(client, every)
+
+
+def _live(client: Client, every: float) -> None:
+    from rich.live import Live
+
+    from shoal.cli import output
+
+    with Live(console=output.console(), screen=output.console().is_terminal, auto_refresh=False) as live:
+        for picture in _pictures(client, every):
+            live.update(_drawn(picture), refresh=True)
+
+
+def _pictures(client: Client, every: float) -> Any:
+    """One at once, then one after each burst of events, and at least one every so often."""
+    position = client.event_page(limit=0).next
+    while True:
+        yield _look(client)
+        began = time.monotonic()
+        position = client.event_page(after=position, limit=1, wait_s=every).next
+        position = max(position, client.event_page(limit=0).next)
+        time.sleep(max(0.0, _REDRAW_S - (time.monotonic() - began)))
+
+
+def _look(client: Client) -> Picture:
+    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.HALTED], limit=_SHOWN_JOBS).jobs
+    return Picture(live, client.nodes(), client.tenants())
+
+
+def _print(picture: Picture) -> None:
+    from shoal.cli import output
+
+    output.console().print(_drawn(picture))
+
+
+def _drawn(picture: Picture) -> RenderableType:
+    from rich.console import Group
+
+    from shoal.cli import output
+
+    order = {state: position for position, state in enumerate((*sorted(ACTIVE), JobState.QUEUED, JobState.HALTED))}
+    jobs = sorted(picture.jobs, key=lambda job: (order[job.state], job.submitted_at))
+    running = sum(job.state.active for job in jobs)
+    waiting = sum(job.state is JobState.QUEUED for job in jobs)
+    devices = [device for node in picture.nodes for device in node.devices]
+    busy = sum(not device.free for device in devices)
+    head = output.styled(
+        f"{time.strftime('%H:%M:%S')}  {running} running, {waiting} waiting, {busy}/{len(devices)} devices busy", "bold"
+    )
+    return Group(head, "", output.nodes(picture.nodes), "", _shares(picture.tenants), "", output.jobs(jobs))
+
+
+def _shares(tenants: list[TenantView]) -> RenderableType:
+    """Each tenant's part of what is held now, beside the part that its weight would give it among those present."""
+    from shoal.cli import output
+
+    held = {one.name: sum(one.used.accelerators.values()) or one.used.cpu_milli / 1000 for one in tenants}
+    present = [one for one in tenants if held[one.name] or one.jobs.get("QUEUED", 0)]
+    total, weights = sum(held.values()), sum(one.weight for one in present)
+    rows = []
+    for one in tenants:
+        share = held[one.name] / total if total else 0.0
+        due = f"{one.weight / weights:.0%}" if one in present and weights else "-"
+        bar = output.styled("█" * round(share * 20) + "·" * (20 - round(share * 20)), "cyan")
+        rows.append(
+            [one.name, bar, f"{share:.0%}", due, one.running_jobs, one.jobs.get("QUEUED", 0), output.needs(one.used)]
+        )
+    return output.table(["tenant", "share", "now", "due", "running", "queued", "holds"], rows)

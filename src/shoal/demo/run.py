@@ -1,0 +1,120 @@
+"""Plays the acts and cleans up after them, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from shoal.core import Invalid, ShoalError, Unavailable
+from shoal.demo.acts import ACTS
+from shoal.demo.play import Demo
+from shoal.demo.report import Report
+from shoal.demo.scenario import SLOTS, scenario
+from shoal.demo.screen import Screen, make_screen
+from shoal.demo.stage import Stage
+
+_INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_demo(*, json_output: bool = False, fast: bool = False, home: Path | None = None, keep: bool = False) -> int:
+    """Play the demo; the exit code is 0 only if every check held.
+
+    `home` is a directory that is empty or does not exist yet; without one, a temporary one is used, and removed at
+    the end unless `keep`, or a check failed. With `json_output` standard output gets one JSON object and nothing else.
+    """
+    _need_packages()
+    place = _fresh(home)
+    report = Report()
+    screen = make_screen(silent=json_output)
+    try:
+        with _interruptible():
+            _play(screen, report, Stage(place, slots=SLOTS), fast=fast)
+    except KeyboardInterrupt:
+        _remove(place, unless=home is not None or keep)
+        print("interrupted; the server and all jobs of the demo are stopped", file=sys.stderr)
+        return _INTERRUPTED
+    finally:
+        screen.close()
+    kept = home is not None or keep or not report.passed
+    _remove(place, unless=kept)
+    report.extra["home"] = str(place) if kept else None
+    if json_output:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        screen.result(report)
+        if kept:
+            screen.say(f"kept: {place} (look into it with `shoal up --home {place}`)")
+    return 0 if report.passed else 1
+
+
+def _remove(place: Path, *, unless: bool) -> None:
+    if not unless:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _play(screen: Screen, report: Report, stage: Stage, *, fast: bool) -> None:
+    """An act that fails ends the demo with a failed check; processes are cleared away in any case."""
+    began = time.monotonic()
+    report.extra["fast"] = fast
+    with contextlib.ExitStack() as after:
+        after.callback(_clear, stage)
+        demo = Demo(scenario(fast=fast), stage, screen, report, after)
+        for act in ACTS:
+            try:
+                act(demo)
+            except ShoalError as error:
+                report.check(act.__name__.replace("_", " "), False, str(error))
+                break
+    report.duration_s = time.monotonic() - began
+
+
+def _clear(stage: Stage) -> None:
+    """Leave no process. Whoever presses Ctrl-C once more has to wait for that."""
+    for signum in _SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    stage.clear()
+
+
+def _need_packages() -> None:
+    missing = [name for name in ("numpy", "sklearn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unavailable(f"the demo trains with {' and '.join(missing)}", hint="pip install 'shoal[demo]'")
+
+
+def _fresh(home: Path | None) -> Path:
+    if home is None:
+        return Path(tempfile.mkdtemp(prefix="shoal-demo-"))
+    place = home.expanduser().absolute()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        occupied = any(place.iterdir())
+    except OSError as error:
+        raise Invalid(f"the directory cannot be used: {error.strerror}", where=str(place)) from error
+    if occupied:
+        raise Invalid("the demo needs an empty directory", where=str(place), hint="give another --home, or none")
+    return place
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP clean up as Ctrl-C does. What was set before is put back at the end."""
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {signum: signal.signal(signum, interrupt) for signum in _SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,86 @@
+"""The demo's own server: a real `shoal up` in a fresh home, started, killed and stopped as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shoal.control.home import Home, stop_server
+from shoal.control.server import READY_FD
+from shoal.core import Unavailable
+from shoal.demo.processes import Found, end_all, processes_of
+
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+
+
+class Stage:
+    """One server at a time on one home. `url` is where it answers."""
+
+    def __init__(self, home: Path, *, slots: int) -> None:
+        self.home = home.resolve()
+        self.url = ""
+        self._slots = slots
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ledger(self) -> Path:
+        """Where the workloads write down what they did."""
+        return self.home / "witness.jsonl"
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid if self._server else 0
+
+    def start(self) -> float:
+        """Start the server; returns the monotonic time of its start once it answers."""
+        # Whatever SHOAL_* the user has set is meant for another server.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        readable, writable = os.pipe()
+        with (self.home / "server.log").open("ab") as log, os.fdopen(readable, "rb") as pipe:
+            began = time.monotonic()
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0",
+                 "--slots", str(self._slots)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(writable,),
+                env={**env, "SHOAL_HOME": str(self.home), READY_FD: str(writable)},
+            )  # fmt: skip
+            os.close(writable)
+            answers, _, _ = select.select([pipe], [], [], _START_TIMEOUT_S)
+            told = pipe.read() if answers else b""
+        if not told:
+            tail = (self.home / "server.log").read_text(errors="replace").strip()[-2000:]
+            raise Unavailable("the demo's server did not start", where=str(self.home / "server.log"), hint=tail)
+        self.url = json.loads(told)["url"]
+        return began
+
+    def kill(self) -> int:
+        """End the server as a crash would: SIGKILL, no farewell. Returns the pid that was killed."""
+        if self._server is None:
+            raise AssertionError("only a started server can be killed")
+        self._server.send_signal(signal.SIGKILL)
+        self._server.wait()
+        return self._server.pid
+
+    def stop(self) -> None:
+        """Stop the server as `shoal down` does."""
+        stop_server(Home(self.home), timeout_s=_STOP_TIMEOUT_S)
+        if self._server is not None:
+            self._server.wait(_STOP_TIMEOUT_S)
+
+    def processes(self) -> list[Found]:
+        """Every process of this home that is alive, the server included."""
+        return processes_of(self.home)
+
+    def clear(self) -> list[Found]:
+        """Kill whatever is left; returns what had to be killed."""
+        left = end_all(self.home)
+        if self._server is not None:
+            self._server.wait()
+        return left

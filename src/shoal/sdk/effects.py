@@ -1,0 +1,164 @@
+"""What a client does, told without doing it, so that the sync and the async client share every line of logic.
+
+A *flow* is a generator: it yields effects (send this, pause, hand out this item), gets their results back, and returns
+its own. `Client` and `AsyncClient` differ only in how they carry effects out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.sdk.locate import Locate, NoServer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request, and how to read its answer. `repeatable`: sent twice it does no more than once. `wait_s` is how
+    long the server may hold its answer back on purpose."""
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    request: httpx.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    value: Any
+
+
+Effect = Send | Pause | Emit
+Flow = Generator[Effect, Any, T]
+
+
+def go_on(flow: Flow[Any], result: Any = None) -> Effect | Done:
+    """Give the flow the result of its last effect, an error included, and get its next one, or its end."""
+    try:
+        return flow.throw(result) if isinstance(result, BaseException) else flow.send(result)
+    except StopIteration as stop:
+        return Done(stop.value)
+
+
+class Exchange:
+    """Performs calls against the server where it is now, for so long as patience lasts.
+
+    Nothing that may have had an effect is sent again unless it is repeatable.
+    """
+
+    def __init__(self, locate: Locate, *, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._locate = locate
+        self._patience_s = patience_s
+        self._clock = clock
+
+    def perform(self, call: Call[T]) -> Flow[T]:
+        give_up_at = self._clock() + self._patience_s
+        delay = 0.05
+        while True:
+            target = self._locate()
+            request = _request(call, target.url, target.token)
+            try:
+                response: httpx.Response = yield Send(request)
+            except httpx.TransportError as error:
+                sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if (sent and not call.repeatable) or self._clock() >= give_up_at:
+                    raise _unreachable(target.url, error, sent=sent) from error
+            else:
+                if response.status_code != 503 or self._clock() >= give_up_at:
+                    return read(call, response)
+            yield Pause(delay)
+            delay = min(0.5, delay * 1.5)
+
+
+def _request(call: Call[Any], url: str, token: str | None) -> httpx.Request:
+    headers = {"accept": "application/json", **call.headers}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    params = {name: value for name, value in call.params.items() if value is not None}
+    timeout = httpx.Timeout(30.0 + call.wait_s, connect=5.0).as_dict()
+    try:
+        return httpx.Request(
+            call.method, url + call.path, params=params, headers=headers, content=call.body,
+            extensions={"timeout": timeout},
+        )  # fmt: skip
+    except (httpx.InvalidURL, ValueError) as error:
+        raise Invalid(
+            f"{url!r} is no address: {error}", where="SHOAL_URL", hint="such as http://127.0.0.1:7070"
+        ) from None
+
+
+def _unreachable(url: str, error: httpx.TransportError, *, sent: bool) -> ShoalError:
+    if sent:
+        return NoServer(
+            f"the connection to {url} broke: {type(error).__name__}", hint="ask what became of it before trying again"
+        )
+    return NoServer(f"no server answers at {url}", hint="start it with `shoal up --detach`, or check SHOAL_URL")
+
+
+_ERRORS: dict[int, type[ShoalError]] = {
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: Invalid,
+    422: Invalid,
+    503: Unavailable,
+}
+
+
+def read(call: Call[T], response: httpx.Response) -> T:
+    """The answer's value. Raises the error it carries."""
+    if response.is_success:
+        return call.read(response)
+    try:
+        body = json.loads(response.content)["error"]
+        what, where, hint = str(body["what"]), body.get("where"), body.get("hint")
+    except (ValueError, KeyError, TypeError):
+        raise ShoalError(
+            f"{response.request.url} answered {response.status_code}, and not as Shoal does", hint="check SHOAL_URL"
+        ) from None
+    if response.status_code == 429:
+        raise Overloaded(what, where=where, hint=hint, retry_after_s=_retry_after(response))
+    kind = _ERRORS.get(response.status_code, ShoalError)
+    if kind is Invalid:
+        problems = tuple(Invalid(p["what"], where=p.get("where"), hint=p.get("hint")) for p in body.get("problems", ()))
+        raise Invalid(what, where=where, hint=hint, problems=problems)
+    raise kind(what, where=where, hint=hint)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isdecimal() else 1.0
+
+
+def fresh_key() -> str:
+    """An idempotency key for a submission that brought none."""
+    return uuid.uuid4().hex

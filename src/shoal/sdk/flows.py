@@ -1,0 +1,160 @@
+"""What takes more than one request: submitting with files, following logs and events, waiting for an end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.control.lifecycle import JobState
+from shoal.core import Invalid, Unavailable
+from shoal.sdk import bundle, models, operations
+from shoal.sdk.effects import Emit, Exchange, Flow, fresh_key
+
+if TYPE_CHECKING:
+    from shoal.control.manifest import JobManifest
+
+Manifest = Mapping[str, Any] | str | bytes | Path
+"""A mapping, YAML or JSON text, or the path of a file that holds it."""
+
+_POLL_S = 25.0
+
+
+def submit(
+    exchange: Exchange,
+    manifest: Manifest,
+    *,
+    tenant: str | None = None,
+    idempotency_key: str | None = None,
+    base: str | Path | None = None,
+) -> Flow[models.JobView]:
+    """Submit a job; it is durable when this returns.
+
+    Its `files` are packed relative to `base` (default: the manifest's directory, else the present one) and uploaded
+    first. Without an `idempotency_key` a fresh one is made, so that retries within this call never double the job.
+    """
+    text = yield from _ready(exchange, manifest, base)
+    key = idempotency_key or fresh_key()
+    return (yield from exchange.perform(operations.submit_text(text, key=key, tenant=tenant)))
+
+
+def check(exchange: Exchange, manifest: Manifest, *, tenant: str | None = None) -> Flow[models.CheckView]:
+    """What would become of a manifest, without submitting it. Raises Invalid with every problem."""
+    text, _, source = _text(manifest, None)
+    parsed = _with_files(text, source)
+    if parsed is not None:
+        text = parsed.model_copy(update={"files": ()}).canonical_json()
+    return (yield from exchange.perform(operations.check_text(text, tenant=tenant)))
+
+
+def _ready(exchange: Exchange, manifest: Manifest, base: str | Path | None) -> Flow[str | bytes]:
+    """The manifest's text as the server takes it: with a bundle for its files."""
+    text, folder, source = _text(manifest, base)
+    parsed = _with_files(text, source)
+    if parsed is None:
+        return text
+    uploaded = yield from exchange.perform(operations.upload(bundle.pack(folder, parsed.files)))
+    return parsed.with_bundle(uploaded.bundle).canonical_json()
+
+
+def _text(manifest: Manifest, base: str | Path | None) -> tuple[str | bytes, Path, str]:
+    if isinstance(manifest, Path):
+        try:
+            return manifest.read_bytes(), Path(base) if base else manifest.absolute().parent, str(manifest)
+        except OSError as error:
+            raise Invalid(f"the manifest cannot be read: {error.strerror}", where=str(manifest)) from error
+    folder = Path(base) if base else Path.cwd()
+    if isinstance(manifest, str | bytes):
+        return manifest, folder, "manifest"
+    try:
+        return json.dumps(manifest), folder, "manifest"
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"the manifest cannot be written as JSON: {error}", where="manifest") from None
+
+
+def _with_files(text: str | bytes, source: str) -> JobManifest | None:
+    """The parsed manifest if it names working files. Any other is left to the server, text as it is."""
+    word = b"files" if isinstance(text, bytes) else "files"
+    if word not in text:  # type: ignore[operator]
+        return None
+    from shoal.control.manifest import parse_manifest
+
+    parsed = parse_manifest(text, source=source)
+    return parsed if parsed.files else None
+
+
+def wait(
+    exchange: Exchange, ref: str, *, tenant: str | None = None, timeout_s: float | None = None
+) -> Flow[models.JobDetail]:
+    """The job when it is over, or halted. Raises Unavailable when `timeout_s` passes before."""
+    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left = _POLL_S if give_up_at is None else max(0.0, min(_POLL_S, give_up_at - time.monotonic()))
+        job = yield from exchange.perform(operations.job(ref, tenant=tenant, wait_s=left))
+        if job.terminal or job.state is JobState.HALTED:
+            return job
+        if give_up_at is not None and time.monotonic() >= give_up_at:
+            raise Unavailable(f"the job is still {job.state} after {timeout_s:g} s", where=job.id)
+        ref = job.id
+
+
+def logs(
+    exchange: Exchange,
+    ref: str,
+    *,
+    tenant: str | None = None,
+    rank: int = 0,
+    attempt: int | None = None,
+    offset: int = 0,
+    follow: bool = False,
+) -> Flow[None]:
+    """Pieces of a rank's log. `follow` goes on to the job's end, through later attempts unless one is named, and
+    through restarts of the server."""
+    number, position = attempt, offset
+    while True:
+        piece = yield from exchange.perform(
+            operations.log_piece(
+                ref, tenant=tenant, rank=rank, attempt=number, offset=position, wait_s=_POLL_S if follow else 0.0
+            )
+        )
+        if piece.data:
+            yield Emit(piece)
+        if piece.ended == "job" or not (follow or piece.data):
+            return
+        if piece.ended == "attempt":
+            if attempt is not None or not follow:
+                return
+            number, position = piece.attempt + 1, 0
+        else:
+            number, position = piece.attempt or None, piece.next_offset
+
+
+def events(
+    exchange: Exchange,
+    ref: str | None = None,
+    *,
+    tenant: str | None = None,
+    after: int | None = None,
+    follow: bool = False,
+) -> Flow[None]:
+    """Events in order, of one job or of all that the token may see; each comes once, restarts or not.
+
+    Without `after`: from the first, except that following all events begins now. Following one job ends with it.
+    """
+    if after is None:
+        after = 0
+        if follow and ref is None:
+            after = (yield from exchange.perform(operations.event_page(tenant=tenant, limit=0))).next
+    while True:
+        page = yield from exchange.perform(
+            operations.event_page(ref, tenant=tenant, after=after, wait_s=_POLL_S if follow else 0.0)
+        )
+        after = page.next
+        over = False
+        for event in page.events:
+            yield Emit(event)
+            over = event.new_state is not None and JobState(event.new_state).terminal
+        if (not page.events and not follow) or (ref is not None and over):
+            return

@@ -1,0 +1,60 @@
+"""What the clients return. The values are the API's own, see `shoal.control.api.models`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.control.api.models import (
+    AttemptView,
+    BlockerView,
+    BundleView,
+    CheckView,
+    DeviceView,
+    ErrorView,
+    EventList,
+    EventView,
+    ExplanationView,
+    ImportView,
+    JobDetail,
+    JobList,
+    JobView,
+    MetricList,
+    MetricView,
+    NewTokenView,
+    NodeList,
+    NodeView,
+    QuotaView,
+    ReasonView,
+    ResourcesView,
+    SecretList,
+    SecretView,
+    StatusView,
+    TenantList,
+    TenantView,
+    TokenList,
+    TokenView,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Bytes of one attempt's log, from `offset` to `next_offset`. `ended`: "no", "attempt" (it writes no more, another
+    may follow) or "job"."""
+
+    attempt: int
+    offset: int
+    next_offset: int
+    data: bytes
+    ended: str
+
+    @property
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+
+__all__ = [
+    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList", "EventView",
+    "ExplanationView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList", "MetricView",
+    "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView", "SecretList", "SecretView",
+    "StatusView", "TenantList", "TenantView", "TokenList", "TokenView",
+]  # fmt: skip

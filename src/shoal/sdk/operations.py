@@ -1,0 +1,250 @@
+"""Every request the clients know, as a function that builds it. `Client` and `AsyncClient` take their methods here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel
+
+from shoal.control.lifecycle import JobState
+from shoal.core import PriorityClass
+from shoal.sdk import models
+from shoal.sdk.effects import Call
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _as(model: type[M]) -> Callable[[httpx.Response], M]:
+    return lambda response: model.model_validate_json(response.content)
+
+
+def _nothing(_response: httpx.Response) -> None:
+    return None
+
+
+def _json(value: object) -> tuple[bytes, dict[str, str]]:
+    return json.dumps(value).encode(), {"content-type": "application/json"}
+
+
+def _job(ref: str, rest: str = "") -> str:
+    return f"/v1/jobs/{quote(ref, safe='')}{rest}"
+
+
+# --- jobs ---
+
+
+def submit_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[models.JobView]:
+    body = text.encode() if isinstance(text, str) else text
+    headers = {"content-type": "application/yaml", "idempotency-key": key}
+    return Call("POST", "/v1/jobs", _as(models.JobView), {"tenant": tenant}, body, headers)
+
+
+def check_text(text: str | bytes, *, tenant: str | None) -> Call[models.CheckView]:
+    body = text.encode() if isinstance(text, str) else text
+    headers = {"content-type": "application/yaml"}
+    return Call("POST", "/v1/manifests/check", _as(models.CheckView), {"tenant": tenant}, body, headers)
+
+
+def import_ffdl(text: str | bytes) -> Call[models.ImportView]:
+    """Translate an FfDL manifest; nothing is submitted."""
+    body = text.encode() if isinstance(text, str) else text
+    headers = {"content-type": "application/yaml"}
+    return Call("POST", "/v1/manifests/ffdl", _as(models.ImportView), {}, body, headers)
+
+
+def upload(archive: bytes) -> Call[models.BundleView]:
+    """Upload working files as a tar archive; the answer's `bundle` is what a manifest names."""
+    headers = {"content-type": "application/x-tar"}
+    return Call("POST", "/v1/bundles", _as(models.BundleView), {}, archive, headers, wait_s=60.0)
+
+
+def jobs(
+    *,
+    tenant: str | None = None,
+    state: Iterable[JobState | str] | None = None,
+    name: str | None = None,
+    limit: int = 100,
+    before: str | None = None,
+) -> Call[models.JobList]:
+    """Jobs, newest first; continue with `before=answer.next`."""
+    states = [str(one) for one in state] if state is not None else None
+    params = {"tenant": tenant, "state": states, "name": name, "limit": limit, "before": before}
+    return Call("GET", "/v1/jobs", _as(models.JobList), params)
+
+
+def job(ref: str, *, tenant: str | None = None, wait_s: float = 0.0) -> Call[models.JobDetail]:
+    """One job by id, unique beginning of its id, or name. With `wait_s`, answers when it is over or that time is."""
+    params = {"tenant": tenant, "wait_s": wait_s or None}
+    return Call("GET", _job(ref), _as(models.JobDetail), params, wait_s=wait_s)
+
+
+def cancel(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
+    """End a job; a running one is asked to stop first, and killed when its grace is over."""
+    return Call("POST", _job(ref, "/cancel"), _as(models.JobView), {"tenant": tenant, "cause": cause or None})
+
+
+def halt(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
+    """Pause a job; it checkpoints if it can, and `resume` puts it back into the queue."""
+    return Call("POST", _job(ref, "/halt"), _as(models.JobView), {"tenant": tenant, "cause": cause or None})
+
+
+def resume(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
+    params = {"tenant": tenant, "cause": cause or None}
+    return Call("POST", _job(ref, "/resume"), _as(models.JobView), params, repeatable=False)
+
+
+def explain(ref: str, *, tenant: str | None = None) -> Call[models.ExplanationView]:
+    """Why it waits: every cause, what would have to change, and the estimated start."""
+    return Call("GET", _job(ref, "/explain"), _as(models.ExplanationView), {"tenant": tenant})
+
+
+def metrics(
+    ref: str, *, tenant: str | None = None, name: str | None = None, limit: int = 1000
+) -> Call[list[models.MetricView]]:
+    """The newest points that the job reported, oldest of them first."""
+
+    def points(response: httpx.Response) -> list[models.MetricView]:
+        return models.MetricList.model_validate_json(response.content).metrics
+
+    return Call("GET", _job(ref, "/metrics"), points, {"tenant": tenant, "name": name, "limit": limit})
+
+
+def log_piece(
+    ref: str,
+    *,
+    tenant: str | None = None,
+    rank: int = 0,
+    attempt: int | None = None,
+    offset: int = 0,
+    limit: int = 1 << 20,
+    wait_s: float = 0.0,
+) -> Call[models.LogPiece]:
+    """A piece of a rank's log from `offset`. With `wait_s`, waits so long for something to read."""
+
+    def piece(response: httpx.Response) -> models.LogPiece:
+        headers = response.headers
+        return models.LogPiece(
+            attempt=int(headers["x-shoal-attempt"]),
+            offset=offset,
+            next_offset=int(headers["x-shoal-next-offset"]),
+            data=response.content,
+            ended=headers["x-shoal-ended"],
+        )
+
+    params = {
+        "tenant": tenant, "rank": rank, "attempt": attempt, "offset": offset, "limit": limit, "wait_s": wait_s or None,
+    }  # fmt: skip
+    return Call("GET", _job(ref, "/logs"), piece, params, wait_s=wait_s)
+
+
+def event_page(
+    ref: str | None = None,
+    *,
+    tenant: str | None = None,
+    after: int | None = None,
+    limit: int = 500,
+    wait_s: float = 0.0,
+) -> Call[models.EventList]:
+    """A page of events, of one job or of all. `limit=0` only tells the newest position."""
+    path = "/v1/events" if ref is None else _job(ref, "/events")
+    params = {"tenant": tenant, "after": after, "limit": limit, "wait_s": wait_s or None}
+    return Call("GET", path, _as(models.EventList), params, wait_s=wait_s)
+
+
+# --- tenants, tokens, secrets ---
+
+
+def tenants() -> Call[list[models.TenantView]]:
+    def listed(response: httpx.Response) -> list[models.TenantView]:
+        return models.TenantList.model_validate_json(response.content).tenants
+
+    return Call("GET", "/v1/tenants", listed)
+
+
+def tenant(name: str) -> Call[models.TenantView]:
+    return Call("GET", f"/v1/tenants/{quote(name, safe='')}", _as(models.TenantView))
+
+
+def create_tenant(
+    name: str,
+    *,
+    weight: float = 1.0,
+    quota: Mapping[str, Any] | None = None,
+    max_priority_class: PriorityClass | str = PriorityClass.GUARANTEED,
+) -> Call[models.TenantView]:
+    """`quota` as in `QuotaView`; what it leaves out is unlimited."""
+    body, headers = _json(
+        {"name": name, "weight": weight, "quota": dict(quota or {}), "max_priority_class": str(max_priority_class)}
+    )
+    return Call("POST", "/v1/tenants", _as(models.TenantView), {}, body, headers, repeatable=False)
+
+
+def change_tenant(
+    name: str,
+    *,
+    weight: float | None = None,
+    quota: Mapping[str, Any] | None = None,
+    max_priority_class: PriorityClass | str | None = None,
+) -> Call[models.TenantView]:
+    """Only what is given changes; None within `quota` lifts that limit."""
+    given = {
+        "weight": weight,
+        "quota": dict(quota) if quota is not None else None,
+        "max_priority_class": str(max_priority_class) if max_priority_class is not None else None,
+    }
+    body, headers = _json({key: value for key, value in given.items() if value is not None})
+    return Call("PATCH", f"/v1/tenants/{quote(name, safe='')}", _as(models.TenantView), {}, body, headers)
+
+
+def create_token(tenant: str, *, label: str = "") -> Call[models.NewTokenView]:
+    """A new token, shown this once."""
+    body, headers = _json({"label": label})
+    path = f"/v1/tenants/{quote(tenant, safe='')}/tokens"
+    return Call("POST", path, _as(models.NewTokenView), {}, body, headers, repeatable=False)
+
+
+def tokens(tenant: str) -> Call[list[models.TokenView]]:
+    def listed(response: httpx.Response) -> list[models.TokenView]:
+        return models.TokenList.model_validate_json(response.content).tokens
+
+    return Call("GET", f"/v1/tenants/{quote(tenant, safe='')}/tokens", listed)
+
+
+def revoke_token(token_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}", _nothing)
+
+
+def secrets(*, tenant: str | None = None) -> Call[list[models.SecretView]]:
+    """Names only: a stored secret is never shown."""
+
+    def listed(response: httpx.Response) -> list[models.SecretView]:
+        return models.SecretList.model_validate_json(response.content).secrets
+
+    return Call("GET", "/v1/secrets", listed, {"tenant": tenant})
+
+
+def set_secret(name: str, value: str, *, tenant: str | None = None) -> Call[None]:
+    body, headers = _json({"value": value})
+    return Call("PUT", f"/v1/secrets/{quote(name, safe='')}", _nothing, {"tenant": tenant}, body, headers)
+
+
+def delete_secret(name: str, *, tenant: str | None = None) -> Call[None]:
+    return Call("DELETE", f"/v1/secrets/{quote(name, safe='')}", _nothing, {"tenant": tenant}, repeatable=False)
+
+
+# --- the server ---
+
+
+def nodes() -> Call[list[models.NodeView]]:
+    def listed(response: httpx.Response) -> list[models.NodeView]:
+        return models.NodeList.model_validate_json(response.content).nodes
+
+    return Call("GET", "/v1/nodes", listed)
+
+
+def status() -> Call[models.StatusView]:
+    return Call("GET", "/v1/status", _as(models.StatusView))

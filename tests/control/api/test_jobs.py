@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import yaml
+
+from shoal.control.api import models
+from tests.control.api.conftest import House
+
+pytestmark = pytest.mark.virtual_time
+
+MANIFEST = {"name": "train", "command": ["run", "3"]}
+
+
+async def test_a_submission_is_accepted_once_stored_and_shown_in_the_declared_shape(house: House) -> None:
+    async with house.client("red") as client:
+        response = await client.post("/v1/jobs", json=MANIFEST)
+        job = response.json()
+        assert response.status_code == 201
+        assert response.headers["location"] == f"/v1/jobs/{job['id']}"
+        assert (job["tenant"], job["name"], job["state"]) == ("red", "train", "QUEUED")
+        assert house.plane.store.job(job["id"]) is not None
+        shown = (await client.get(response.headers["location"])).json()
+    assert set(job) == set(models.JobView.model_fields)
+    assert set(shown) == set(models.JobDetail.model_fields)
+    assert models.JobDetail.model_validate(shown).manifest["command"] == ["run", "3"]
+
+
+async def test_yaml_and_json_bodies_mean_the_same_whatever_the_content_type(house: House) -> None:
+    async with house.client("red") as client:
+        for kind in ("application/yaml", "text/plain", "application/x-www-form-urlencoded", ""):
+            response = await client.post("/v1/jobs", content=yaml.safe_dump(MANIFEST), headers={"content-type": kind})
+            assert response.status_code == 201, response.text
+
+
+async def test_the_same_key_twice_is_one_job(house: House) -> None:
+    async with house.client("red") as client:
+        first = await client.post("/v1/jobs", json=MANIFEST, headers={"Idempotency-Key": "k"})
+        again = await client.post("/v1/jobs", json=MANIFEST, headers={"Idempotency-Key": "k"})
+        other = await client.post("/v1/jobs", json={**MANIFEST, "name": "other"}, headers={"Idempotency-Key": "k"})
+        listed = (await client.get("/v1/jobs")).json()["jobs"]
+    assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
+    assert again.json()["id"] == first.json()["id"]
+    assert len(listed) == 1
+
+
+async def test_the_same_key_of_two_tenants_is_two_jobs(house: House) -> None:
+    ids = set()
+    for who in ("red", "blue"):
+        async with house.client(who) as client:
+            ids.add((await client.post("/v1/jobs", json=MANIFEST, headers={"Idempotency-Key": "k"})).json()["id"])
+    assert len(ids) == 2
+
+
+async def test_a_wrong_manifest_is_refused_with_every_problem_and_nothing_is_stored(house: House) -> None:
+    async with house.client("red") as client:
+        response = await client.post("/v1/jobs", content="name: BAD NAME\ncommand: [x]\nrankz: 2\n")
+        error = models.ErrorView.model_validate(response.json()).error
+        assert response.status_code == 422
+        assert error.code == "invalid"
+        places = [problem.where or "" for problem in error.problems]
+        assert any("name" in place for place in places)
+        assert any("rankz" in place for place in places)
+        assert any(":3:" in place for place in places)
+        assert (await client.get("/v1/jobs")).json() == {"jobs": [], "next": None}
+
+
+async def test_a_job_is_found_by_id_by_its_beginning_and_by_name_the_newest_first(house: House) -> None:
+    old = await house.submit(name="twin", seconds=50)
+    await asyncio.sleep(1)
+    new = await house.submit(name="twin", seconds=50)
+    async with house.client("red") as client:
+        for ref in (new["id"], new["id"][:8], "twin"):
+            assert (await client.get(f"/v1/jobs/{ref}")).json()["id"] == new["id"], ref
+        assert (await client.get(f"/v1/jobs/{old['id'][:8]}")).json()["id"] == old["id"]
+        # Everything begins with "j-", which is too short to mean anything.
+        assert (await client.get("/v1/jobs/j-")).status_code == 404
+
+
+async def test_a_name_that_means_several_unfinished_jobs_changes_none_of_them(house: House) -> None:
+    ids = {(await house.submit(name="twin", seconds=50))["id"] for _ in range(2)}
+    async with house.client("red") as client:
+        refused = await client.post("/v1/jobs/twin/cancel")
+        assert refused.status_code == 409
+        assert all(job_id in refused.json()["error"]["what"] for job_id in ids)
+        for job_id in sorted(ids):
+            cancelled = await client.post(f"/v1/jobs/{job_id}/cancel")
+            assert cancelled.status_code == 200, cancelled.text
+
+
+async def test_listing_filters_and_continues_where_it_stopped(house: House) -> None:
+    made = []
+    for number in range(5):
+        made.append((await house.submit(name=f"n{number}", seconds=0.5))["id"])
+        await asyncio.sleep(2)
+    waiting = await house.submit(name="later", seconds=100, resources={"cpus": 500})
+    async with house.client("red") as client:
+        found, before = [], None
+        while True:
+            page = (await client.get("/v1/jobs", params={"limit": 2, **({"before": before} if before else {})})).json()
+            found += [job["id"] for job in page["jobs"]]
+            before = page["next"]
+            if before is None:
+                break
+        assert found == [waiting["id"], *reversed(made)]
+        queued = (await client.get("/v1/jobs?state=QUEUED&state=HALTED")).json()["jobs"]
+        assert [job["id"] for job in queued] == [waiting["id"]]
+        assert [job["id"] for job in (await client.get("/v1/jobs?name=n3")).json()["jobs"]] == [made[3]]
+
+
+async def test_waiting_for_a_job_answers_at_its_end_not_before_and_not_later(house: House) -> None:
+    job = await house.submit(seconds=7)
+    began = house.plane.clock.now()
+    async with house.client("red") as client:
+        early = (await client.get(f"/v1/jobs/{job['id']}?wait_s=2")).json()
+        assert early["state"] == "RUNNING"
+        assert house.plane.clock.now() - began == pytest.approx(2, abs=0.1)
+        done = (await client.get(f"/v1/jobs/{job['id']}?wait_s=60")).json()
+    assert done["state"] == "SUCCEEDED"
+    assert house.plane.clock.now() - began < 20
+    assert [attempt["outcome"] for attempt in done["attempts"]] == ["succeeded"]
+
+
+async def test_cancel_halt_and_resume_and_what_they_refuse(house: House) -> None:
+    job = (await house.submit(seconds=1000))["id"]
+    await asyncio.sleep(5)
+    async with house.client("red") as client:
+        assert (await client.post(f"/v1/jobs/{job}/resume")).status_code == 409
+        halted = await client.post(f"/v1/jobs/{job}/halt?cause=lunch")
+        assert halted.json()["desired"] == "halt"
+        assert (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()["state"] == "HALTED"
+        assert (await client.post(f"/v1/jobs/{job}/resume")).json()["state"] == "QUEUED"
+        await asyncio.sleep(5)
+        await client.post(f"/v1/jobs/{job}/cancel")
+        ended = (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()
+        assert ended["state"] == "CANCELLED"
+        assert [attempt["outcome"] for attempt in ended["attempts"]] == ["halted", "cancelled"]
+        assert (await client.post(f"/v1/jobs/{job}/resume")).status_code == 409
+        events = (await client.get(f"/v1/jobs/{job}/events")).json()["events"]
+    assert any(event["cause"] == "lunch" and event["actor"] == "tenant:red" for event in events)
+
+
+async def test_explain_names_causes_for_a_waiting_job_and_none_for_one_that_runs(house: House) -> None:
+    waiting = await house.submit(seconds=5, resources={"cpus": 500})
+    running = await house.submit(seconds=50)
+    await asyncio.sleep(1)
+    async with house.client("red") as client:
+        why = models.ExplanationView.model_validate((await client.get(f"/v1/jobs/{waiting['id']}/explain")).json())
+        not_waiting = (await client.get(f"/v1/jobs/{running['id']}/explain")).json()
+    assert any(cause.blocking and cause.reason.text for cause in why.causes)
+    assert not_waiting["causes"] == []
+    assert not_waiting["summary"]
+
+
+async def test_a_dry_run_stores_nothing_and_says_what_would_block(house: House) -> None:
+    async with house.client("red") as client:
+        good = await client.post("/v1/manifests/check", json=MANIFEST)
+        wide = await client.post("/v1/manifests/check", json={**MANIFEST, "resources": {"cpus": 500}})
+        bad = await client.post("/v1/manifests/check", json={"name": "x"})
+        assert (await client.get("/v1/jobs")).json()["jobs"] == []
+    assert models.CheckView.model_validate(good.json()).remarks == []
+    assert models.CheckView.model_validate(wide.json()).remarks != []
+    assert bad.status_code == 422
+
+
+async def test_a_full_queue_is_429_with_a_time_to_come_back(house: House) -> None:
+    async with house.client() as admin:
+        await admin.patch("/v1/tenants/red", json={"quota": {"queued_jobs": 1}})
+    await house.submit(resources={"cpus": 500})
+    async with house.client("red") as client:
+        response = await client.post("/v1/jobs", json=MANIFEST)
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.json()["error"]["code"] == "overloaded"
+
+
+async def test_bundles_are_named_by_content_and_needed_before_the_job(house: House) -> None:
+    async with house.client("red") as client:
+        first = (await client.post("/v1/bundles", content=b"tar")).json()
+        again = (await client.post("/v1/bundles", content=b"tar")).json()
+        assert first == again
+        assert first["bundle"].startswith("sha256:")
+        assert first["size_bytes"] == 3
+        known = await client.post("/v1/jobs", json={**MANIFEST, "bundle": first["bundle"]})
+        unknown = await client.post("/v1/jobs", json={**MANIFEST, "bundle": "sha256:" + "0" * 64})
+    assert known.status_code == 201
+    assert unknown.status_code == 422

@@ -1,0 +1,268 @@
+"""The control plane end to end in virtual time, then with everything killed at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.control.lifecycle import ErrorCode, JobState, Outcome
+from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota
+from shoal.engine import Gang
+from shoal.engine.simulated import Line, Script, run
+
+from .simulation import World, check_history, manifest, nodes, simulate
+
+
+def play(folder: Path, scene: Callable[[World], object], behaviour: Callable[[Gang], Script] | None = None) -> None:
+    """Run a scene in virtual time on one node with 4 accelerators, then check the history of it."""
+
+    async def main() -> None:
+        world = World.make(folder, nodes(1, 4), behaviour or (lambda _: Script(run_s=10.0)))
+        plane = await world.start()
+        await plane.put_tenant("ada", actor="admin")
+        await scene(world)  # type: ignore[misc]
+        assert world.store is not None
+        check_history(world.store, world.cluster)
+        await world.kill()
+
+    run(main(), start=1_700_000_000)
+
+
+def states(world: World, job_id: str) -> list[str]:
+    assert world.store is not None
+    return [event.new_state or "" for event in world.store.events(job_id=job_id) if event.kind == "job.state"]
+
+
+async def submit(world: World, name: str = "job", **fields: object) -> str:
+    assert world.plane is not None
+    record, created = await world.plane.submit(manifest(name, **fields), tenant="ada", actor="tenant:ada")
+    assert created
+    return record.id
+
+
+async def ended(world: World, job_id: str) -> None:
+    plane = world.plane
+    assert plane is not None
+    await world.until(lambda: plane.job(job_id).state.terminal)
+
+
+def test_a_job_goes_through_every_state_in_order(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        job = await submit(world, inputs=[{"from": "/a", "to": "b"}], outputs=[{"from": "c", "to": "/d"}])
+        await ended(world, job)
+        assert states(world, job) == [
+            "ADMITTED", "PLACED", "STARTING", "DOWNLOADING", "RUNNING", "STORING", "SUCCEEDED",
+        ]  # fmt: skip
+        assert world.plane is not None
+        assert world.plane.job(job).ran_s == pytest.approx(20, abs=1)  # the run and the storing of its outputs
+
+    play(tmp_path, scene)
+
+
+def test_a_guaranteed_job_preempts_and_the_victim_resumes(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        victim = await submit(world, "victim", resources={"accelerators": 4})
+        await world.until(lambda: "RUNNING" in states(world, victim))
+        urgent = await submit(world, "urgent", resources={"accelerators": 2}, priority_class="guaranteed")
+        await ended(world, urgent)
+        await ended(world, victim)
+        assert states(world, victim)[4:] == [
+            "CHECKPOINTING", "QUEUED", "ADMITTED", "PLACED", "STARTING", "RUNNING", "SUCCEEDED",
+        ]  # fmt: skip
+        assert world.store is not None
+        outcomes = [attempt.outcome for attempt in world.store.attempts(victim)]
+        assert outcomes == [Outcome.PREEMPTED, Outcome.SUCCEEDED]
+
+    play(tmp_path, scene, lambda gang: Script(run_s=30.0, checkpoint_s=1.0))
+
+
+def test_halt_and_resume(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        job = await submit(world)
+        await world.until(lambda: "RUNNING" in states(world, job))
+        with pytest.raises(Conflict, match="only a halted job"):
+            await plane.resume(job, actor="ada")
+        await plane.halt(job, actor="ada")
+        await world.until(lambda: plane.job(job).state is JobState.HALTED)
+        await plane.halt(job, actor="ada")
+        await plane.resume(job, actor="ada")
+        await ended(world, job)
+        assert plane.job(job).state is JobState.SUCCEEDED
+        with pytest.raises(Conflict, match="over: SUCCEEDED"):
+            await plane.halt(job, actor="ada")
+
+    play(tmp_path, scene)
+
+
+def test_cancel_waiting_and_running(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        first = await submit(world, resources={"accelerators": 4})
+        second = await submit(world, resources={"accelerators": 4})
+        await world.until(lambda: "RUNNING" in states(world, first))
+        assert (await plane.cancel(second, actor="ada")).state is JobState.CANCELLED
+        assert (await plane.cancel(second, actor="ada")).state is JobState.CANCELLED
+        await plane.cancel(first, actor="ada")
+        await ended(world, first)
+        assert plane.job(first).state is JobState.CANCELLED
+        assert world.cluster.alive() == ()
+
+    play(tmp_path, scene, lambda _: Script(run_s=1000.0, term_s=None))
+
+
+def test_failures_are_retried_by_whose_fault_they_were(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        once = await submit(world, "once", restart={"limits": {"user": 0}})
+        thrice = await submit(world, "thrice", restart={"limits": {"user": 2}})
+        await ended(world, once)
+        await ended(world, thrice)
+        assert plane.job(once).attempt == 1
+        assert plane.job(thrice).attempt == 3
+        assert plane.job(thrice).error_code is ErrorCode.EXIT
+        assert plane.job(thrice).error_code.fault is Fault.USER
+
+    play(tmp_path, scene, lambda _: Script(run_s=1.0, code=3))
+
+
+def test_a_lost_supervisor_is_the_infrastructures_fault(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        job = await submit(world)
+        await world.until(lambda: "RUNNING" in states(world, job))
+        world.cluster.kill_supervisor(f"{job}.1.run")
+        await ended(world, job)
+        assert plane.job(job).state is JobState.SUCCEEDED
+        assert world.store is not None
+        assert [one.outcome for one in world.store.attempts(job)] == [Outcome.LOST, Outcome.SUCCEEDED]
+
+    play(tmp_path, scene)
+
+
+def test_limits_of_time(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        long = await submit(world, max_runtime="20s", resources={"accelerators": 4})
+        late = await submit(world, deadline="10s", resources={"accelerators": 4})
+        await ended(world, late)
+        await ended(world, long)
+        assert plane.job(long).error_code is ErrorCode.MAX_RUNTIME
+        assert plane.job(late).error_code is ErrorCode.DEADLINE
+        assert plane.job(late).attempt == 0
+
+    play(tmp_path, scene, lambda _: Script(run_s=1000.0))
+
+
+def test_quotas_and_idempotency(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        await plane.put_tenant("bob", quota=Quota(accelerators=1, queued_jobs=1), actor="admin")
+        job = manifest("one", resources={"accelerators": 1})
+
+        async def again(key: str) -> tuple[str, bool]:
+            record, created = await plane.submit(job, tenant="bob", actor="bob", idempotency_key=key)
+            return record.id, created
+
+        first, _ = await again("a")
+        await world.until(lambda: plane.job(first).state is JobState.RUNNING)
+        second, created = await again("b")
+        assert created
+        await world.until(lambda: (plane.job(second).reason or {}).get("code") == "quota")
+        assert "quota" in plane.explain(second).summary
+        with pytest.raises(Overloaded, match="queued already"):
+            await again("c")
+        assert await again("a") == (first, False)
+        assert await again("b") == (second, False)
+        with pytest.raises(NotFound, match="no tenant"):
+            await plane.submit(job, tenant="eve", actor="eve")
+        await ended(world, second)
+        with pytest.raises(Conflict, match="idempotency key"):
+            await plane.submit(manifest("other"), tenant="bob", actor="bob", idempotency_key="a")
+
+    play(tmp_path, scene)
+
+
+def test_a_missing_secret_fails_the_job_and_a_present_one_reaches_only_the_rank(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        missing = await submit(world, secrets={"TOKEN": "hub"})
+        await ended(world, missing)
+        assert plane.job(missing).error_code is ErrorCode.SECRET
+        await plane.set_secret("ada", "hub", "s3cr3t-value", actor="ada")
+        present = await submit(world, secrets={"TOKEN": "hub"})
+        await ended(world, present)
+        assert plane.job(present).state is JobState.SUCCEEDED
+        assert b"s3cr3t-value" not in (tmp_path / "shoal.db").read_bytes()
+
+    play(tmp_path, scene)
+
+
+def test_reports_become_progress_and_metrics(tmp_path: Path) -> None:
+    lines = tuple(
+        Line(n, '{"at": %d, "step": %d, "total": 4, "eta_s": 1, "metrics": {"loss": 0.5}}' % (n, n), "metrics")
+        for n in range(1, 5)
+    ) + (Line(5, "accuracy=0.75", "log"),)
+
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        job = await submit(world, metrics={"regex": {"accuracy": r"accuracy=([\d.]+)"}})
+        await ended(world, job)
+        progress = plane.job(job).progress
+        assert (progress["step"], progress["total"]) == (4, 4)
+        assert progress["metrics"] == {"loss": 0.5, "accuracy": 0.75}
+        assert world.store is not None
+        assert [point.step for point in world.store.metrics(job, name="loss")] == [1, 2, 3, 4]
+
+    play(tmp_path, scene, lambda _: Script(run_s=10.0, lines=lines))
+
+
+def test_what_runs_survives_the_server_and_is_adopted(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        running = await submit(world, "running", resources={"accelerators": 4})
+        waiting = await submit(world, "waiting", resources={"accelerators": 4})
+        await world.until(lambda: "RUNNING" in states(world, running))
+        plane = await world.restart()
+        assert plane.job(running).state is JobState.RUNNING
+        assert plane.job(waiting).state is JobState.QUEUED
+        await ended(world, running)
+        await ended(world, waiting)
+        assert plane.job(running).attempt == 1
+        assert plane.job(waiting).state is JobState.SUCCEEDED
+
+    play(tmp_path, scene)
+
+
+def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        from shoal.engine import RankSpec
+
+        assert world.engine is not None
+        await world.engine.launch(Gang("j-unknown.1.run", ("train",), (RankSpec(0, "n0"),), tmp_path))
+        await world.until(lambda: world.cluster.alive() == ())
+        assert world.store is not None
+        assert "patrol.orphan-removed" in {event.kind for event in world.store.events()}
+
+    play(tmp_path, scene, lambda _: Script(run_s=10_000.0))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_or_doubled_whatever_dies(seed: int, tmp_path: Path) -> None:
+    world = run(simulate(seed, tmp_path), start=1_700_000_000)
+    assert world.crashes > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_nothing_is_lost_or_doubled_many_seeds(seed: int, tmp_path: Path) -> None:
+    run(simulate(seed, tmp_path, jobs=60, crash_rate=0.02), start=1_700_000_000)

@@ -1,0 +1,396 @@
+"""Real faults against the local engine: killed supervisors, ranks and engines, stubborn processes, full disks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.core import Conflict, Fault
+from shoal.engine import LaunchFailed, Phase
+from shoal.engine.local import LocalEngine
+from shoal.engine.local.environment import supervisor_environment, supervisor_spec
+from shoal.engine.local.launcher import Launcher
+from shoal.engine.local.layout import GangDir, Launched
+from shoal.engine.local.processes import marked
+from tests.engine.conformance import Fail, IgnoreTerm, Print, RunForever, exits
+from tests.engine.local_kit import LocalKit, local_kit, until_exists
+
+REPOSITORY = Path(__file__).parents[2]
+
+DAEMONISE = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(os.environ["SHOAL_RUN"] + "/daemon", "w").write(str(os.getpid()))
+        os.execve({argv0!r}, [{argv0!r}, "-c", "sleep 1000"], {env})
+    os._exit(0)
+while not os.path.exists(os.environ["SHOAL_RUN"] + "/daemon"):
+    time.sleep(0.01)
+time.sleep({stay})
+"""
+
+
+@pytest.fixture
+async def kit(tmp_path: Path) -> AsyncIterator[LocalKit]:
+    async with local_kit(tmp_path) as kit:
+        yield kit
+
+
+def supervisor_of(kit: LocalKit, name: str, rank: int = 0) -> int:
+    (pid,) = [e.process.pid for e in marked(kit.home) if (e.gang, e.rank, e.supervisor) == (name, rank, True)]
+    return pid
+
+
+def alive(pid: int) -> bool:
+    """Neither gone nor a zombie that its parent has not collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def has_cgroup(kit: LocalKit, controller: str) -> bool:
+    return any(each.name == f"cgroup-{controller}" and each.available for each in kit.engine.capabilities())
+
+
+# --- killed supervisors and ranks ---
+
+
+async def test_a_killed_supervisor_takes_its_rank_along(kit: LocalKit) -> None:
+    launched = await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
+    await kit.in_effect("a.1.run")
+    os.kill(supervisor_of(kit, "a.1.run"), signal.SIGKILL)
+    status = await kit.settle("a.1.run")
+    end = status.ranks[0].exit
+    assert end is not None
+    assert end.lost
+    assert not end.ok
+    assert (end.code, end.signal, end.stopped) == (None, None, False)
+    assert kit.processes() == []
+    assert launched.ranks[0].pid is not None
+    assert not alive(launched.ranks[0].pid)
+
+
+async def test_a_killed_supervisor_ends_its_gang(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=3))
+    await kit.in_effect("a.1.run")
+    os.kill(supervisor_of(kit, "a.1.run", 1), signal.SIGKILL)
+    status = await kit.settle("a.1.run")
+    assert [rank.exit.lost for rank in status.ranks if rank.exit] == [False, True, False]
+    assert [rank.exit.stopped for rank in status.ranks if rank.exit] == [True, False, True]
+    assert status.reason is not None
+    assert status.reason.code == "rank-failed"
+    assert "rank 1 was lost" in status.reason.text
+
+
+async def test_a_lost_rank_stays_lost_after_a_restart(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+    os.kill(supervisor_of(kit, "a.1.run"), signal.SIGKILL)
+    status = await kit.settle("a.1.run")
+    await kit.restart()
+    assert await kit.engine.status("a.1.run") == status
+
+
+async def test_a_supervisor_killed_while_no_engine_was_there_is_found_lost(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
+    await kit.in_effect("a.1.run")
+    pid = supervisor_of(kit, "a.1.run")
+    await kit.engine.close()
+    os.kill(pid, signal.SIGKILL)
+    kit.new_engine()
+    await kit.engine.open()
+    status = await kit.engine.status("a.1.run")
+    assert status is not None
+    assert status.ranks[0].exit is not None
+    assert status.ranks[0].exit.lost
+    assert kit.processes() == []
+
+
+async def test_a_killed_rank_is_a_signal_not_a_loss(kit: LocalKit) -> None:
+    launched = await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+    assert launched.ranks[0].pid is not None
+    os.kill(launched.ranks[0].pid, signal.SIGKILL)
+    status = await kit.settle("a.1.run")
+    assert exits(status) == {0: (None, signal.SIGKILL, False)}
+    assert status.ranks[0].exit is not None
+    assert not status.ranks[0].exit.lost
+    assert not status.ranks[0].exit.oom
+
+
+# --- leaks ---
+
+
+@pytest.mark.parametrize("env", ["dict(os.environ)", "{}"], ids=["marked", "env-cleared"])
+async def test_daemonised_processes_end_with_their_rank(kit: LocalKit, env: str) -> None:
+    await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=0)))
+    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
+    assert exits(await kit.settle("a.1.run")) == {0: (0, None, False)}
+    assert not alive(daemon)
+
+
+@pytest.mark.parametrize("env", ["dict(os.environ)", "{}"], ids=["marked", "env-cleared"])
+async def test_daemonised_processes_end_with_a_killed_supervisor(kit: LocalKit, env: str) -> None:
+    if env == "{}" and not has_cgroup(kit, "pids"):
+        pytest.skip("without a pids cgroup such a process cannot be found (the engine says so)")
+    await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=1000)))
+    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
+    os.kill(supervisor_of(kit, "a.1.run"), signal.SIGKILL)
+    status = await kit.settle("a.1.run")
+    assert status.ranks[0].exit is not None
+    assert status.ranks[0].exit.lost
+    assert not alive(daemon)
+
+
+async def test_a_sweep_finds_processes_whose_records_are_gone(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
+    await kit.in_effect("a.1.run")
+    await kit.engine.close()
+    (kit.home / "gangs" / "a.1.run" / "gang.json").unlink()
+    kit.new_engine()
+    await kit.engine.open()
+    assert await kit.engine.gangs() == {}
+    assert await kit.engine.sweep(frozenset()) == ("a.1.run",)
+    assert kit.processes() == []
+
+
+# --- killed engines ---
+
+_ENGINE_THAT_DIES = """
+import asyncio, os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {repository!r})
+from tests.engine.conformance import *
+from tests.engine.local_kit import LocalKit
+
+async def main():
+    kit = LocalKit(Path({root!r}))
+    await kit.engine.open()
+    await kit.engine.launch(kit.gang("a.1.run", {behaviour}, ranks={ranks}))
+    await kit.in_effect("a.1.run")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def launch_and_die(root: Path, behaviour: str, ranks: int = 1) -> None:
+    """In a process of its own: open an engine, launch, and be killed with no chance to tidy up."""
+    source = _ENGINE_THAT_DIES.format(repository=str(REPOSITORY), root=str(root), behaviour=behaviour, ranks=ranks)
+    assert subprocess.run([sys.executable, "-c", source]).returncode == -signal.SIGKILL
+    (root / "bin" / "behave").unlink()
+    (root / "bin").rmdir()
+
+
+async def test_a_killed_engine_costs_nothing(tmp_path: Path) -> None:
+    launch_and_die(tmp_path, "Print(('one',), after_s=0.5)", ranks=2)
+    async with local_kit(tmp_path) as kit:
+        found = await kit.engine.status("a.1.run")
+        assert found is not None
+        first = await kit.engine.read("a.1.run", 1, "log", 0)
+        assert exits(await kit.settle("a.1.run")) == {0: (0, None, False), 1: (0, None, False)}
+        last = await kit.engine.read("a.1.run", 1, "log", first.next_offset)
+        assert first.data + last.data == b"one\n"
+        assert last.ended
+
+
+async def test_an_exit_while_the_killed_engine_was_away_is_seen(tmp_path: Path) -> None:
+    launch_and_die(tmp_path, "Fail(5)")
+    async with local_kit(tmp_path) as kit:
+        assert exits(await kit.settle("a.1.run")) == {0: (5, None, False)}
+
+
+async def test_a_failed_rank_stops_its_gang_though_the_engine_was_away(tmp_path: Path) -> None:
+    root = tmp_path
+    async with local_kit(root) as kit:
+        await kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=2, by_rank={1: Fail(5, after_s=0.3)}))
+        await kit.in_effect("a.1.run")
+        await kit.restart(down_s=0.6)
+        assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGTERM, True), 1: (5, None, False)}
+
+
+async def test_a_stop_completes_without_the_engine(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
+    await kit.in_effect("a.1.run")
+    await kit.engine.stop("a.1.run", grace_s=0.2)
+    await kit.engine.close()
+    async with asyncio.timeout(30):
+        while kit.processes():
+            await asyncio.sleep(0.02)
+    kit.new_engine()
+    await kit.engine.open()
+    assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
+
+
+async def test_one_home_has_one_engine(kit: LocalKit) -> None:
+    with pytest.raises(Conflict, match="another engine has this home open"):
+        await LocalEngine(kit.home).open()
+
+
+# --- launches cut short ---
+
+
+def begin_launch(kit: LocalKit, name: str, *, ranks: int, launch_timeout_s: float) -> GangDir:
+    """What a launch leaves when the engine dies before the barrier: records and waiting supervisors."""
+    gang = kit.gang(name, Print(("ran",)), ranks=ranks, launch_timeout_s=launch_timeout_s)
+    gang.run_dir.mkdir(parents=True)
+    directory = GangDir(kit.home / "gangs" / name)
+    directory.create(Launched.of(gang, master_port=1, created_at=0.0))
+    launcher = Launcher(kit.home)
+    launcher.open()
+    for rank in range(ranks):
+        env = dict(gang.ranks[rank].env)
+        spec = supervisor_spec(
+            gang, home=kit.home, gang_dir=directory.path, rank_dir=directory.rank_dir(rank), env=env, cgroups=[]
+        )
+        launcher.start(spec, supervisor_environment(kit.home, name, rank))
+    return directory
+
+
+async def test_supervisors_that_hear_no_go_leave_by_themselves(kit: LocalKit) -> None:
+    directory = begin_launch(kit, "a.1.run", ranks=2, launch_timeout_s=0.2)
+    async with asyncio.timeout(30):
+        while kit.processes():
+            await asyncio.sleep(0.02)
+    assert directory.decision() == "abort"
+    assert [directory.record(rank)["state"] for rank in (0, 1)] == ["aborted", "aborted"]
+    assert [(directory.rank_dir(rank) / "log").exists() for rank in (0, 1)] == [False, False]
+
+
+async def test_a_launch_cut_short_is_rolled_back_and_may_be_repeated(kit: LocalKit) -> None:
+    await kit.engine.close()
+    begin_launch(kit, "a.1.run", ranks=2, launch_timeout_s=600)
+    kit.new_engine()
+    await kit.engine.open()
+    rolled_back = await kit.settle("a.1.run")
+    assert rolled_back.reason is not None
+    assert rolled_back.reason.code == "rolled-back"
+    assert kit.processes() == []
+    await kit.engine.launch(kit.gang("a.1.run", Print(("ran",)), ranks=2))
+    assert exits(await kit.settle("a.1.run")) == {0: (0, None, False), 1: (0, None, False)}
+    assert [await kit.log("a.1.run", rank) for rank in (0, 1)] == ["ran\n", "ran\n"]
+
+
+async def test_a_rollback_is_remembered_over_a_restart(kit: LocalKit) -> None:
+    gang = kit.script("a.1.run", "no-such-command-anywhere", ranks=2)
+    with pytest.raises(LaunchFailed) as first:
+        await kit.engine.launch(gang)
+    await kit.restart()
+    with pytest.raises(LaunchFailed) as second:
+        await kit.engine.launch(gang)
+    assert str(second.value) == str(first.value)
+    assert second.value.fault is Fault.USER
+    assert "'no-such-command-anywhere' was not found on PATH" in str(first.value)
+
+
+async def test_a_cancelled_launch_leaves_nothing(kit: LocalKit) -> None:
+    launch = asyncio.create_task(kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=4)))
+    await asyncio.sleep(0)
+    launch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await launch
+    if await kit.engine.status("a.1.run") is not None:
+        await kit.settle("a.1.run")
+    assert kit.processes() == []
+
+
+async def test_a_stop_during_the_launch_ends_it(kit: LocalKit) -> None:
+    launch = asyncio.create_task(kit.engine.launch(kit.gang("a.1.run", Print(("ran",)), ranks=4)))
+    while await kit.engine.status("a.1.run") is None:
+        await asyncio.sleep(0)
+    await kit.engine.stop("a.1.run", reason="changed my mind")
+    with pytest.raises(LaunchFailed, match="given up before all ranks were ready: changed my mind"):
+        await launch
+    assert (await kit.settle("a.1.run")).phase is Phase.ENDED
+    assert [await kit.log("a.1.run", rank) for rank in range(4)] == [""] * 4
+
+
+# --- memory ---
+
+
+async def test_a_rank_over_its_memory_limit_is_reported_as_such(kit: LocalKit) -> None:
+    if not has_cgroup(kit, "memory"):
+        pytest.skip("the memory cgroup is not ours to write here (the engine says so)")
+    greedy = "x = bytearray(1)\nwhile True: x += bytes(8 << 20)"
+    await kit.engine.launch(kit.python("a.1.run", greedy, memory_bytes=96 << 20))
+    status = await kit.settle("a.1.run")
+    end = status.ranks[0].exit
+    assert end is not None
+    assert end.oom
+    assert end.signal == signal.SIGKILL
+    assert not end.lost
+
+
+async def test_limits_are_set_on_the_rank_and_removed_with_it(kit: LocalKit) -> None:
+    if not (has_cgroup(kit, "memory") and has_cgroup(kit, "cpu")):
+        pytest.skip("the memory and cpu cgroups are not ours to write here (the engine says so)")
+    gang = kit.gang("a.1.run", RunForever(), cpu_milli=500, memory_bytes=128 << 20)
+    await kit.engine.launch(gang)
+    roots = {each.detail.split(" at ")[1] for each in kit.engine.capabilities() if each.name.startswith("cgroup")}
+    groups = [Path(root) / "a.1.run.0" for root in roots]
+    texts = [path.read_text().strip() for group in groups for path in group.iterdir() if path.name in LIMIT_FILES]
+    assert str(128 << 20) in texts
+    assert "50000" in texts or "50000 100000" in texts
+    await kit.engine.stop("a.1.run")
+    await kit.settle("a.1.run")
+    assert not any(group.exists() for group in groups)
+
+
+LIMIT_FILES = {"memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us"}
+
+
+# --- full disk ---
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB for the home."""
+    home = tmp_path / "home"
+    home.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(home)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield home
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+def fill(home: Path) -> None:
+    with (home / "ballast").open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+async def test_a_full_disk_loses_no_exit_and_refuses_launches(small_disk: Path, tmp_path: Path) -> None:
+    wait_then_fail = "import os, sys, time\nwhile not os.path.exists('gone'): time.sleep(0.01)\nsys.exit(7)"
+    async with local_kit(tmp_path) as kit:
+        await kit.engine.launch(kit.python("a.1.run", wait_then_fail))
+        await kit.engine.launch(kit.gang("b.1.run", IgnoreTerm()))
+        await kit.in_effect("b.1.run")
+        fill(small_disk)
+        with pytest.raises(LaunchFailed) as refused:
+            await kit.engine.launch(kit.gang("c.1.run", RunForever()))
+        assert refused.value.fault is Fault.PLATFORM
+        assert "No space left on device" in str(refused.value)
+        (tmp_path / "run" / "a.1.run" / "gone").touch()
+        assert exits(await kit.settle("a.1.run")) == {0: (7, None, False)}
+        await kit.engine.stop("b.1.run", grace_s=0.1)
+        assert exits(await kit.settle("b.1.run")) == {0: (None, signal.SIGKILL, True)}
+        await kit.restart()
+        assert exits(await kit.settle("a.1.run")) == {0: (7, None, False)}
+        (small_disk / "ballast").unlink()
+        await kit.engine.launch(kit.gang("c.1.run", Print(("fine again",))))
+        await kit.settle("c.1.run")
+        assert await kit.log("c.1.run") == "fine again\n"

@@ -1,0 +1,259 @@
+"""The local engine's parts that need no process: records, names, limits, and what the machine is said to offer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.core import Device
+from shoal.engine import Exit, GangStatus, Phase, RankStatus
+from shoal.engine.local import cgroups, supervisor
+from shoal.engine.local.changes import Changes
+from shoal.engine.local.gangs import rank_status
+from shoal.engine.local.inventory import Accelerators, device_type, local_node, nvidia_accelerators
+from shoal.engine.probe import probe_machine
+from tests.engine.local_kit import no_accelerators
+
+# --- records ---
+
+KEYS = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=20)
+VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=200)
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=8))
+def test_a_record_reads_as_it_was_written(fields: dict[str, str]) -> None:
+    block = supervisor.encode(dict(fields))
+    assert len(block) == supervisor.RECORD_BYTES
+    assert supervisor.decode(block) == fields
+
+
+@given(st.dictionaries(KEYS, st.text(max_size=9000), min_size=1, max_size=4))
+def test_any_text_leaves_a_whole_record(fields: dict[str, str]) -> None:
+    block = supervisor.encode(dict(fields))
+    assert len(block) == supervisor.RECORD_BYTES
+    assert set(supervisor.decode(block)) <= set(fields) | {""}
+
+
+@given(st.integers(0, supervisor.RECORD_BYTES - 1))
+def test_a_half_written_record_reads_as_none(cut: int) -> None:
+    old = supervisor.encode({"state": "running", "pid": 123})
+    new = supervisor.encode({"state": "exited", "pid": 123, "code": 0, "detail": "x" * 900})
+    torn = new[:cut] + old[cut:]
+    assert supervisor.decode(torn) in ({}, supervisor.decode(old), supervisor.decode(new))
+
+
+def test_a_preallocated_record_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "record").write_bytes(b"\n" * supervisor.RECORD_BYTES)
+    assert supervisor.read_record(str(tmp_path / "record")) == {}
+    supervisor.write_record(str(tmp_path / "record"), {"state": "ready", "nothing": None})
+    assert supervisor.read_record(str(tmp_path / "record")) == {"state": "ready"}
+    assert supervisor.read_record(str(tmp_path / "absent")) == {}
+
+
+def test_only_the_first_decision_counts(tmp_path: Path) -> None:
+    assert supervisor.decide(str(tmp_path), "abort") == "abort"
+    assert supervisor.decide(str(tmp_path), "go") == "abort"
+
+
+# --- statuses ---
+
+STARTED = {"state": "running", "pid": "7", "started_at": "1.5"}
+EXITED = {**STARTED, "state": "exited", "ended_at": "2.5", "code": "0", "stopped": "0"}
+
+
+@pytest.mark.parametrize(
+    ("record", "alive", "decision", "phase"),
+    [
+        ({}, True, None, Phase.STARTING),
+        ({"state": "ready"}, True, "go", Phase.STARTING),
+        (STARTED, True, "go", Phase.RUNNING),
+        (EXITED, True, "go", Phase.RUNNING),
+        (EXITED, False, "go", Phase.ENDED),
+        ({"state": "ready"}, False, "abort", Phase.ENDED),
+        ({"state": "ready"}, False, "go", Phase.STARTING),
+        (STARTED, False, "go", Phase.RUNNING),
+    ],
+)
+def test_a_rank_has_ended_only_when_its_supervisor_is_gone_and_its_end_is_known(
+    record: dict[str, str], alive: bool, decision: str | None, phase: Phase
+) -> None:
+    status = rank_status(RankStatus(0, Phase.STARTING, "n"), record, alive=alive, decision=decision)
+    assert status.phase is phase
+    assert (status.exit is not None) == (phase is Phase.ENDED)
+
+
+def test_a_removed_record_does_not_take_a_status_back() -> None:
+    before = RankStatus(0, Phase.RUNNING, "n", 7, 1.5)
+    assert rank_status(before, {}, alive=True, decision="go") == before
+
+
+def test_an_exit_is_read_in_full() -> None:
+    record = {**STARTED, "state": "exited", "ended_at": "2.5", "signal": "9", "oom": "1", "stopped": "1"}
+    status = rank_status(RankStatus(0, Phase.RUNNING, "n"), record, alive=False, decision="go")
+    assert status == RankStatus(0, Phase.ENDED, "n", 7, 1.5, 2.5, Exit(signal=9, oom=True, stopped=True))
+
+
+# --- fan-out ---
+
+
+async def test_every_watcher_gets_the_present_and_every_change_then_the_end() -> None:
+    changes = Changes()
+    first, second = GangStatus("a", Phase.STARTING), GangStatus("a", Phase.ENDED)
+    watchers = [changes.watch([first]) for _ in range(2)]
+    changes.put(second)
+    changes.close()
+    for watcher in watchers:
+        assert [status async for status in watcher] == [first, second]
+
+
+async def test_a_waiting_watcher_is_woken() -> None:
+    changes = Changes()
+    watcher = changes.watch([])
+    waiting = asyncio.create_task(anext(watcher))
+    await asyncio.sleep(0)
+    changes.put(GangStatus("a", Phase.ENDED))
+    assert (await waiting).name == "a"
+
+
+async def test_an_abandoned_watcher_is_forgotten() -> None:
+    changes = Changes()
+    changes.watch([])
+    gc.collect()
+    assert len(changes._watchers) == 0
+
+
+# --- inventory ---
+
+
+@pytest.mark.parametrize(
+    ("product", "kind"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA RTX A6000", "a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA GeForce GTX 1080 Ti", "gtx1080ti"),
+        ("NVIDIA Graphics Device", "nvidia"),
+    ],
+)
+def test_products_have_short_type_names(product: str, kind: str) -> None:
+    assert device_type(product) == kind
+
+
+def test_declared_slots_stand_in_for_missing_accelerators_only() -> None:
+    assert local_node(3, no_accelerators(), memory_limit_bytes=None).capacity().accelerators == {"cpu": 3}
+    assert [d.id for d in local_node(2, no_accelerators(), memory_limit_bytes=None).devices] == ["cpu0", "cpu1"]
+    found = Accelerators((Device("GPU-1", "h200", 0),), "one")
+    assert local_node(3, found, memory_limit_bytes=None).capacity().accelerators == {"h200": 1}
+    assert local_node(1, no_accelerators(), memory_limit_bytes=1000).memory_bytes == 1000
+
+
+def test_nvml_finds_devices_or_says_why_not() -> None:
+    found = nvidia_accelerators()
+    assert found.detail
+    assert all(device.memory_bytes for device in found.devices)
+
+
+# --- cgroups on a made-up machine ---
+
+
+class FakeTree:
+    """A cgroup v2 tree as plain files. `enabled` are the controllers that the service's parent hands on."""
+
+    def __init__(self, root: Path, enabled: str) -> None:
+        self.top = root / "cgroup"
+        self.own = self.top / "app.slice" / "server.service"
+        self.own.mkdir(parents=True)
+        (self.top / "cgroup.subtree_control").write_text("")
+        (self.top / "app.slice" / "cgroup.subtree_control").write_text(enabled)
+        (self.own / "cgroup.subtree_control").write_text("")
+        (self.top / "app.slice" / "memory.max").write_text("max")
+        (self.own / "memory.max").write_text(str(8 << 30))
+        self.proc = root / "proc"
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self" / "cgroup").write_text("0::/app.slice/server.service\n")
+        line = f"31 23 0:28 / {self.top} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+        (self.proc / "self" / "mountinfo").write_text(line)
+
+    @staticmethod
+    def mkdir(path: Path) -> None:
+        path.mkdir()
+        for name in ("cgroup.subtree_control", "cgroup.procs", "memory.max", "memory.swap.max", "cpu.max"):
+            (path / name).write_text("")
+
+
+def test_version_2_groups_go_where_controllers_are_handed_on(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, "memory pids")
+    found = cgroups.probe(tmp_path, proc=tree.proc, mkdir=tree.mkdir)
+    assert set(found.controllers) == {"memory", "pids"}
+    root = found.controllers["memory"].root
+    assert root.parent == tree.top / "app.slice"
+    (group,) = found.groups("a.1.run", 2, cpu_milli=500, memory_bytes=1 << 30)
+    assert group["path"] == str(root / "a.1.run.2")
+    assert dict(group["writes"]) == {"memory.max": str(1 << 30), "memory.swap.max": "0"}
+    assert (group["join"], group["oom"]) == ("cgroup.procs", "memory.events")
+    absent = {each.name: each for each in found.capabilities() if not each.available}
+    assert set(absent) == {"cgroup-cpu"}
+    assert "NOT enforced" in absent["cgroup-cpu"].consequence
+
+
+def test_the_tightest_limit_above_us_is_our_memory(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, "memory")
+    assert cgroups.memory_limit_bytes(cgroups.mounts(tree.proc)) == 8 << 30
+
+
+def test_without_rights_nothing_is_claimed(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, "memory pids cpu")
+
+    def forbidden(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    found = cgroups.probe(tmp_path, proc=tree.proc, mkdir=forbidden)
+    assert found.controllers == {}
+    assert found.groups("a.1.run", 0, cpu_milli=1000, memory_bytes=1 << 30) == []
+    for capability in found.capabilities():
+        assert not capability.available
+        assert "Permission denied" in capability.detail
+        assert capability.consequence
+
+
+def test_a_rank_without_limits_is_only_traced(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, "memory pids cpu")
+    found = cgroups.probe(tmp_path, proc=tree.proc, mkdir=tree.mkdir)
+    (group,) = found.groups("a.1.run", 0, cpu_milli=0, memory_bytes=0)
+    assert group["writes"] == []
+
+
+# --- the doctor's view ---
+
+
+def test_the_probe_names_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    found = probe_machine(tmp_path / "home", accelerators=no_accelerators)
+    names = [each.name for each in found]
+    assert len(set(names)) == len(names)
+    assert {"accelerators", "cores", "memory", "cgroup-memory", "pidfd", "disk", "fsync", "user"} <= set(names)
+    for each in found:
+        assert each.detail
+        assert each.available or each.consequence
+    assert "no NVIDIA accelerator is offered" in found[0].consequence
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_an_unusable_home_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = {each.name: each for each in probe_machine(tmp_path / "file" / "home", accelerators=no_accelerators)}
+    assert not found["disk"].available
+    assert "Not a directory" in found["disk"].detail
+    assert "will refuse this home" in found["disk"].consequence

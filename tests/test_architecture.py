@@ -1,0 +1,95 @@
+"""The house as it was drawn: who may import whom, what every part must have, and documentation that holds."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "shoal"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_imports_keep_to_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert status == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", ".ci/run",
+     "docs/architecture.md", "docs/decisions", "benchmarks", "examples", "src/shoal/py.typed"],
+)  # fmt: skip
+def test_the_layout_is_complete(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize("room", ["core", "engine", "control"])
+def test_each_finished_room_has_a_page_and_tests(room: str) -> None:
+    assert (ROOT / "docs" / f"{room}.md").stat().st_size > 0
+    assert list((ROOT / "tests" / room).glob("**/test_*.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
+def test_each_package_says_what_it_is(package: Path) -> None:
+    if "versions" in package.parts:
+        pytest.skip("migrations speak for themselves")
+    assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), "a package's docstring is its sign"
+
+
+def test_a_module_stays_readable() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: lines for name, lines in long.items() if lines > 500} == {}
+
+
+def test_nothing_is_left_to_do_later() -> None:
+    marker = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    assert [str(path.relative_to(ROOT)) for path in MODULES if marker.search(path.read_text())] == []
+
+
+def test_every_dependency_is_pinned() -> None:
+    pins = {
+        re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower()
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    wanted = {
+        re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~ ;]", requirement)[0]).lower()
+        for requirements in PROJECT["project"]["optional-dependencies"].values()
+        for requirement in requirements
+    } - {"shoal"}
+    assert wanted <= pins
+
+
+def test_the_demo_needs_no_torch() -> None:
+    assert "torch" not in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_scripts_can_be_run() -> None:
+    scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
+    assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+
+
+def test_make_alone_lists_every_target() -> None:
+    shown = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in "setup demo test test-slow bench lint typecheck docs clean help".split():  # noqa: SIM905
+        assert re.search(rf"^  make {target} +\S", shown, re.MULTILINE), target
+
+
+def test_links_and_examples_of_the_documentation_hold() -> None:
+    checked = subprocess.run(
+        [sys.executable, ROOT / "docs" / "check_links.py"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
