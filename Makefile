@@ -1,10 +1,11 @@
 # Everything a newcomer or CI runs. `make` alone lists the targets.
-# ARGS passes flags on: make demo ARGS=--fast, make test ARGS='-k store -x'.
+# ARGS passes flags on: make demo ARGS=--fast, make test ARGS='-k store -x'. WORKERS=0 runs tests in one process.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
 TEST_LIMIT_S ?= 1200
+WORKERS ?= 2
 BIN := .venv/bin
 BENCHMARKS := $(filter-out benchmarks/common.py,$(sort $(wildcard benchmarks/*.py)))
 
@@ -28,7 +29,7 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 	@$(BIN)/shoal demo $(ARGS)
 
 test: setup postgresql ## prove it: all tests but the slow ones
-	@timeout --kill-after=60 $(TEST_LIMIT_S) $(BIN)/pytest -m 'not slow' $(ARGS)
+	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) $(BIN)/pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations
 	@$(BIN)/pytest -m slow $(ARGS)

@@ -247,7 +247,13 @@ class Chaos:
 
 
 def _all(client: object, state: str) -> list[object]:
-    return client.jobs(state=state, limit=100_000)
+    found, before = [], None
+    while True:
+        page = client.jobs(state=[state], limit=1000, before=before)
+        found += page.jobs
+        before = page.next
+        if before is None:
+            return found
 
 
 if __name__ == "__main__":

@@ -87,7 +87,6 @@ class Server:
         import httpx
 
         state = self.home / "server.json"
-        state.unlink(missing_ok=True)
         began = time.perf_counter()
         log = (self.home / "bench.log").open("ab")
         self.process = subprocess.Popen(
@@ -99,8 +98,9 @@ class Server:
             if self.process.poll() is not None:
                 raise SystemExit(f"the server ended at once:\n{(self.home / 'bench.log').read_text()[-2000:]}")
             try:
-                self.url = json.loads(state.read_text())["url"]
-                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                told = json.loads(state.read_text())
+                self.url = told["url"]
+                if told["pid"] == self.process.pid and httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
                     return time.perf_counter() - began
             except (OSError, ValueError, KeyError, httpx.HTTPError):
                 pass

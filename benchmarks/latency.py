@@ -48,7 +48,7 @@ def time_bare(note: Path) -> float:
 def time_job(client: object, note: Path) -> float:
     began = time.time()
     job = client.submit({"name": "first-line", "tenant": "bench", "command": [sys.executable, "-c", NOTE, str(note)]})
-    client.wait(job.id, timeout=60)
+    client.wait(job.id, timeout_s=60)
     return float(note.read_text()) - began
 
 

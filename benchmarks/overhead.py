@@ -85,7 +85,7 @@ def run_job(client: object, script: Path, note: Path, steps: int) -> tuple[float
         {"name": "loop", "tenant": "bench", "command": [sys.executable, str(script), str(note), str(steps)],
          "env": {"OMP_NUM_THREADS": "1"}}
     )  # fmt: skip
-    client.wait(job.id, timeout=300)
+    client.wait(job.id, timeout_s=300)
     time.sleep(0.2)
     return read(note)
 

@@ -37,7 +37,7 @@ def main() -> int:
         ranks = [kill_process(note, 1) for _ in range(options.runs)]
         alive = client.job(job.id).state
         client.cancel(job.id)
-        client.wait(job.id, timeout=30)
+        client.wait(job.id, timeout_s=30)
     rows = [
         Row("server killed: ready, work adopted", median(servers), "s", "<= 1", median(servers) <= 1),
         Row("  slowest", max(servers), "s"),

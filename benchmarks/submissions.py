@@ -29,7 +29,7 @@ def main() -> int:
     with server(slots=1) as one:
         client = one.client()
         client.create_tenant("bench", quota={"accelerators": 1, "queued_jobs": 10_000_000})
-        token = client.create_token("bench")
+        token = client.create_token("bench").token
         blocker = json.dumps({"name": "blocker", "command": ["sleep", "600"]}).encode()
         steady = asyncio.run(load(one.url, token, options.connections, options.seconds, first=blocker))
         acknowledged, killed = steady.ids, asyncio.run(load_and_kill(one, token, options.connections))

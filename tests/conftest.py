@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+import structlog
 
 from shoal.engine.simulated import VirtualLoop
 
@@ -22,3 +23,9 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual_time"):
         return {"virtual": lambda: VirtualLoop(start=VIRTUAL_START)}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_log() -> None:
+    """What a test needs of the log it captures itself."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())

@@ -168,14 +168,14 @@ async def test_a_late_launch_is_rolled_back_whole() -> None:
 
 async def test_ranks_at_the_barrier_of_a_dead_server_wait_and_are_adopted() -> None:
     engine = await opened(Script(launch_s=5, run_s=60))
-    launching = asyncio.create_task(engine.launch(gang("j.1.run")))
+    launching = asyncio.create_task(engine.launch(gang("j.1.run", nodes=("n0", "n1"))))
     await asyncio.sleep(1)
     launching.cancel()
     engine = await reopened(engine)
     await asyncio.sleep(10)
     found = (await engine.gangs())["j.1.run"]
     assert found.phase is Phase.STARTING
-    adopted = await engine.launch(gang("j.1.run"))
+    adopted = await engine.launch(gang("j.1.run", nodes=("n0", "n1")))
     assert adopted.phase is Phase.RUNNING
     assert engine.cluster.launch_calls["j.1.run"] == 2
     assert engine.cluster.starts["j.1.run"] == 1
@@ -183,13 +183,23 @@ async def test_ranks_at_the_barrier_of_a_dead_server_wait_and_are_adopted() -> N
 
 async def test_ranks_at_the_barrier_that_nobody_adopts_are_rolled_back() -> None:
     engine = await opened(Script(launch_s=5))
-    launching = asyncio.create_task(engine.launch(gang("j.1.run")))
+    launching = asyncio.create_task(engine.launch(gang("j.1.run", nodes=("n0", "n1"))))
     await asyncio.sleep(1)
     launching.cancel()
     engine = await reopened(engine)
     await asyncio.sleep(60)
     assert (await engine.gangs())["j.1.run"].ended
     assert "running" not in events(engine, "j.1.run")
+
+
+async def test_a_rank_alone_needs_no_barrier() -> None:
+    engine = await opened(Script(launch_s=5, run_s=60))
+    launching = asyncio.create_task(engine.launch(gang("j.1.run")))
+    await asyncio.sleep(1)
+    launching.cancel()
+    engine = await reopened(engine)
+    await asyncio.sleep(10)
+    assert (await engine.gangs())["j.1.run"].phase is Phase.RUNNING
 
 
 async def test_a_running_gang_outlives_its_server() -> None:

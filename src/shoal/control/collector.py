@@ -79,6 +79,7 @@ class Collector:
         tail = self._tails.get(job.id)
         if tail is None or tail.attempt != attempt.number:
             tail = self._tails[job.id] = _resume(job.progress, attempt.number)
+        before = dict(tail.offsets)
         progress = dict(job.progress)
         points: list[MetricPoint] = []
         for stream in _streams(live):
@@ -89,10 +90,11 @@ class Collector:
                 points += _absorb(read, progress, tail, job.id, attempt.number, self._ledger.now())
                 if stream == "metrics":
                     progress["hooks"] = True
-        progress["read"] = {"attempt": attempt.number, "offsets": dict(tail.offsets)}
-        if progress == job.progress:
-            self._ledger.view.progressed(job.id, progress, self._ledger.now())
+        if tail.offsets == before:
+            if job.progress:
+                self._ledger.view.progressed(job.id, job.progress, self._ledger.now())
             return
+        progress["read"] = {"attempt": attempt.number, "offsets": dict(tail.offsets)}
         if points:
             await self._ledger.store.add_metrics(points)
         await self._ledger.progress(job.id, progress)

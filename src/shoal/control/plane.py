@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets as random_source
+import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +63,7 @@ class ControlPlane:
         decide: Decide = decide,
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
-        new_id: Callable[[], str] = lambda: f"j-{random_source.token_hex(5)}",
+        new_id: Callable[[], str] | None = None,
         patrol_every_s: float = 5.0,
         collect_every_s: float = 0.5,
         bundle_limit_bytes: int = 64 << 20,
@@ -76,7 +76,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._layout = Layout(home)
         self._vault = Vault(home / "secret.key")
-        self._new_id = new_id
+        self._new_id = new_id or _new_ids()
         self._bundle_limit_bytes = bundle_limit_bytes
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
@@ -357,6 +357,12 @@ class ControlPlane:
                 for one in self._capabilities
             ],
         }
+
+
+def _new_ids() -> Callable[[], str]:
+    """Job ids of 48 random bits. They are names, not secrets: one read of the system's entropy is enough for all."""
+    draw = random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311
+    return lambda: f"j-{draw.getrandbits(48):012x}"
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

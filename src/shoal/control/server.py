@@ -189,6 +189,7 @@ async def _answer(
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False,
         backlog=_BACKLOG, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75,
     )  # fmt: skip
     server = Server(config)

@@ -78,7 +78,7 @@ def run_gang(
 def download_gang(
     job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str]
 ) -> Gang:
-    moves = [{"from": item.source, "to": item.target} for item in manifest.inputs]
+    moves: list[dict[str, Any]] = [{"from": item.source, "to": item.target} for item in manifest.inputs]
     remote = _remote_checkpoint(manifest)
     if remote is not None:
         local = str(layout.checkpoint_dir(job.id))

@@ -43,6 +43,7 @@ def event(job: JobRecord, now: float, kind: str, actor: str, cause: str = "", **
 
 
 def _state_event(job: JobRecord, new: JobState, now: float, actor: str, cause: str, **data: Any) -> NewEvent:
+    """The event of one step; it belongs to the attempt that the row names."""
     check_step(job.state, new, job_id=job.id)
     return NewEvent(
         at=now, kind="job.state", actor=actor, cause=cause, tenant=job.tenant, job_id=job.id,
@@ -58,21 +59,27 @@ def place(
     job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
 ) -> Change:
     """QUEUED > ADMITTED > PLACED with a new attempt; remembers what the job had waited for."""
+    check_step(job.state, JobState.ADMITTED, job_id=job.id)
     number = job.attempt + 1
     waited = max(0.0, now - job.queued_at)
-    admitted = _moved(
-        job, JobState.ADMITTED, now, attempt=number, reason=reason.as_json(), waited_s=job.waited_s + waited,
-        wait_cause=(wait or reason).as_json(),
+    placed = replace(
+        job, state=JobState.PLACED, version=job.version + 2, updated_at=now, attempt=number, reason=reason.as_json(),
+        waited_s=job.waited_s + waited, wait_cause=(wait or reason).as_json(),
     )  # fmt: skip
     nodes = sorted({rank.node for rank in placement})
-    placed = _moved(admitted, JobState.PLACED, now)
     return Change(
         before=job,
         after=placed,
         events=(
-            replace(_state_event(job, JobState.ADMITTED, now, "decider", reason.text, waited_s=waited), attempt=number),
-            _state_event(admitted, JobState.PLACED, now, "decider", f"on {', '.join(nodes)}",
-                         ranks=[[rank.node, list(rank.devices)] for rank in placement]),
+            NewEvent(
+                at=now, kind="job.state", actor="decider", cause=reason.text, tenant=job.tenant, job_id=job.id,
+                attempt=number, old_state=job.state, new_state=JobState.ADMITTED, data={"waited_s": waited},
+            ),
+            NewEvent(
+                at=now, kind="job.state", actor="decider", cause=f"on {', '.join(nodes)}", tenant=job.tenant,
+                job_id=job.id, attempt=number, old_state=JobState.ADMITTED, new_state=JobState.PLACED,
+                data={"ranks": [[rank.node, list(rank.devices)] for rank in placement]},
+            ),
         ),
         attempt=AttemptRecord(job_id=job.id, number=number, epoch=epoch, placement=placement, created_at=now),
     )  # fmt: skip

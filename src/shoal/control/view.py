@@ -94,7 +94,7 @@ class View:
             live = self._live[change.after.id] = Live(change.before)
         old, new = live.job, change.after
         # What a job reports is written apart from its steps: a step never takes an older report back.
-        live.job = replace(new, progress=old.progress)
+        live.job = new if new.progress is old.progress else replace(new, progress=old.progress)
         if change.attempt is not None:
             live.attempt = change.attempt
         if old.state is not new.state:

@@ -26,9 +26,10 @@ class Resources:
     def __post_init__(self) -> None:
         kept = {kind: self.accelerators[kind] for kind in sorted(self.accelerators) if self.accelerators[kind]}
         object.__setattr__(self, "accelerators", MappingProxyType(kept))
+        object.__setattr__(self, "_hash", hash((tuple(kept.items()), self.cpu_milli, self.memory_bytes)))
 
     def __hash__(self) -> int:
-        return hash((tuple(self.accelerators.items()), self.cpu_milli, self.memory_bytes))
+        return self._hash  # type: ignore[attr-defined, no-any-return]  # computed once: schedulers look shapes up
 
     def __reduce__(self) -> tuple[type[Resources], tuple[dict[str, int], int, int]]:
         return Resources, (dict(self.accelerators), self.cpu_milli, self.memory_bytes)

@@ -183,9 +183,11 @@ ACTS: Sequence[Act] = (
     rush_hour,
     kill_the_server,
     let_them_finish,
-    judge,
-    leave_nothing_behind,
 )
+"""Played in this order; one that fails ends the plot."""
+
+EPILOGUE: Sequence[Act] = (judge, leave_nothing_behind)
+"""Played in any case."""
 
 
 def _submit(demo: Demo, jobs: Sequence[DemoJob]) -> None:

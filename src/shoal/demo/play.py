@@ -20,7 +20,7 @@ from shoal.sdk.models import EventView, JobView
 _LOOK_EVERY_S = 0.25
 """How often the jobs are looked at: their progress is no event, and a table four times a second looks alive."""
 
-_PATIENCE_S = 180.0
+_PATIENCE_S = 120.0
 """How long anything may take before the demo calls it stuck; generous, for busy machines."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from shoal.core import Invalid, ShoalError, Unavailable
-from shoal.demo.acts import ACTS
+from shoal.demo.acts import ACTS, EPILOGUE, Act
 from shoal.demo.play import Demo
 from shoal.demo.report import Report
 from shoal.demo.scenario import SLOTS, scenario
@@ -70,12 +70,21 @@ def _play(screen: Screen, report: Report, stage: Stage, *, fast: bool) -> None:
         after.callback(_clear, stage)
         demo = Demo(scenario(fast=fast), stage, screen, report, after)
         for act in ACTS:
-            try:
-                act(demo)
-            except ShoalError as error:
-                report.check(act.__name__.replace("_", " "), False, str(error))
+            if not _perform(act, demo):
                 break
+        for act in EPILOGUE:
+            _perform(act, demo)
     report.duration_s = time.monotonic() - began
+
+
+def _perform(act: Act, demo: Demo) -> bool:
+    """Whether the act came to its end; one that did not is a failed check."""
+    try:
+        act(demo)
+    except ShoalError as error:
+        demo.report.check(act.__name__.replace("_", " "), False, str(error))
+        return False
+    return True
 
 
 def _clear(stage: Stage) -> None:

@@ -101,20 +101,24 @@ class LineScreen:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _wide_console()
+        self._whole = not self._console.is_terminal
+        """Whether lines stay whole, however long: nobody wraps what a program may read."""
 
     def heading(self, text: str) -> None:
         self._console.print(f"\n[bold]{escape(text)}[/bold]")
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text), highlight=False, soft_wrap=True)
+        self._console.print(Text(text), highlight=False, soft_wrap=self._whole)
 
     def quote(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self._console.print(Text(f"   | {line}"), style="cyan", highlight=False, soft_wrap=True)
+            self._console.print(Text(f"   | {line}"), style="cyan", highlight=False, soft_wrap=self._whole)
 
     def happened(self, lines: Sequence[str], *, notable: bool) -> None:
         for line in lines:
-            self._console.print(Text(f"-> {line}"), style="" if notable else "dim", highlight=False, soft_wrap=True)
+            self._console.print(
+                Text(f"-> {line}"), style="" if notable else "dim", highlight=False, soft_wrap=self._whole
+            )
 
     def show(self, picture: Picture) -> None:
         pass
@@ -125,7 +129,7 @@ class LineScreen:
         self._console.print()
         for check in report.checks:
             mark = ("ok  ", "green") if check.passed else ("FAIL", "bold red")
-            self._console.print(Text.assemble(mark, f" {check.name}: {check.detail}"), soft_wrap=True)
+            self._console.print(Text.assemble(mark, f" {check.name}: {check.detail}"), soft_wrap=self._whole)
         style = "bold green" if report.passed else "bold red"
         self._console.print(f"\n[{style}]{report.headline()}[/{style}]", highlight=False)
 

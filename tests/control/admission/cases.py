@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import product
 
 from hypothesis import strategies as st
@@ -19,9 +19,7 @@ GIB = 2**30
 
 
 def node(name: str, accelerators: Mapping[str, int] | None = None, *, cores: int = 64, memory_gib: int = 512) -> Node:
-    devices = [
-        Device(f"{kind}:{at}", kind, at) for kind, count in (accelerators or {}).items() for at in range(count)
-    ]
+    devices = [Device(f"{kind}:{at}", kind, at) for kind, count in (accelerators or {}).items() for at in range(count)]
     return Node(name, tuple(devices), cores * 1000, memory_gib * GIB)
 
 
@@ -118,6 +116,7 @@ def carry_out(index: ClusterIndex, snapshot: Snapshot, decision: Decision) -> li
 
 
 # --- random clusters
+
 
 @st.composite
 def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
@@ -248,7 +247,9 @@ class World:
             slots = waiting.resources.accelerator_count * waiting.ranks
             heappush(self._ends, (self.now + runtime, held.job_id, runtime * slots, waiting.tenant))
         for preemption in decision.preemptions:
-            self.index.stop(preemption.job_id, ran_s=self.now - self.index.running(preemption.job_id).started_at)
+            self._ends = [end for end in self._ends if end[1] != preemption.job_id]
+            self._ends.append((self.now, preemption.job_id, 0.0, ""))
+            heapify(self._ends)
         return decision
 
     def step(self) -> bool:
@@ -264,5 +265,5 @@ class World:
             held = self.index.running(job_id)
             if held is not None:
                 self.index.stop(job_id, ran_s=self.now - held.started_at)
-                self.slot_seconds[tenant] += slot_seconds
+                self.slot_seconds[tenant or held.tenant] += slot_seconds
         return True

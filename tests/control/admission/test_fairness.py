@@ -83,7 +83,9 @@ def test_a_tenant_that_was_idle_has_no_credit() -> None:
 
 
 def test_a_tenant_at_its_quota_leaves_the_rest_to_others_and_claims_nothing_later() -> None:
-    index = index_of(nodes(1), tenants=[Tenant("a", quota=Quota(accelerators=2)), Tenant("b")], policy=Policy(quantum_s=5))
+    index = index_of(
+        nodes(1), tenants=[Tenant("a", quota=Quota(accelerators=2)), Tenant("b")], policy=Policy(quantum_s=5)
+    )
     got = Backlog(index, {"a": (1, 10.0), "b": (1, 10.0)}).run(1000)
     assert got["a"] / (got["a"] + got["b"]) == pytest.approx(2 / 8, abs=0.03)
 

@@ -11,8 +11,8 @@ Equal jobs are handled as one group: once one of them cannot start, the rest is 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
 from shoal.control.admission import reasons
@@ -24,14 +24,15 @@ from shoal.control.admission.room import Amount, Plan, Room
 from shoal.control.admission.snapshot import (
     Group,
     Need,
+    Shape,
     Snapshot,
     expected_runtime_s,
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, Pending, Preemption, Running, Start
+from shoal.control.admission.types import Decision, Pending, Preemption, Running, Spread, Start
 from shoal.control.records import RankPlacement
-from shoal.core import ANY, PriorityClass, Reason, Resources
+from shoal.core import ANY, PriorityClass, Reason
 
 
 def decide(snapshot: Snapshot) -> Decision:
@@ -57,6 +58,17 @@ class _Promise:
     young: bool
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What a shape comes to in this decision: alternatives that could ever fit, or why none does. `stuck` remembers,
+    by mask and class, that it fits no more: for want of room (the reason), or because others took it (of what)."""
+
+    needs: tuple[Need, ...]
+    spread: Spread
+    impossible: Reason | None = None
+    stuck: dict[tuple[int, PriorityClass], Reason | Need] = field(default_factory=dict)
+
+
 _Waiting = tuple[int, float, str, _Line]
 """A heap entry: (-priority, queued at, job id, line)."""
 
@@ -74,13 +86,11 @@ class _Cycle:
             snapshot.tenants, snapshot.pending.by_tenant, quantum_s=snapshot.policy.quantum_s, turn=snapshot.turn
         )
         self._accounts: dict[str, Account] = {}
-        self._needs: dict[Resources, tuple[Need, ...]] = {}
-        self._capacity: dict[tuple[Need, int], int] = {}
+        self._asked: dict[Shape, _Asked] = {}
         self._promises: dict[str, _Promise] = {}
         self._evictor: Evictor | None = None
         self._takers: dict[str, set[tuple[str, PriorityClass]]] = {}
         self._started: list[tuple[tuple[float, str], Running]] = []
-        self._shapes: dict[tuple[Need, int], Reason] = {}
         self._starts: list[Start] = []
         self._preemptions: list[Preemption] = []
         self._waits: dict[str, Reason] = {}
@@ -134,7 +144,7 @@ class _Cycle:
     def _step(self, name: str, heap: list[_Waiting]) -> None:
         """Start or settle the tenant's first job; a job that must wait takes its whole group out of this decision."""
         line = heap[0][3]
-        if not self._admit(name, line.head):
+        if not self._admit(name, line):
             heappop(heap)
             return
         head = next(line.rest, None)
@@ -146,36 +156,44 @@ class _Cycle:
 
     # --- one job
 
-    def _admit(self, name: str, job: Pending) -> bool:
+    def _admit(self, name: str, line: _Line) -> bool:
         """True when those behind the job in its group may be looked at."""
-        ranks = job.ranks
-        possible = [need for need in self._needs_of(job.resources) if self._holds_of_all(need, ranks) >= ranks]
-        if not possible:
-            return self._wait(job, self._impossible(job))
+        job, asked = line.head, self._asked_of(line.group.shape)
+        if asked.impossible is not None:
+            return self._wait(job, asked.impossible)
         account = self._account(name)
-        exceeded: list[tuple[Limit, ...]] = []
-        allowed: list[Need] = []
-        for need in possible:
-            over = account.exceeded(need, ranks)
-            if over:
-                exceeded.append(over)
-            else:
-                allowed.append(need)
-        if not allowed:
-            self._ring.kept_back(name)
-            self._save_quota(job, account, exceeded)
-            return self._wait(job, reasons.quota(name, _tightest(exceeded)))
-        free = [need for need in allowed if account.saved(need, ranks) is None]
-        if not free:
-            return self._wait(job, self._behind(str(account.saved(allowed[0], ranks)), "waits for quota"))
+        needs = asked.needs
+        if not account.unlimited:
+            needs = self._within_quota(name, job, account, needs)
+            if not needs:
+                return False
         mask = self._mask(job, name)
-        spread = job.placement or self._policy.placement
-        for need in free:
-            plan = self._room.find(need, ranks, spread, mask)
+        stuck = asked.stuck.get((mask, job.priority_class)) if needs is asked.needs else None
+        if stuck is not None:
+            self._ring.competes(name)
+            return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(name, job, stuck))
+        for need in needs:
+            plan = self._room.find(need, job.ranks, asked.spread, mask)
             if plan is not None:
                 self._start(name, job, need, plan, mask)
                 return True
-        return self._blocked(name, job, free, mask)
+        return self._blocked(name, job, asked, needs, mask)
+
+    def _within_quota(self, name: str, job: Pending, account: Account, needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        """The alternatives that the tenant's quota allows now; without one, the reason is noted."""
+        over = {need: account.exceeded(need, job.ranks) for need in needs}
+        allowed = tuple(need for need in needs if not over[need])
+        if not allowed:
+            self._ring.kept_back(name)
+            self._save_quota(job, account, over.values())
+            self._wait(job, reasons.quota(name, _tightest(over.values())))
+            return ()
+        free = tuple(need for need in allowed if account.saved(need, job.ranks) is None)
+        if not free:
+            older = account.saved(allowed[0], job.ranks)
+            text = f"waits behind {older}, which waits for quota"
+            self._wait(job, Reason(reasons.PRIORITY, text, {"behind": [older]}))
+        return needs if len(free) == len(needs) else free
 
     def _start(self, name: str, job: Pending, need: Need, plan: Plan, mask: int) -> None:
         names = self._snapshot.nodes.layout.names
@@ -184,7 +202,7 @@ class _Cycle:
             for devices in self._room.take(at, need, count, mask):
                 placement.append(RankPlacement(len(placement), names[at], devices))
         state = self._snapshot.tenants[name]
-        runtime_s = expected_runtime_s(job, state, self._policy)
+        runtime_s = expected_runtime_s(job, state.mean_runtime_s, self._policy)
         charge = runtime_s * slots(job.resources, job.ranks)
         self._ring.charge(name, charge)
         self._account(name).take(need, job.ranks)
@@ -216,7 +234,7 @@ class _Cycle:
             key=_end_of,
         )  # fmt: skip
 
-    def _blocked(self, name: str, job: Pending, needs: list[Need], mask: int) -> bool:
+    def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
         """The job is within quota but does not fit: make room, or wait for it."""
         if job.priority_class is PriorityClass.GUARANTEED:
             claimed = self._make_room(name, job, needs, mask)
@@ -225,11 +243,11 @@ class _Cycle:
                 return True
         self._ring.competes(name)
         reservation = self._promise(job, needs)
-        return self._wait(job, self._why(name, job, needs, mask, reservation))
+        return self._wait(job, self._why(name, job, asked, needs, mask, reservation))
 
     # --- making room
 
-    def _make_room(self, name: str, job: Pending, needs: list[Need], mask: int) -> Reason | None:
+    def _make_room(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> Reason | None:
         """Room for a guaranteed job from what is leaving, else from best-effort work; None if there is not enough."""
         if not self._snapshot.stopping and not self._snapshot.preemptible:
             return None
@@ -253,7 +271,9 @@ class _Cycle:
         assert self._evictor is not None
         self._evictor.claim(need, eviction)
         state = self._snapshot.tenants[name]
-        self._ring.lend(name, expected_runtime_s(job, state, self._policy) * slots(job.resources, job.ranks))
+        self._ring.lend(
+            name, expected_runtime_s(job, state.mean_runtime_s, self._policy) * slots(job.resources, job.ranks)
+        )
         self._ring.competes(name)
         self._account(name).take(need, job.ranks)
         for victim in eviction.victims:
@@ -263,7 +283,7 @@ class _Cycle:
             self._preemptions.append(Preemption(victim.job_id, job.job_id, why))
         return reasons.preempting(len(eviction.victims))
 
-    def _promise(self, job: Pending, needs: list[Need]) -> Reservation | None:
+    def _promise(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
         open_needs = [need for need in needs if need.pool not in self._promises]
         everything = (1 << (len(self._promises) + 1)) - 1
@@ -297,31 +317,31 @@ class _Cycle:
 
     # --- what a job needs, and whether it ever fits
 
-    def _needs_of(self, resources: Resources) -> tuple[Need, ...]:
-        """What a rank needs; for `ANY` one alternative per type, the type with the fewest free devices first."""
-        needs = self._needs.get(resources)
-        if needs is None:
-            if ANY in resources.accelerators:
-                pools = self._snapshot.pools
-                types = sorted(
-                    self._snapshot.nodes.layout.types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind)
-                )
-                needs = tuple(resolve(resources, kind) for kind in types)
-            else:
-                needs = (resolve(resources, None),)
-            self._needs[resources] = needs
-        return needs
+    def _asked_of(self, shape: Shape) -> _Asked:
+        """What a shape comes to on these nodes. `ANY` gives one alternative per type, fewest free devices first."""
+        asked = self._asked.get(shape)
+        if asked is not None:
+            return asked
+        needs = [resolve(shape.resources, None)]
+        if ANY in shape.resources.accelerators:
+            pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
+            order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
+            needs = [resolve(shape.resources, kind) for kind in order] or needs
+        held = {need: self._holds_of_all(need, shape.ranks) for need in needs}
+        possible = tuple(need for need in needs if held[need] >= shape.ranks)
+        asked = self._asked[shape] = _Asked(possible, shape.placement or self._policy.placement)
+        if not possible:
+            best = max(needs, key=lambda need: held[need])
+            asked.impossible = reasons.impossible(best, shape.ranks, held[best])
+        return asked
 
     def _holds_of_all(self, need: Need, ranks: int) -> int:
         """How many of the ranks all nodes would hold if they were empty."""
-        known = self._capacity.get((need, ranks))
-        if known is None:
-            known = 0
-            for capacity, number in self._snapshot.nodes.layout.kinds:
-                amount = Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes)
-                known += number * amount.ranks(need, ranks)
-            self._capacity[need, ranks] = known
-        return known
+        held = 0
+        for capacity, number in self._snapshot.nodes.layout.kinds:
+            amount = Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes)
+            held += number * amount.ranks(need, ranks)
+        return held
 
     def _account(self, name: str) -> Account:
         account = self._accounts.get(name)
@@ -339,12 +359,7 @@ class _Cycle:
         text = f"waits: tries again in {job.not_before - self._now:.0f} s after a failure"
         return Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
 
-    def _impossible(self, job: Pending) -> Reason:
-        needs = self._needs_of(job.resources) or (resolve(job.resources, None),)
-        best = max(needs, key=lambda need: self._holds_of_all(need, job.ranks))
-        return reasons.impossible(best, job.ranks, self._holds_of_all(best, job.ranks))
-
-    def _save_quota(self, job: Pending, account: Account, exceeded: list[tuple[Limit, ...]]) -> None:
+    def _save_quota(self, job: Pending, account: Account, exceeded: Iterable[tuple[Limit, ...]]) -> None:
         """Smaller jobs of the tenant may overtake one that is over quota for a while only, or it would starve."""
         if self._now - job.queued_at < self._policy.backfill_s:
             return
@@ -356,21 +371,31 @@ class _Cycle:
     def _behind(self, other: str, why: str) -> Reason:
         return Reason(reasons.PRIORITY, f"waits behind {other}, which {why}", {"behind": [other]})
 
-    def _why(self, name: str, job: Pending, needs: list[Need], mask: int, reservation: Reservation | None) -> Reason:
-        spread = job.placement or self._policy.placement
+    def _why(
+        self,
+        name: str,
+        job: Pending,
+        asked: _Asked,
+        needs: tuple[Need, ...],
+        mask: int,
+        reservation: Reservation | None,
+    ) -> Reason:
+        """Kept from free room, overtaken in this decision, or no room to begin with."""
+        key = (mask, job.priority_class)
+        lasting = reservation is None and needs is asked.needs
         for need in needs:
-            if self._room.find(need, job.ranks, spread, 0) is not None:
+            if self._room.find(need, job.ranks, asked.spread, 0) is not None:
                 return reasons.promised(self._reserved(job, need), reservation)
         for need in needs:
-            if self._before.find(need, job.ranks, spread, 0) is not None:
+            if self._before.find(need, job.ranks, asked.spread, 0) is not None:
+                if lasting:
+                    asked.stuck[key] = need
                 return reasons.promised(self._overtaken(name, job, need), reservation)
-        if reservation is None and (cached := self._shapes.get((needs[0], job.ranks))) is not None:
-            return cached
         need = reservation.need if reservation is not None else needs[0]
         fitting = sum(fits for _, fits in self._room.fitting(need, mask, job.ranks)) if job.ranks > 1 else 0
         reason = reasons.shape(need, job.ranks, self._room.most_on_one_node(need.pool), fitting)
-        if reservation is None:
-            self._shapes[needs[0], job.ranks] = reason
+        if lasting:
+            asked.stuck[key] = reason
         return reasons.promised(reason, reservation)
 
     def _reserved(self, job: Pending, need: Need) -> Reason:
@@ -393,7 +418,7 @@ class _Cycle:
         return Reason(reasons.PRIORITY, text, {"served_first": sorted({tenant for tenant, _ in takers})})
 
 
-def _tightest(exceeded: list[tuple[Limit, ...]]) -> Limit:
+def _tightest(exceeded: Iterable[tuple[Limit, ...]]) -> Limit:
     """Of the alternatives the one that lacks least; of its limits the first."""
     return min(exceeded, key=lambda limits: (limits[0].never, limits[0].used + limits[0].needs - limits[0].limit))[0]
 

@@ -242,7 +242,9 @@ def _estimate(snapshot: Snapshot, job: Pending, own: Reason | None) -> float | N
             return None
         now = max(now, min(later))
         while ends and ends[0][0] <= now:
-            index.stop(heappop(ends)[1])
+            ended = index.running(heappop(ends)[1])
+            if ended is not None:
+                index.stop(ended.job_id, ran_s=now - ended.started_at, completed=False)
     promised = own.facts.get("starts_at") if own is not None else None
     return float(promised) if promised is not None else None
 
@@ -253,7 +255,7 @@ def _carry_out(index: ClusterIndex, current: Snapshot, decision: Decision, ends:
         job = current.pending.by_id[start.job_id]
         tenant = current.tenants[job.tenant]
         known = job.expected_s is not None or tenant.mean_runtime_s is not None
-        end = current.now + expected_runtime_s(job, tenant, current.policy) if known else None
+        end = current.now + expected_runtime_s(job, tenant.mean_runtime_s, current.policy) if known else None
         index.start(
             Running(
                 job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,

@@ -20,6 +20,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from weakref import WeakValueDictionary
 
 from shoal.control.admission.persistent import CowMap, Runs
 from shoal.control.admission.pools import PoolTable
@@ -27,15 +28,18 @@ from shoal.control.admission.snapshot import (
     Group,
     GroupKey,
     Layout,
+    Need,
     NodeTable,
     PendingJobs,
+    Shape,
     Snapshot,
     TenantQueue,
     expected_runtime_s,
     group_key,
+    resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, TenantState
+from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, Spread, TenantState
 from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
@@ -47,22 +51,62 @@ class _Queue:
     """The mutable side of a `Group`."""
 
     key: GroupKey
+    shape: Shape
     ready: Runs[Pending]
     delayed: Runs[Pending]
 
     def freeze(self) -> Group:
-        return Group(self.key, self.ready.freeze(), self.delayed.freeze())
+        return Group(self.key, self.shape, self.ready.freeze(), self.delayed.freeze())
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What is remembered of a running job beside `Running`: its total, charge and places in the indexes."""
+    """What is remembered of a running job beside `Running`: what it holds, its charge and places in the indexes."""
 
-    total: Resources
+    need: Need
+    ranks: int
     charge: float
     slots: float
     end_key: tuple[float, str]
     reported: float | None
+
+
+@dataclass(slots=True)
+class _Account:
+    """The mutable side of a `TenantState`."""
+
+    tenant: Tenant
+    kinds: dict[str, int]
+    cpu_milli: int
+    memory_bytes: int
+    running_jobs: int
+    deficit: float
+    mean_runtime_s: float | None
+
+    @classmethod
+    def thaw(cls, state: TenantState) -> _Account:
+        used = state.used
+        return cls(
+            state.tenant,
+            dict(used.accelerators),
+            used.cpu_milli,
+            used.memory_bytes,
+            state.running_jobs,
+            state.deficit,
+            state.mean_runtime_s,
+        )
+
+    def freeze(self) -> TenantState:
+        used = Resources(self.kinds, self.cpu_milli, self.memory_bytes)
+        return TenantState(self.tenant, used, self.running_jobs, self.deficit, self.mean_runtime_s)
+
+    def add(self, need: Need, ranks: int) -> None:
+        """Count what these ranks hold; a negative number gives it back."""
+        for kind, count in ((need.pool, need.count), *need.others):
+            self.kinds[kind] = self.kinds.get(kind, 0) + count * ranks
+        self.cpu_milli += need.cpu_milli * ranks
+        self.memory_bytes += need.memory_bytes * ranks
+        self.running_jobs += 1 if ranks > 0 else -1
 
 
 class ClusterIndex:
@@ -77,9 +121,12 @@ class ClusterIndex:
         self._frozen_nodes: tuple[NodeTable, tuple[tuple[str, ...], ...]] | None = None
         self._pools = PoolTable(())
         self._tenants: CowMap[TenantState] = CowMap()
+        self._accounts: dict[str, _Account] = {}
+        self._dirty_accounts: set[str] = set()
         self._learned: dict[str, int] = {}
         self._pending: CowMap[Pending] = CowMap()
         self._queues: dict[str, dict[GroupKey, _Queue]] = {}
+        self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None], Shape] = WeakValueDictionary()
         self._delayed: set[str] = set()
         self._due: list[tuple[float, str]] = []
         self._frozen_queues: CowMap[TenantQueue] = CowMap()
@@ -114,23 +161,26 @@ class ClusterIndex:
     def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
         """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned
         in an earlier life of the server."""
-        known = self._tenants.get(tenant.name) or TenantState(tenant)
-        mean = known.mean_runtime_s if mean_runtime_s is None else mean_runtime_s
-        self._tenants[tenant.name] = replace(known, tenant=tenant, mean_runtime_s=mean)
+        account = self._account(tenant.name)
+        account.tenant = tenant
+        if mean_runtime_s is not None:
+            account.mean_runtime_s = mean_runtime_s
 
     def remove_tenant(self, name: str) -> None:
         """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
-        state = self._tenants.get(name)
-        if state is not None and not state.running_jobs and name not in self._queues:
-            self._tenants.pop(name)
+        known = name in self._accounts or name in self._tenants
+        if known and name not in self._queues and not self._account(name).running_jobs:
+            del self._accounts[name]
+            self._dirty_accounts.discard(name)
             self._learned.pop(name, None)
+            self._tenants.pop(name)
 
     # --- waiting jobs
 
     def add_pending(self, job: Pending) -> None:
         """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota."""
         self.remove_pending(job.job_id)
-        self._tenant(job.tenant)
+        self._account(job.tenant)
         self._pending[job.job_id] = job
         queue = self._queue(job)
         if job.not_before > 0:
@@ -171,16 +221,17 @@ class ClusterIndex:
         already; these carry no charge. A job of the same id that ran is replaced."""
         if running.job_id in self._held:
             self.stop(running.job_id)
-        tenant = self._tenant(running.tenant)
+        account = self._account(running.tenant)
         waiting = self.remove_pending(running.job_id)
-        share = slots(running.resources, len(running.placement))
-        charge = share * expected_runtime_s(waiting, tenant, self.policy) if waiting else 0.0
-        total = self._total(running)
-        self._tenants[running.tenant] = replace(tenant, used=tenant.used + total, running_jobs=tenant.running_jobs + 1)
-        self._remember(running, total, charge, share)
+        ranks = len(running.placement)
+        share = slots(running.resources, ranks)
+        charge = share * expected_runtime_s(waiting, account.mean_runtime_s, self.policy) if waiting else 0.0
+        need = self._need(running)
+        account.add(need, ranks)
+        self._remember(running, need, charge, share)
         for at in self._places(running):
             self._jobs_on[at] = (*self._jobs_on[at], running.job_id)
-            self._refresh(at)
+            self._take(at, running)
 
     def update_running(
         self,
@@ -201,7 +252,7 @@ class ClusterIndex:
             expected_end=running.expected_end if expected_end is None else expected_end,
             stopping=running.stopping if stopping is None else stopping,
         )
-        self._remember(changed, held.total, held.charge, held.slots)
+        self._remember(changed, held.need, held.charge, held.slots)
 
     def stop(self, job_id: str, *, ran_s: float | None = None, completed: bool = True) -> Running | None:
         """The job's processes are gone: free what it held and settle its charge against the seconds it really ran
@@ -212,20 +263,14 @@ class ClusterIndex:
             return None
         held = self._forget(job_id)
         self._running.pop(job_id)
-        tenant = self._tenant(running.tenant)
-        deficit, mean = tenant.deficit, tenant.mean_runtime_s
+        account = self._account(running.tenant)
+        account.add(held.need, -held.ranks)
         if ran_s is not None and held.charge:
-            deficit += held.charge - held.slots * ran_s
+            account.deficit += held.charge - held.slots * ran_s
         if ran_s is not None and completed:
             count = self._learned[running.tenant] = min(self._learned.get(running.tenant, 0) + 1, _MEAN_OVER)
-            mean = ran_s if mean is None else mean + (ran_s - mean) / count
-        self._tenants[running.tenant] = replace(
-            tenant,
-            used=tenant.used - held.total,
-            running_jobs=tenant.running_jobs - 1,
-            deficit=deficit,
-            mean_runtime_s=mean,
-        )
+            mean = account.mean_runtime_s
+            account.mean_runtime_s = ran_s if mean is None else mean + (ran_s - mean) / count
         for at in self._places(running):
             self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != job_id)
             self._refresh(at)
@@ -235,17 +280,15 @@ class ClusterIndex:
         """Take over the fair-share state of a decision. `refused` are ids of its starts that were not carried out:
         their charge is given back."""
         for name, deficit in decision.deficits.items():
-            state = self._tenants.get(name)
-            if state is not None:
-                self._tenants[name] = replace(state, deficit=deficit)
+            if name in self._accounts or name in self._tenants:
+                self._account(name).deficit = deficit
         self._turn = decision.turn
         if not refused:
             return
         for start in decision.starts:
             job = self._pending.get(start.job_id) if start.job_id in refused else None
             if job is not None:
-                state = self._tenants[job.tenant]
-                self._tenants[job.tenant] = replace(state, deficit=state.deficit + start.charge)
+                self._account(job.tenant).deficit += start.charge
 
     # --- the frozen picture
 
@@ -259,6 +302,9 @@ class ClusterIndex:
             else:
                 self._frozen_queues.pop(tenant)
         self._dirty_queues.clear()
+        for tenant in self._dirty_accounts:
+            self._tenants[tenant] = self._accounts[tenant].freeze()
+        self._dirty_accounts.clear()
         while self._due and not self._still_delayed(*self._due[0]):
             heappop(self._due)
         if self._frozen_nodes is None:
@@ -298,9 +344,11 @@ class ClusterIndex:
         made._frozen_queues = CowMap.thaw(snapshot.pending.by_tenant)
         for tenant, queue in snapshot.pending.by_tenant.items():
             made._queues[tenant] = {
-                group.key: _Queue(group.key, Runs.thaw(group.ready), Runs.thaw(group.delayed)) for group in queue
+                group.key: _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
+                for group in queue
             }
             for group in queue:
+                made._shapes[group.key.resources, group.key.ranks, group.key.placement] = group.shape
                 for job in group.delayed:
                     made._delayed.add(job.job_id)
                     heappush(made._due, (job.not_before, job.job_id))
@@ -308,7 +356,8 @@ class ClusterIndex:
         made._ends = Runs.thaw(snapshot.ends)
         for running in snapshot.running.values():
             made._held[running.job_id] = _Held(
-                made._total(running),
+                made._need(running),
+                len(running.placement),
                 0.0,
                 slots(running.resources, len(running.placement)),
                 made._end_key(running),
@@ -321,11 +370,14 @@ class ClusterIndex:
 
     # --- inside
 
-    def _tenant(self, name: str) -> TenantState:
-        state = self._tenants.get(name)
-        if state is None:
-            state = self._tenants[name] = TenantState(Tenant(name))
-        return state
+    def _account(self, name: str) -> _Account:
+        """The account of a tenant, to be changed."""
+        self._dirty_accounts.add(name)
+        account = self._accounts.get(name)
+        if account is None:
+            state = self._tenants.get(name)
+            account = self._accounts[name] = _Account.thaw(TenantState(Tenant(name)) if state is None else state)
+        return account
 
     def _queue(self, job: Pending) -> _Queue:
         key = group_key(job)
@@ -333,7 +385,11 @@ class ClusterIndex:
         groups = self._queues.setdefault(job.tenant, {})
         queue = groups.get(key)
         if queue is None:
-            queue = groups[key] = _Queue(key, Runs(), Runs())
+            asked = (key.resources, key.ranks, key.placement)
+            shape = self._shapes.get(asked)
+            if shape is None:
+                shape = self._shapes[asked] = Shape(*asked)
+            queue = groups[key] = _Queue(key, shape, Runs(), Runs())
         return queue
 
     def _still_delayed(self, due: float, job_id: str) -> bool:
@@ -355,22 +411,18 @@ class ClusterIndex:
         names = {rank.node for rank in running.placement}
         return sorted(position[name] for name in names if name in position)
 
-    def _total(self, running: Running) -> Resources:
-        """What all ranks hold together, `ANY` resolved by the devices it was given."""
-        kind = None
+    def _need(self, running: Running) -> Need:
+        """What a rank holds, `ANY` resolved by the devices it was given."""
+        resources = running.resources
+        if ANY not in resources.accelerators:
+            return resolve(resources, None)
         for rank in running.placement:
             at = self._layout.position.get(rank.node)
-            if at is not None and rank.devices and ANY in running.resources.accelerators:
-                named = {self._layout.type_of[at].get(device) for device in rank.devices}
-                kind = min((k for k in named if k and k not in running.resources.accelerators), default=None)
-                kind = kind or min((k for k in named if k), default=None)
-                break
-        per_rank = running.resources
-        if kind is not None:
-            counts = {k: n for k, n in per_rank.accelerators.items() if k != ANY}
-            counts[kind] = counts.get(kind, 0) + per_rank.accelerators[ANY]
-            per_rank = Resources(counts, per_rank.cpu_milli, per_rank.memory_bytes)
-        return per_rank * len(running.placement)
+            if at is not None:
+                kinds = {self._layout.type_of[at].get(device, ANY) for device in rank.devices}
+                # Beside devices of a type asked for by name, the ones of another type are those for `any`.
+                return resolve(resources, min(kinds - resources.accelerators.keys() or kinds, default=None))
+        return resolve(resources, None)
 
     def _end_key(self, running: Running) -> tuple[float, str]:
         if running.stopping:
@@ -378,7 +430,7 @@ class ClusterIndex:
         end = running.expected_end
         if end is None:
             # The same guess as the one by which a job was let past a reservation: otherwise the two would drift apart.
-            mean = self._tenant(running.tenant).mean_runtime_s
+            mean = self._account(running.tenant).mean_runtime_s
             end = running.started_at + (self.policy.default_runtime_s if mean is None else mean)
         # An end must sort after every stopping job's, also on a clock that starts at zero.
         return max(end, 1e-9), running.job_id
@@ -386,10 +438,10 @@ class ClusterIndex:
     def _report(self, running: Running) -> float | None:
         return running.at_risk_s if running.priority_class is PriorityClass.BEST_EFFORT else None
 
-    def _remember(self, running: Running, total: Resources, charge: float, share: float) -> None:
+    def _remember(self, running: Running, need: Need, charge: float, share: float) -> None:
         end_key, reported = self._end_key(running), self._report(running)
         self._running[running.job_id] = running
-        self._held[running.job_id] = _Held(total, charge, share, end_key, reported)
+        self._held[running.job_id] = _Held(need, len(running.placement), charge, share, end_key, reported)
         self._ends.add(end_key, running)
         self._preemptible += _may_be_evicted(running)
         if reported is not None:
@@ -402,6 +454,23 @@ class ClusterIndex:
         if held.reported is not None:
             del self._reported[bisect_left(self._reported, held.reported)]
         return held
+
+    def _take(self, at: int, running: Running) -> None:
+        """As `_refresh`, for one more job on the node: less work."""
+        state = self._states[at]
+        name, cpu_milli, memory_bytes = state.node.name, state.free_cpu_milli, state.free_memory_bytes
+        taken: set[str] = set()
+        for rank in running.placement:
+            if rank.node == name:
+                taken.update(rank.devices)
+                cpu_milli -= running.resources.cpu_milli
+                memory_bytes -= running.resources.memory_bytes
+        free = state.free_devices
+        if taken:
+            free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
+        self._states[at] = NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable)
+        self._pools.touch(at)
+        self._frozen_nodes = None
 
     def _refresh(self, at: int) -> None:
         self._states[at] = self._free_on(self._states[at].node, self._jobs_on[at])

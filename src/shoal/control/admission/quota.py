@@ -26,7 +26,7 @@ class Limit:
 
 class Account:
     """What a tenant holds while a decision is being made. `saved_for` names, by limit, the older job of the tenant for
-    which what is left of that limit is being saved."""
+    which what is left of that limit is being saved. Nothing ever stands in the way of an `unlimited` account."""
 
     def __init__(self, state: TenantState) -> None:
         self._quota = state.tenant.quota
@@ -38,12 +38,12 @@ class Account:
         self._jobs = state.running_jobs
         quota = self._quota
         others = (quota.accelerators, quota.cpu_milli, quota.memory_bytes, quota.running_jobs)
-        self._unlimited = not self._by_type and all(limit is None for limit in others)
+        self.unlimited = not self._by_type and all(limit is None for limit in others)
         self.saved_for: dict[str, str] = {}
 
     def exceeded(self, need: Need, ranks: int) -> tuple[Limit, ...]:
         """The limits that the job would break now."""
-        if self._unlimited:
+        if self.unlimited:
             return ()
         return tuple(limit for limit in self._asked(need, ranks) if limit.used + limit.needs > limit.limit)
 
@@ -54,7 +54,7 @@ class Account:
         return next((self.saved_for[x.name] for x in self._asked(need, ranks) if x.name in self.saved_for), None)
 
     def take(self, need: Need, ranks: int) -> None:
-        if self._unlimited:
+        if self.unlimited:
             return
         for kind, count in ((need.pool, need.count), *need.others):
             self._kinds[kind] = self._kinds.get(kind, 0) + count * ranks

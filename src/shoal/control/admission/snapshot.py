@@ -69,11 +69,21 @@ def group_key(job: Pending) -> GroupKey:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What jobs of a group ask for. Groups that ask for the same share one, so it is compared by identity."""
+
+    resources: Resources
+    ranks: int
+    placement: Spread | None
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Equal waiting jobs: `ready` in order of arrival, `delayed` in the order their back-off ends."""
 
     key: GroupKey
+    shape: Shape
     ready: FrozenRuns[Pending]
     delayed: FrozenRuns[Pending]
 
@@ -182,11 +192,11 @@ class Snapshot:
         return self.tenants[name]
 
 
-def expected_runtime_s(job: Pending, tenant: TenantState, policy: Policy) -> float:
+def expected_runtime_s(job: Pending, tenant_mean_s: float | None, policy: Policy) -> float:
     """The job's own expectation, else its tenant's mean, else the policy's default."""
     if job.expected_s is not None:
         return job.expected_s
-    return tenant.mean_runtime_s if tenant.mean_runtime_s is not None else policy.default_runtime_s
+    return tenant_mean_s if tenant_mean_s is not None else policy.default_runtime_s
 
 
 def slots(resources: Resources, ranks: int) -> float:

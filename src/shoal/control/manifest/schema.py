@@ -143,6 +143,10 @@ Location = Annotated[Text, BeforeValidator(places.read_location), StringConstrai
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
 
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself, for nothing in it changes: defaults are shared instead of copied into every manifest."""
+        return self
+
 
 class Placement(StrEnum):
     """How a gang is laid out: on as few nodes as possible, or on as many."""

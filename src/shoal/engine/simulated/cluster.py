@@ -212,11 +212,11 @@ class SimulatedCluster:
         return None
 
     def _become_ready(self, gang: SimulatedGang) -> None:
-        """The barrier: the ranks go on only at the word of a caller that is alive."""
+        """The barrier: several ranks go on only at the word of a caller that is alive; one alone needs no word."""
         if gang.phase is not Phase.STARTING:
             return
         gang.ready = True
-        if any(link.alive and not answer.done() for link, answer in gang.waiters):
+        if len(gang.ranks) == 1 or any(link.alive and not answer.done() for link, answer in gang.waiters):
             self._let_go(gang)
 
     def _let_go(self, gang: SimulatedGang) -> None:

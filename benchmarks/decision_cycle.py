@@ -1,0 +1,292 @@
+"""How long one admission decision takes, against a naive scheduler in the same run.
+
+    python benchmarks/decision_cycle.py [--json] [--nodes 1000] [--pending 10000] [--cycles 300]
+
+full         an index built from nothing (nodes, waiting jobs), its snapshot and the decision that fills every slot
+incremental  snapshot and decision after 1 to 20 changes each, on a cluster full of best-effort work; a fifth of
+             what arrives is guaranteed and preempts
+steady       15,000 jobs of 30 tenants in three shapes run through the cluster: starts per second of deciding, and of
+             deciding plus keeping the index (start, stop, settle)
+naive        what a straightforward scheduler does: every cycle sort all waiting jobs and try each on all nodes in
+             turn (first fit). It has no quotas, fair shares, reservations, preemption or reasons.
+
+All in one thread. Figures are of this machine, which is named; compare ratios, not milliseconds, across machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from shoal.control.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
+from shoal.core import Device, Node, PriorityClass, Resources, Tenant
+
+GIB = 2**30
+PER_NODE = 8
+SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))
+"""(accelerators per rank, ranks)"""
+
+
+def make_nodes(count: int) -> list[Node]:
+    devices = tuple(Device(f"a100:{at}", "a100", at) for at in range(PER_NODE))
+    return [Node(f"n{at:05d}", devices, 96_000, 1024 * GIB) for at in range(count)]
+
+
+def make_job(
+    number: int, tenant: int, shape: tuple[int, int], at: float, rng: random.Random, *, guaranteed: float = 0.2
+) -> Pending:
+    count, ranks = shape
+    return Pending(
+        f"j{number:06d}",
+        f"t{tenant:02d}",
+        PriorityClass.GUARANTEED if rng.random() < guaranteed else PriorityClass.BEST_EFFORT,
+        0,
+        Resources({"a100": count}, 4000 * count, 16 * GIB * count),
+        ranks,
+        at,
+        expected_s=rng.choice((None, 30.0, 300.0)),
+    )
+
+
+def make_index(nodes: int, pending: Iterable[Pending]) -> ClusterIndex:
+    index = ClusterIndex()
+    index.set_nodes(make_nodes(nodes))
+    for at in range(30):
+        index.set_tenant(Tenant(f"t{at:02d}", 1.0 + at % 3))
+    for job in pending:
+        index.add_pending(job)
+    return index
+
+
+def carry_out(index: ClusterIndex, snapshot: Snapshot, decision: Decision) -> list[Running]:
+    index.settle(decision)
+    started = []
+    for start in decision.starts:
+        job = snapshot.pending.by_id[start.job_id]
+        end = None if job.expected_s is None else snapshot.now + job.expected_s
+        running = Running(
+            job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement, snapshot.now,
+            expected_end=end,
+        )  # fmt: skip
+        index.start(running)
+        started.append(running)
+    for preemption in decision.preemptions:
+        index.update_running(preemption.job_id, stopping=True)
+    return started
+
+
+def backlog(count: int, *, guaranteed: float) -> list[Pending]:
+    rng = random.Random(1)
+    return [make_job(at, at % 30, rng.choice(SHAPES), float(at), rng, guaranteed=guaranteed) for at in range(count)]
+
+
+def full(nodes: int, pending: int, repeats: int = 5) -> dict[str, Any]:
+    jobs, took, deciding = backlog(pending, guaranteed=0.2), [], []
+    slots = 0
+    for _ in range(repeats):
+        gc.collect()
+        begin = time.perf_counter()
+        snapshot = make_index(nodes, jobs).snapshot(1.0)
+        middle = time.perf_counter()
+        decision = decide(snapshot)
+        took.append(time.perf_counter() - begin)
+        deciding.append(time.perf_counter() - middle)
+        slots = sum(len(rank.devices) for start in decision.starts for rank in start.placement)
+    return {
+        "total_ms": _median(took) * 1e3, "decide_ms": _median(deciding) * 1e3, "starts": len(decision.starts),
+        "slots": slots,
+    }  # fmt: skip
+
+
+def incremental(nodes: int, pending: int, cycles: int) -> dict[str, Any]:
+    rng = random.Random(2)
+    index = make_index(nodes, backlog(pending + nodes * 2, guaranteed=0.0))
+    snapshot = index.snapshot(1.0)
+    held = [running.job_id for running in carry_out(index, snapshot, decide(snapshot))]
+    number, now, took, snapshots, preempted = 10**6, 1.0, [], [], 0
+    stopping: list[str] = []
+    gc.collect()
+    gc.freeze()
+    for _ in range(cycles):
+        now += 1.0
+        for job_id in stopping:
+            index.stop(job_id, ran_s=30.0, completed=False)
+        for _ in range(rng.randint(1, 20)):
+            if rng.random() < 0.5 and held:
+                index.stop(held.pop(rng.randrange(len(held))), ran_s=30.0)
+            else:
+                number += 1
+                index.add_pending(make_job(number, rng.randrange(30), rng.choice(SHAPES), now, rng))
+        begin = time.perf_counter()
+        snapshot = index.snapshot(now)
+        middle = time.perf_counter()
+        decision = decide(snapshot)
+        took.append(time.perf_counter() - begin)
+        snapshots.append(middle - begin)
+        held += [running.job_id for running in carry_out(index, snapshot, decision)]
+        stopping = [preemption.job_id for preemption in decision.preemptions]
+        preempted += len(stopping)
+    return {
+        "cycles": cycles, "pending": len(snapshot.pending), "running": len(snapshot.running),
+        "preempted": preempted,
+        "p50_ms": _quantile(took, 0.5) * 1e3, "p99_ms": _quantile(took, 0.99) * 1e3, "max_ms": max(took) * 1e3,
+        "snapshot_p99_ms": _quantile(snapshots, 0.99) * 1e3,
+    }  # fmt: skip
+
+
+def steady(nodes: int = 100, per_tenant: int = 500) -> dict[str, Any]:
+    """Small, middle and large jobs as in Kueue's baseline (70 %, 20 %, 10 %), all waiting at once, drained."""
+    rng = random.Random(3)
+    shapes = ((1, 1),) * 7 + ((5, 1),) * 2 + ((8, 2),)
+    jobs = [
+        make_job(tenant * per_tenant + at, tenant, shapes[at % 10], float(at), rng)
+        for tenant in range(30)
+        for at in range(per_tenant)
+    ]
+    index = make_index(nodes, jobs)
+    deciding, keeping, started, cycles, now = 0.0, 0.0, 0, 0, 1.0
+    ends: list[tuple[float, str]] = []
+    gc.collect()
+    while started < len(jobs) or ends:
+        begin = time.perf_counter()
+        snapshot = index.snapshot(now)
+        decision = decide(snapshot)
+        middle = time.perf_counter()
+        running = carry_out(index, snapshot, decision)
+        keeping += time.perf_counter() - middle
+        deciding += middle - begin
+        cycles += 1
+        started += len(running)
+        for each in running:
+            heappush(ends, (now + rng.choice((1.0, 2.0, 4.0)), each.job_id))
+        for preemption in decision.preemptions:
+            started -= 1
+            ends = [(end, job_id) for end, job_id in ends if job_id != preemption.job_id]
+            heappush(ends, (now, preemption.job_id))
+        now = max(now, ends[0][0]) if ends else now
+        stops = []
+        while ends and ends[0][0] <= now:
+            stops.append(heappop(ends)[1])
+        again = [index.running(job_id) for job_id in stops]
+        begin = time.perf_counter()
+        for job_id in stops:
+            index.stop(job_id, ran_s=2.0)
+        keeping += time.perf_counter() - begin
+        for each in again:
+            if each is not None and each.stopping:
+                index.add_pending(Pending(
+                    each.job_id, each.tenant, each.priority_class, 0, each.resources, len(each.placement), now
+                ))  # fmt: skip
+    return {
+        "jobs": len(jobs), "cycles": cycles, "starts_per_s_deciding": len(jobs) / deciding,
+        "starts_per_s_with_index": len(jobs) / (deciding + keeping),
+    }  # fmt: skip
+
+
+def naive(nodes: int, pending: int) -> dict[str, Any]:
+    """First fit over all nodes for every waiting job, from scratch each cycle."""
+    jobs = backlog(pending, guaranteed=0.2)
+
+    def cycle(free: list[int], cpus: list[int]) -> int:
+        started = 0
+        for job in sorted(jobs, key=lambda job: (job.priority_class, -job.priority, job.queued_at)):
+            count, cpu = job.resources.accelerator_count, job.resources.cpu_milli
+            chosen: list[int] = []
+            for _ in range(job.ranks):
+                for at in range(nodes):
+                    if free[at] >= count and cpus[at] >= cpu:
+                        free[at] -= count
+                        cpus[at] -= cpu
+                        chosen.append(at)
+                        break
+            if len(chosen) == job.ranks:
+                started += 1
+            else:
+                for at in chosen:
+                    free[at] += count
+                    cpus[at] += cpu
+        return started
+
+    free, cpus = [PER_NODE] * nodes, [96_000] * nodes
+    begin = time.perf_counter()
+    cycle(free, cpus)
+    first = time.perf_counter() - begin
+    begin = time.perf_counter()
+    cycle(free, cpus)
+    return {"full_ms": first * 1e3, "incremental_ms": (time.perf_counter() - begin) * 1e3}
+
+
+def machine() -> dict[str, Any]:
+    model = next(
+        (line.split(":")[1].strip() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")),
+        platform.processor(),
+    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cpu": model, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(), "commit": commit.stdout.strip() or "none",
+    }  # fmt: skip
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _median(values: list[float]) -> float:
+    return _quantile(values, 0.5)
+
+
+def _quantile(values: list[float], q: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pending", type=int, default=10_000)
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    options = parser.parse_args()
+    result = {
+        "machine": machine(),
+        "full": full(options.nodes, options.pending),
+        "incremental": incremental(options.nodes, options.pending, options.cycles),
+        "steady": steady(),
+        "naive": naive(options.nodes, options.pending),
+    }
+    if options.json:
+        json.dump(result, sys.stdout, indent=2)
+        print()
+        return
+    print(", ".join(f"{key} {value}" for key, value in result["machine"].items()))
+    print(f"{options.pending} waiting jobs, {options.nodes} nodes of {PER_NODE}\n")
+    rows = [
+        ("full: index, snapshot, decision", f"{result['full']['total_ms']:.0f} ms", "<= 1,000 ms"),
+        ("  of it the decision", f"{result['full']['decide_ms']:.0f} ms", ""),
+        ("incremental cycle, p50", f"{result['incremental']['p50_ms']:.2f} ms", ""),
+        ("incremental cycle, p99", f"{result['incremental']['p99_ms']:.2f} ms", "<= 200 ms"),
+        ("steady starts, deciding", f"{result['steady']['starts_per_s_deciding']:,.0f}/s", ">= 10,000/s"),
+        ("steady starts, index kept too", f"{result['steady']['starts_per_s_with_index']:,.0f}/s", ""),
+        ("naive first fit, full", f"{result['naive']['full_ms']:.0f} ms", ""),
+        ("naive first fit, incremental", f"{result['naive']['incremental_ms']:.0f} ms", ""),
+    ]
+    for name, value, target in rows:
+        print(f"{name:34} {value:>12}  {target}")
+
+
+if __name__ == "__main__":
+    main()

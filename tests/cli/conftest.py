@@ -1,0 +1,52 @@
+"""The command line against one real server, started the way a newcomer would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.cli.app import app
+
+
+@dataclass
+class Shell:
+    home: Path
+
+    def __call__(
+        self, *words: str, code: int = 0, stdin: str | None = None, env: dict[str, str] | None = None
+    ) -> Result:
+        """Run a command against this home and check its exit code."""
+        result = CliRunner().invoke(app, [*words, "--home", str(self.home)], input=stdin, env=env or {})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (words, result.stdout, result.stderr)
+        return result
+
+    def json(self, *words: str, **options: Any) -> Any:
+        return json.loads(self(*words, "--json", **options).stdout)
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    shell = Shell(tmp_path_factory.mktemp("home"))
+    shell("up", "--port", "0", "--slots", "2", "--detach")
+    yield shell
+    shell("down")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Callable[..., str]:
+    """Write a manifest that runs this Python code; returns its path."""
+
+    def write(code: str = "print('hello')", name: str = "job", **fields: Any) -> str:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps({"name": name, "command": ["python3", "-u", "-c", code], **fields}))
+        return str(path)
+
+    return write

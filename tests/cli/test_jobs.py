@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+from tests.cli.conftest import Shell
+
+Write = Callable[..., str]
+FOREVER = "import time\nprint('up')\nwhile True: time.sleep(1)"
+
+
+def test_run_shows_the_log_and_exits_as_the_job_did(shell: Shell, manifest: Write) -> None:
+    good = shell("run", "-f", manifest("print('hello'); print('world')", "good"))
+    assert good.stdout == "hello\nworld\n"
+    assert "SUCCEEDED" in good.stderr
+    bad = shell("run", manifest("print('oh'); raise SystemExit(3)", "bad"), code=1)
+    assert bad.stdout == "oh\n"
+    assert "FAILED" in bad.stderr
+    assert "exit code 3" in bad.stderr
+    as_json = shell.json("run", manifest("print('hello')", "third"))
+    assert (as_json["state"], as_json["name"]) == ("SUCCEEDED", "third")
+
+
+def test_submit_takes_files_options_and_stdin_and_is_repeatable_by_key(shell: Shell, manifest: Write) -> None:
+    path = manifest(name="many")
+    lines = shell("submit", path, "-f", path).stdout.splitlines()
+    assert len({line.split()[0] for line in lines}) == 2
+    text = "name: piped\ncommand: [python3, -c, 'print(1)']\n"
+    first = shell.json("submit", "-", "--key", "k1", stdin=text)
+    again = shell.json("submit", "-", "--key", "k1", stdin=text)
+    assert first["id"] == again["id"]
+    assert [job["name"] for job in shell.json("submit", path, path)] == ["many", "many"]
+    shell("submit", path, path, "--key", "k2", code=2)
+    shell("submit", code=2)
+    conflict = shell("submit", "-", "--key", "k1", stdin=text.replace("piped", "other"), code=6)
+    assert "error:" in conflict.stderr
+
+
+def test_working_files_travel_with_the_job(shell: Shell, tmp_path: Shell, manifest: Write) -> None:
+    (tmp_path / "lib").mkdir()  # type: ignore[operator]
+    (tmp_path / "lib" / "greet.py").write_text("WORD = 'from a file'")  # type: ignore[operator]
+    path = manifest("import sys; sys.path.insert(0, 'lib'); import greet; print(greet.WORD)", "files", files=["lib"])
+    assert shell("run", path).stdout == "from a file\n"
+
+
+def test_show_jobs_events_logs_and_metrics_of_a_job_that_is_over(shell: Shell, manifest: Write) -> None:
+    job = shell.json("run", manifest("print('loss=0.5')", "told", metrics={"regex": {"loss": r"loss=([\d.]+)"}}))
+    shown = shell("show", job["id"]).stdout
+    assert "SUCCEEDED" in shown
+    assert "succeeded" in shown
+    assert shell.json("show", "told")["id"] == job["id"]
+    assert job["id"] in shell("jobs", "--name", "told").stdout
+    assert [one["id"] for one in shell.json("jobs", "--name", "told", "--state", "succeeded")["jobs"]] == [job["id"]]
+    assert shell("logs", job["id"]).stdout == "loss=0.5\n"
+    (line,) = shell("logs", job["id"], "--json").stdout.splitlines()
+    assert json.loads(line)["text"] == "loss=0.5\n"
+    events = [json.loads(line) for line in shell("events", job["id"], "--follow", "--json").stdout.splitlines()]
+    assert [event["new_state"] for event in events if event["new_state"]][-1] == "SUCCEEDED"
+    assert "QUEUED > ADMITTED" in shell("events", job["id"]).stdout
+    assert (
+        shell.json(
+            "events",
+            job["id"],
+            "--after",
+            str(events[-1]["seq"] - 1),
+        )
+        == events[-1]
+    )
+    (metric,) = shell.json("metrics", job["id"])["metrics"]
+    assert (metric["name"], metric["value"]) == ("loss", 0.5)
+    assert "loss" in shell("metrics", job["id"]).stdout
+    assert "SUCCEEDED" in shell("explain", job["id"]).stdout.upper()
+
+
+def test_a_waiting_job_is_explained_and_a_running_one_halted_resumed_and_cancelled(
+    shell: Shell, manifest: Write
+) -> None:
+    wide = shell.json("submit", manifest(name="wide", resources={"accelerators": "a100:64"}))
+    told = shell("explain", wide["id"]).stdout
+    assert "blocks" in told
+    assert any(cause["blocking"] for cause in shell.json("explain", wide["id"])["causes"])
+    shell("cancel", wide["id"], "--because", "too wide")
+    assert shell.json("show", wide["id"])["message"] == "too wide"
+
+    job = shell.json("submit", manifest(FOREVER, "long"))["id"]
+    follow = subprocess.Popen(
+        [sys.executable, "-m", "shoal.cli", "logs", "-f", job, "--home", str(shell.home)], stdout=subprocess.PIPE
+    )
+    assert follow.stdout is not None
+    assert follow.stdout.readline() == b"up\n"
+    shell("resume", job, code=6)
+    assert shell.json("halt", job)["desired"] == "halt"
+    assert follow.wait(30) == 0
+    follow.stdout.close()
+    shell("events", job)
+    assert shell.json("show", job)["state"] == "HALTED"
+    assert shell.json("resume", job)["state"] == "QUEUED"
+    shell("cancel", job)
+
+
+def test_ctrl_c_ends_the_following_not_the_job(shell: Shell, manifest: Write) -> None:
+    path = manifest(FOREVER, "forever")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "shoal.cli", "run", path, "--home", str(shell.home)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    assert run.stdout.readline() == "up\n"
+    run.send_signal(signal.SIGINT)
+    _, told = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "the job goes on" in told
+    job = shell.json("show", "forever")
+    assert job["state"] == "RUNNING"
+    shell("cancel", job["id"])
+
+
+def test_errors_are_one_block_with_a_code_that_says_what_kind(shell: Shell, manifest: Write) -> None:
+    absent = shell("show", "j-nothing", code=3)
+    assert absent.stdout == ""
+    assert "error: there is no job 'j-nothing'" in absent.stderr
+    assert "hint:" in absent.stderr
+    wrong = shell("submit", "-", stdin="name: x\nranks: none\ncomand: [x]\n", code=2)
+    assert wrong.stderr.count("  - ") >= 2
+    assert "ranks" in wrong.stderr
+    told = json.loads(shell("submit", "-", "--json", stdin="name: x\n", code=2).stderr)["error"]
+    assert told["code"] == "invalid"
+    shell("submit", "/no/such/file.yaml", code=2)
+    shell("jobs", "--state", "asleep", code=2)
+    forbidden = shell("tenant", "create", "x", code=5, env={"SHOAL_TOKEN": "shoal_x_y", "SHOAL_URL": _url(shell)})
+    assert "token" in forbidden.stderr or forbidden.exit_code == 5
+
+
+def _url(shell: Shell) -> str:
+    return str(json.loads((shell.home / "server.json").read_text())["url"])

@@ -1,0 +1,161 @@
+"""Settings, home and tokens: what a server starts from."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shoal.control import logsetup
+from shoal.control.admission.types import Spread
+from shoal.control.config import DEFAULT_PORT, load_settings
+from shoal.control.home import (
+    Home,
+    ServerInfo,
+    prepare_home,
+    read_server,
+    running_server,
+    start_ticks,
+    write_private,
+    write_server,
+)
+from shoal.control.records import TokenRecord
+from shoal.control.server import bind
+from shoal.control.tokens import Principal, TokenCache, Unauthenticated, digest, new_token
+from shoal.core import Conflict, Forbidden, Invalid
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
+    def port(flag: int | None = None, environ: dict[str, str] | None = None) -> int:
+        return load_settings({"home": tmp_path, "port": flag}, environ=environ or {}).port
+
+    assert port() == DEFAULT_PORT
+    (tmp_path / "config.yaml").write_text("port: 1001\nplacement: spread\npreemption: off\n")
+    assert port() == 1001
+    assert port(environ={"SHOAL_PORT": "1002"}) == 1002
+    assert port(1003, {"SHOAL_PORT": "1002"}) == 1003
+    policy = load_settings({"home": tmp_path}, environ={}).policy
+    assert (policy.placement, policy.preemption) == (Spread.SPREAD, False)
+
+
+def test_the_home_comes_from_flag_environment_or_user_and_holds_the_database(tmp_path: Path) -> None:
+    assert load_settings({}, environ={"SHOAL_HOME": str(tmp_path)}).db == f"sqlite:///{tmp_path}/shoal.db"
+    assert load_settings({"home": tmp_path / "x"}, environ={"SHOAL_HOME": "/y"}).home.path == tmp_path / "x"
+    assert load_settings({}, environ={}).home.path == Path("~/.shoal").expanduser()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "file", "where", "what"),
+    [
+        ({"port": 70000}, {}, "", "--port", "between 0 and 65535"),
+        ({}, {"SHOAL_PORT": "http"}, "", "SHOAL_PORT", "whole number"),
+        ({}, {}, "port: [1]", "config.yaml: port", "whole number"),
+        ({}, {"SHOAL_PREEMPTION": "maybe"}, "", "SHOAL_PREEMPTION", "on or off"),
+        ({"placement": "wide"}, {}, "", "--placement", "pack or spread"),
+        ({"db": "mysql://x"}, {}, "", "--db", "sqlite:///PATH or postgresql://"),
+        ({"slots": 0}, {}, "", "--slots", "between 1"),
+        ({}, {}, "backfill_s: .inf", "config.yaml: backfill_s", "number of seconds"),
+        ({}, {}, "prot: 1", "config.yaml", "no setting 'prot'"),
+        ({}, {}, "[", "config.yaml", "not YAML"),
+        ({}, {}, "3", "config.yaml", "mapping"),
+    ],
+)
+def test_a_wrong_setting_names_the_place_it_came_from(
+    tmp_path: Path, flags: dict[str, object], environ: dict[str, str], file: str, where: str, what: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(file)
+    with pytest.raises(Invalid, match=what) as refused:
+        load_settings({"home": tmp_path, **flags}, environ=environ)
+    assert (refused.value.where or "").endswith(where)
+
+
+def test_all_wrong_settings_are_named_at_once_and_a_near_miss_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("prot: 1\nslots: none\n")
+    with pytest.raises(Invalid) as refused:
+        load_settings({"home": tmp_path, "port": -1}, environ={})
+    problems = refused.value.problems
+    assert len(problems) == 3
+    assert any(problem.hint == "did you mean port?" for problem in problems)
+    with pytest.raises(Invalid, match="no such config file"):
+        load_settings({"home": tmp_path}, environ={}, config=tmp_path / "absent.yaml")
+
+
+def test_the_home_and_its_files_are_the_owners_only(tmp_path: Path) -> None:
+    home = prepare_home(tmp_path / "deep" / "home")
+    write_private(home.token_file, "secret\n")
+    write_server(home, ServerInfo(os.getpid(), 1, "http://x"))
+    assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.path.iterdir()} == {0o600}
+    with pytest.raises(Invalid, match="cannot be used"):
+        prepare_home(home.token_file)
+
+
+def test_a_server_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    started = start_ticks(os.getpid())
+    assert started is not None
+    write_server(home, ServerInfo(os.getpid(), started, "http://x"))
+    assert running_server(home) is not None
+    write_server(home, ServerInfo(os.getpid(), started - 1, "http://x"))
+    assert read_server(home) is not None
+    assert running_server(home) is None
+    home.server_file.write_text("{")
+    assert read_server(home) is None
+
+
+def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken"):
+            bind("127.0.0.1", port)
+        with bind("127.0.0.1", 0, preferred=port) as other:
+            assert other.getsockname()[1] != port
+    with bind("127.0.0.1", 0, preferred=port) as again:
+        assert again.getsockname()[1] == port
+    with pytest.raises(Invalid, match="no address of this machine"):
+        bind("no such host", 1)
+    with pytest.raises(Invalid, match="cannot listen"):
+        bind("192.0.2.1", 1)
+
+
+def test_a_token_is_known_by_its_hash_until_it_is_revoked() -> None:
+    token = new_token("red")
+    record = TokenRecord("t", "red", digest(token), "", 0.0)
+    cache = TokenCache([record])
+    assert cache.principal(f"bearer {token}") == Principal("red", "t")
+    assert token not in repr(cache.__dict__)
+    cache.replace([TokenRecord("t", "red", digest(token), "", 0.0, revoked_at=1.0)])
+    with pytest.raises(Unauthenticated):
+        cache.principal(f"Bearer {token}")
+
+
+def test_tokens_say_whose_they_are_and_never_repeat() -> None:
+    tokens = {new_token(tenant) for tenant in (None, "red") for _ in range(50)}
+    assert len(tokens) == 100
+    assert {token.split("_")[1] for token in tokens} == {"admin", "red"}
+    assert {len(token.split("_", 2)[2]) for token in tokens} == {43}
+
+
+def test_principals_see_their_own_and_the_admin_everything() -> None:
+    admin, red = Principal(None, "a"), Principal("red", "r")
+    assert (admin.actor, red.actor) == ("admin", "tenant:red")
+    assert admin.may_see("red")
+    assert admin.may_see(None)
+    assert red.may_see("red")
+    assert not red.may_see("blue")
+    assert not red.may_see(None)
+    admin.require_admin("x")
+    with pytest.raises(Forbidden):
+        red.require_admin("x")
+
+
+def test_the_log_hides_tokens_and_passwords() -> None:
+    token = new_token("red")
+    entry = {"event": f"got {token}", "db": "postgresql://shoal:hunter2@host/db", "Authorization": "Bearer x", "n": 1}
+    hidden = logsetup.hide_secrets(None, "info", dict(entry))
+    assert json.loads(json.dumps(hidden)) == {
+        "event": "got shoal_red_***", "db": "postgresql://shoal:***@host/db", "Authorization": "***", "n": 1,
+    }  # fmt: skip
