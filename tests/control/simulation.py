@@ -133,7 +133,7 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
     assert cluster.overlaps() == ()
 
 
-async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.01) -> World:
+async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.03) -> World:
     """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes."""
     draw = random.Random(seed)
 

@@ -162,11 +162,11 @@ class JobMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.job.state.active)
     @rule(epoch=st.integers(1, 3))
-    def claim(self, epoch: int) -> None:
+    def adopt(self, epoch: int) -> None:
         assert self.attempt is not None
-        self.follow(steps.claim(self.job, self.attempt, epoch=epoch, now=self.tick()))
+        self.follow(steps.adopt(self.job, self.attempt, epoch=epoch, now=self.tick()))
 
-    @precondition(lambda self: self.job.state.active and self.job.state is not JobState.PLACED)
+    @precondition(lambda self: self.job.state.active)
     @rule(state=st.sampled_from([JobState.DOWNLOADING, JobState.RUNNING]))
     def advance(self, state: JobState) -> None:
         assert self.attempt is not None
@@ -187,7 +187,7 @@ class JobMachine(RuleBasedStateMachine):
         if before is Stop.CANCEL:
             assert self.attempt.stop is Stop.CANCEL
 
-    @precondition(lambda self: self.job.state.active and self.job.state is not JobState.PLACED)
+    @precondition(lambda self: self.job.state.active)
     @rule(code=st.sampled_from([None, *ErrorCode]), limit=st.integers(0, 2))
     def end(self, code: ErrorCode | None, limit: int) -> None:
         assert self.attempt is not None

@@ -139,7 +139,7 @@ def jobs(
         if not found.jobs:
             print("no jobs")
             return
-        output.console().print(output.jobs(found.jobs))
+        output.put(output.jobs(found.jobs))
         if found.next:
             door.note(f"there are more: --before {found.next}")
 
@@ -203,7 +203,7 @@ def _show(job: JobDetail) -> None:
         for one in job.attempts
     ]
     print()
-    output.console().print(output.table(["try", "outcome", "began", "ran", "node", "devices", "message"], rows))
+    output.put(output.table(["try", "outcome", "began", "ran", "node", "devices", "message"], rows))
 
 
 def explain(door: Door, job: JobArgument, tenant: TenantOption = None) -> None:
@@ -219,9 +219,9 @@ def _explain(found: ExplanationView) -> None:
     print(found.summary)
     for cause in found.causes:
         mark = output.styled("blocks" if cause.blocking else "ok    ", "bold yellow" if cause.blocking else "green")
-        mark.append(f"  {cause.cause:<9} {cause.reason.text}", style="default")
+        mark.append(f"  {cause.cause:<11} {cause.reason.text}", style="default")
         if cause.blocking and cause.change:
-            mark.append(f"\n                  to change it: {cause.change}", style="dim")
+            mark.append(f"\n                    to change it: {cause.change}", style="dim")
         output.console().print(mark, soft_wrap=True)
     if found.causes:
         start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"

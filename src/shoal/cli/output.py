@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.control.lifecycle import JobState
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
     from shoal.sdk.models import JobView, NodeView, QuotaView, ResourcesView
@@ -33,6 +33,16 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, markup=False, soft_wrap=False, width=None if sys.stdout.isatty() else 4096)
+
+
+def put(found: RenderableType) -> None:
+    """Print it; into a pipe without the blanks that fill up a table's lines."""
+    if console().is_terminal:
+        console().print(found)
+        return
+    with console().capture() as captured:
+        console().print(found)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, last_gives_way: bool = True) -> Table:

@@ -158,7 +158,7 @@ def nodes(door: Door) -> None:
     def human() -> None:
         from shoal.cli import output
 
-        output.console().print(output.nodes(found))
+        output.put(output.nodes(found))
 
     door.show({"nodes": found}, human)
 

@@ -79,6 +79,6 @@ def metrics(
              "not a number" if one.value is None else f"{one.value:.6g}"]
             for one in found
         ]  # fmt: skip
-        output.console().print(output.table(["time", "try", "step", "name", "value"], rows))
+        output.put(output.table(["time", "try", "step", "name", "value"], rows))
 
     door.show({"metrics": found}, human)

@@ -152,7 +152,7 @@ def _table(tenants: Iterable[TenantView]) -> None:
         for one in tenants
     ]  # fmt: skip
     columns = ["tenant", "weight", "max class", "running", "queued", "holds", "quota"]
-    output.console().print(output.table(columns, rows))
+    output.put(output.table(columns, rows))
 
 
 def token(
@@ -180,7 +180,7 @@ def _tokens(found: Iterable[Any]) -> None:
     from shoal.cli import output
 
     rows = [[one.id, output.moment(one.created_at), output.moment(one.revoked_at), one.label or "-"] for one in found]
-    output.console().print(output.table(["token", "made", "revoked", "label"], rows))
+    output.put(output.table(["token", "made", "revoked", "label"], rows))
 
 
 def quota(
@@ -214,7 +214,7 @@ def _quota(tenant: TenantView) -> None:
         ["queued jobs", tenant.jobs.get("QUEUED", 0), limits.queued_jobs],
     ]
     shown = [[name, has, "unlimited" if most is None else most] for name, has, most in rows]
-    output.console().print(output.table(["limit", "holds", "at most"], shown))
+    output.put(output.table(["limit", "holds", "at most"], shown))
 
 
 def set_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:

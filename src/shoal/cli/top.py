@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN_JOBS = 200
 _REDRAW_S = 0.25
+_IDLE_TENANTS = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +82,7 @@ def _look(client: Client) -> Picture:
 def _print(picture: Picture) -> None:
     from shoal.cli import output
 
-    output.console().print(_drawn(picture))
+    output.put(_drawn(picture))
 
 
 def _drawn(picture: Picture) -> RenderableType:
@@ -109,7 +110,7 @@ def _shares(tenants: list[TenantView]) -> RenderableType:
     present = [one for one in tenants if held[one.name] or one.jobs.get("QUEUED", 0)]
     total, weights = sum(held.values()), sum(one.weight for one in present)
     rows = []
-    for one in tenants:
+    for one in present or tenants[:_IDLE_TENANTS]:
         share = held[one.name] / total if total else 0.0
         due = f"{one.weight / weights:.0%}" if one in present and weights else "-"
         bar = output.styled("█" * round(share * 20) + "·" * (20 - round(share * 20)), "cyan")

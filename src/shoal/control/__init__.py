@@ -4,6 +4,6 @@ After FfDL (Jayaram et al., Middleware'19), with the Guardian that its public co
 jobs ask for and what the engine says of them (`view`, `collector`), decides by a pure function (`admission`, `steps`),
 and acts through an engine (`decider`, `guardian`, `patroller`); `store` makes it last, `plane` puts it together.
 
-Public: `lifecycle`, `manifest`, `records`, `admission`, `home`, `config`, `server`, and `plane.ControlPlane` for those who
-embed it. Nothing is imported here, for helpers that run beside a job load this package too.
+Public: `lifecycle`, `manifest`, `records`, `admission`, `home`, `config`, `server`, and `plane.ControlPlane` for those
+who embed it. Nothing is imported here, for helpers that run beside a job load this package too.
 """

@@ -137,8 +137,8 @@ def load_settings(
     if problems:
         first = problems[0]
         what = first.what if len(problems) == 1 else f"{len(problems)} settings are wrong"
-        where = first.where if len(problems) == 1 else None
-        raise Invalid(what, where=where, hint=first.hint, problems=tuple(problems))
+        only = first.where if len(problems) == 1 else None
+        raise Invalid(what, where=only, hint=first.hint, problems=tuple(problems))
     return Settings(
         home=home,
         db=values["db"] or home.database,

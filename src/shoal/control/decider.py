@@ -54,7 +54,6 @@ class Decider:
         while True:
             await self._next(wake_at)
             self._wake.clear()
-            began = self._ledger.clock.monotonic()
             try:
                 wake_at = await self.cycle()
             except LeaseLost as error:
@@ -71,7 +70,6 @@ class Decider:
             except BaseException as error:
                 self._on_fatal(error)
                 return
-            self.last_cycle_s = self._ledger.clock.monotonic() - began
             if self.last_cycle_s > _COALESCE_ABOVE_S:
                 # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
                 await asyncio.sleep(self.last_cycle_s)
@@ -89,13 +87,16 @@ class Decider:
     async def cycle(self) -> float | None:
         """One decision; returns when to decide again even if nothing changes."""
         self.cycles += 1
+        began = self._ledger.clock.monotonic()
         view, now = self._ledger.view, self._ledger.now()
         snapshot = view.index.snapshot(now)
         decision = self._policy(snapshot)
+        view.index.settle(decision)
         changes = self._changes(decision, now)
+        self.last_cycle_s = self._ledger.clock.monotonic() - began
         done = await self._ledger.apply_all(changes) if changes else []
-        started = {change.after.id for change in done if change.after.state is JobState.PLACED}
-        view.index.settle(decision, refused={start.job_id for start in decision.starts} - started)
+        started = {change.after.id for change in done if change.after.state is JobState.STARTING}
+        view.index.refund(start for start in decision.starts if start.job_id not in started)
         for change in done:
             if change.after.id in started:
                 self._started(change.after.id)

@@ -104,7 +104,7 @@ class Guardian:
 
     async def _attempt(self, live: Live) -> None:
         job_id = live.job.id
-        await self._ledger.change(job_id, self._claim)
+        await self._ledger.change(job_id, self._adopt)
         number = live.job.attempt
         end = await self._through_stages(live)
         await self._drain(live)
@@ -159,12 +159,11 @@ class Guardian:
 
     async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
-        name = gang_name(live.job.id, live.job.attempt, stage)
-        found = await self._engine.status(name)
-        if found is None and _order(live.job.state) >= _order(state):
-            return None
-        if found is None and _stopped(live) and stage != STORE:
-            return None
+        was_launched = _order(live.job.state) >= _order(state)
+        if was_launched or (_stopped(live) and stage != STORE):
+            found = await self._engine.status(gang_name(live.job.id, live.job.attempt, stage))
+            if found is None:
+                return None
         self._fault("before-launch")
         return await self._engine.launch(self._gang(live, stage, finished=finished))
 
@@ -231,8 +230,8 @@ class Guardian:
         self._fault("before-stop")
         await self._engine.stop(name, reason=str(attempt.stop))
 
-    def _claim(self, job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-        return steps.claim(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
+    def _adopt(self, job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+        return steps.adopt(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
 
     def _fault(self, point: str) -> None:
         self._ledger.fault(point)

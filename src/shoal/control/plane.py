@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -159,7 +160,7 @@ class ControlPlane:
             resources=manifest.resources_per_rank(), ranks=manifest.ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
             deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
-            idempotency_key=idempotency_key, fingerprint=manifest.fingerprint(),
+            idempotency_key=idempotency_key, fingerprint=hashlib.sha256(text.encode()).hexdigest(),
         )  # fmt: skip
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from shoal.control.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.core import PriorityClass, Quota, Resources
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class _Evolving:
+    """`dataclasses.replace` without calling `__init__`: rows change in a few columns thousands of times a second."""
+
+    def evolve(self, **changes: Any) -> Self:
+        fields = vars(self)
+        if not changes.keys() <= fields.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(changes.keys() - fields.keys()))}")
+        copy = object.__new__(type(self))
+        vars(copy).update(fields, **changes)
+        return copy
+
+
+@dataclass(frozen=True)
+class JobRecord(_Evolving):
     """One row of the job table: the projection of the job's events.
 
     `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank.
@@ -66,8 +78,8 @@ class RankPlacement:
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+@dataclass(frozen=True)
+class AttemptRecord(_Evolving):
     """One try to run a job. `epoch` is the control lease's epoch of the guardian that last claimed it.
 
     `stop` says why it was asked to end, `stop_at` since when. `ranks` holds one mapping per rank once known

@@ -27,10 +27,10 @@ class Layout:
     home: Path
 
     def run_dir(self, job_id: str, attempt: int) -> Path:
-        return self.home / "runs" / job_id / str(attempt)
+        return Path(f"{self.home}/runs/{job_id}/{attempt}")
 
     def checkpoint_dir(self, job_id: str) -> Path:
-        return self.home / "checkpoints" / job_id
+        return Path(f"{self.home}/checkpoints/{job_id}")
 
     def bundle(self, digest: str) -> Path:
         return self.home / "bundles" / digest.removeprefix("sha256:")
@@ -117,7 +117,7 @@ def _helper(
 
 def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> dict[str, str]:
     local = manifest.checkpoint.directory
-    checkpoints = layout.checkpoint_dir(job.id) if local is None or "://" in local else Path(local)
+    checkpoints = layout.checkpoint_dir(job.id) if local is None or "://" in local else local
     return {
         "SHOAL_JOB_ID": job.id,
         "SHOAL_JOB_NAME": job.name,

@@ -52,63 +52,57 @@ def _state_event(job: JobRecord, new: JobState, now: float, actor: str, cause: s
 
 
 def _moved(job: JobRecord, new: JobState, now: float, **columns: Any) -> JobRecord:
-    return replace(job, state=new, version=job.version + 1, updated_at=now, **columns)
+    return job.evolve(state=new, version=job.version + 1, updated_at=now, **columns)
 
 
 def place(
     job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
 ) -> Change:
-    """QUEUED > ADMITTED > PLACED with a new attempt; remembers what the job had waited for."""
-    check_step(job.state, JobState.ADMITTED, job_id=job.id)
+    """QUEUED > ADMITTED > PLACED > STARTING: a new attempt, claimed by the guardian of this epoch in the transaction
+    that makes it, so that no moment exists at which it has a place and nobody drives it."""
     number = job.attempt + 1
-    waited = max(0.0, now - job.queued_at)
-    placed = replace(
-        job, state=JobState.PLACED, version=job.version + 2, updated_at=now, attempt=number, reason=reason.as_json(),
-        waited_s=job.waited_s + waited, wait_cause=(wait or reason).as_json(),
+    waited_s = max(0.0, now - job.queued_at)
+    starting = job.evolve(
+        state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=reason.as_json(),
+        waited_s=job.waited_s + waited_s, wait_cause=(wait or reason).as_json(),
     )  # fmt: skip
-    nodes = sorted({rank.node for rank in placement})
+
+    def step(old: JobState, new: JobState, actor: str, cause: str, data: Mapping[str, Any]) -> NewEvent:
+        check_step(old, new, job_id=job.id)
+        return NewEvent(now, "job.state", actor, cause, job.tenant, job.id, number, old, new, data)
+
+    nodes = ", ".join(sorted({rank.node for rank in placement}))
+    ranks = [[rank.node, list(rank.devices)] for rank in placement]
     return Change(
         before=job,
-        after=placed,
+        after=starting,
         events=(
-            NewEvent(
-                at=now, kind="job.state", actor="decider", cause=reason.text, tenant=job.tenant, job_id=job.id,
-                attempt=number, old_state=job.state, new_state=JobState.ADMITTED, data={"waited_s": waited},
-            ),
-            NewEvent(
-                at=now, kind="job.state", actor="decider", cause=f"on {', '.join(nodes)}", tenant=job.tenant,
-                job_id=job.id, attempt=number, old_state=JobState.ADMITTED, new_state=JobState.PLACED,
-                data={"ranks": [[rank.node, list(rank.devices)] for rank in placement]},
-            ),
+            step(job.state, JobState.ADMITTED, "decider", reason.text, {"waited_s": waited_s}),
+            step(JobState.ADMITTED, JobState.PLACED, "decider", f"on {nodes}", {"ranks": ranks}),
+            step(JobState.PLACED, JobState.STARTING, "guardian", "claimed", {"epoch": epoch}),
         ),
         attempt=AttemptRecord(job_id=job.id, number=number, epoch=epoch, placement=placement, created_at=now),
-    )  # fmt: skip
+    )
 
 
 def note_wait(job: JobRecord, reason: Reason, now: float) -> Change | None:
     """Record why a job waits, once for each new cause."""
     if job.state is not JobState.QUEUED or (job.reason or {}).get("code") == reason.code:
         return None
-    after = replace(job, version=job.version + 1, updated_at=now, reason=reason.as_json())
+    after = job.evolve(version=job.version + 1, updated_at=now, reason=reason.as_json())
     return Change(job, after, (event(job, now, "job.waiting", "decider", reason.text, reason=reason.as_json()),))
 
 
-def claim(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
-    """The guardian of this epoch takes the attempt over: PLACED > STARTING, or an adoption after a restart."""
-    if job.state is JobState.PLACED:
-        return Change(
-            before=job,
-            after=_moved(job, JobState.STARTING, now),
-            events=(_state_event(job, JobState.STARTING, now, "guardian", "claimed", epoch=epoch),),
-            attempt=replace(attempt, epoch=epoch),
-        )
+def adopt(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
+    """After a restart, the guardian of the new epoch takes over an attempt that an earlier one drove."""
     if attempt.epoch == epoch or not job.state.active:
         return None
+    cause = f"taken over from epoch {attempt.epoch}"
     return Change(
         before=job,
-        after=replace(job, version=job.version + 1, updated_at=now),
-        events=(event(job, now, "attempt.adopted", "guardian", f"taken over from epoch {attempt.epoch}", epoch=epoch),),
-        attempt=replace(attempt, epoch=epoch),
+        after=job.evolve(version=job.version + 1, updated_at=now),
+        events=(event(job, now, "attempt.adopted", "guardian", cause, epoch=epoch),),
+        attempt=attempt.evolve(epoch=epoch),
     )
 
 
@@ -121,10 +115,10 @@ def advance(
         return None
     columns: dict[str, Any] = {}
     if new is JobState.RUNNING:
-        attempt = replace(attempt, running_at=now)
+        attempt = attempt.evolve(running_at=now)
         columns["started_at"] = job.started_at or now
     if status is not None:
-        attempt = replace(attempt, ranks=rank_facts(status, attempt.placement))
+        attempt = attempt.evolve(ranks=rank_facts(status, attempt.placement))
     return Change(
         before=job,
         after=_moved(job, new, now, **columns),
@@ -145,12 +139,12 @@ def request_stop(
     if attempt.stop is not None and _STOP_RANK[attempt.stop] >= _STOP_RANK[stop]:
         return None
     desired = {Stop.CANCEL: Desired.CANCEL, Stop.HALT: Desired.HALT}.get(stop, job.desired)
-    after = replace(job, version=job.version + 1, updated_at=now, desired=desired)
+    after = job.evolve(version=job.version + 1, updated_at=now, desired=desired)
     return Change(
         before=job,
         after=after,
         events=(event(job, now, f"job.{stop}-requested", actor, cause),),
-        attempt=replace(attempt, stop=stop, stop_at=now, stop_cause=cause),
+        attempt=attempt.evolve(stop=stop, stop_at=now, stop_cause=cause),
     )
 
 
@@ -223,8 +217,8 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
             event(job, now, "attempt.ended", "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),
             _state_event(job, new, now, "guardian", cause, **({"error_code": code} if code else {})),
         ),
-        attempt=replace(
-            attempt, ended_at=now, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
+        attempt=attempt.evolve(
+            ended_at=now, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
         ),
     )
 

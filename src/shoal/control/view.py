@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.control.admission import ClusterIndex, Pending, Running, Spread
@@ -94,7 +94,7 @@ class View:
             live = self._live[change.after.id] = Live(change.before)
         old, new = live.job, change.after
         # What a job reports is written apart from its steps: a step never takes an older report back.
-        live.job = new if new.progress is old.progress else replace(new, progress=old.progress)
+        live.job = new if new.progress is old.progress else new.evolve(progress=old.progress)
         if change.attempt is not None:
             live.attempt = change.attempt
         if old.state is not new.state:
@@ -109,7 +109,7 @@ class View:
         live = self._live.get(job_id)
         if live is None:
             return
-        live.job = replace(live.job, progress=progress)
+        live.job = live.job.evolve(progress=progress)
         if not live.job.state.active or live.attempt is None or live.attempt.running_at is None:
             return
         saved = progress.get("checkpoint_at")
@@ -123,7 +123,8 @@ class View:
     def _moved(self, live: Live, old: JobRecord, new: JobRecord) -> None:
         if old.state is JobState.QUEUED:
             self._queued[old.tenant] -= 1
-            self.index.remove_pending(old.id)
+            if not new.state.active:
+                self.index.remove_pending(old.id)
         if new.state is JobState.QUEUED:
             self._vacate(old, new)
             self._enqueue(live)

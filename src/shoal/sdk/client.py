@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
@@ -34,7 +34,7 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
         if client is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ Manifest = Mapping[str, Any] | str | bytes | Path
 """A mapping, YAML or JSON text, or the path of a file that holds it."""
 
 _POLL_S = 25.0
+_UNNAMED = "manifest"
 
 
 def submit(
@@ -35,9 +37,10 @@ def submit(
     Its `files` are packed relative to `base` (default: the manifest's directory, else the present one) and uploaded
     first. Without an `idempotency_key` a fresh one is made, so that retries within this call never double the job.
     """
-    text = yield from _ready(exchange, manifest, base)
+    text, source = yield from _ready(exchange, manifest, base)
     key = idempotency_key or fresh_key()
-    return (yield from exchange.perform(operations.submit_text(text, key=key, tenant=tenant)))
+    with _called(source):
+        return (yield from exchange.perform(operations.submit_text(text, key=key, tenant=tenant)))
 
 
 def check(exchange: Exchange, manifest: Manifest, *, tenant: str | None = None) -> Flow[models.CheckView]:
@@ -46,17 +49,30 @@ def check(exchange: Exchange, manifest: Manifest, *, tenant: str | None = None) 
     parsed = _with_files(text, source)
     if parsed is not None:
         text = parsed.model_copy(update={"files": ()}).canonical_json()
-    return (yield from exchange.perform(operations.check_text(text, tenant=tenant)))
+    with _called(source):
+        return (yield from exchange.perform(operations.check_text(text, tenant=tenant)))
 
 
-def _ready(exchange: Exchange, manifest: Manifest, base: str | Path | None) -> Flow[str | bytes]:
-    """The manifest's text as the server takes it: with a bundle for its files."""
+@contextlib.contextmanager
+def _called(source: str) -> Iterator[None]:
+    """The server calls what it was sent `manifest`; for whoever sent a file, problems are in that file."""
+    try:
+        yield
+    except Invalid as error:
+        for one in (error, *error.problems):
+            if one.where is not None and (one.where == _UNNAMED or one.where.startswith(_UNNAMED + ":")):
+                one.where = source + one.where.removeprefix(_UNNAMED)
+        raise
+
+
+def _ready(exchange: Exchange, manifest: Manifest, base: str | Path | None) -> Flow[tuple[str | bytes, str]]:
+    """The manifest's text as the server takes it, with a bundle for its files, and what to call it."""
     text, folder, source = _text(manifest, base)
     parsed = _with_files(text, source)
     if parsed is None:
-        return text
+        return text, source
     uploaded = yield from exchange.perform(operations.upload(bundle.pack(folder, parsed.files)))
-    return parsed.with_bundle(uploaded.bundle).canonical_json()
+    return parsed.with_bundle(uploaded.bundle).canonical_json(), source
 
 
 def _text(manifest: Manifest, base: str | Path | None) -> tuple[str | bytes, Path, str]:
@@ -67,11 +83,11 @@ def _text(manifest: Manifest, base: str | Path | None) -> tuple[str | bytes, Pat
             raise Invalid(f"the manifest cannot be read: {error.strerror}", where=str(manifest)) from error
     folder = Path(base) if base else Path.cwd()
     if isinstance(manifest, str | bytes):
-        return manifest, folder, "manifest"
+        return manifest, folder, _UNNAMED
     try:
-        return json.dumps(manifest), folder, "manifest"
+        return json.dumps(manifest), folder, _UNNAMED
     except (TypeError, ValueError) as error:
-        raise Invalid(f"the manifest cannot be written as JSON: {error}", where="manifest") from None
+        raise Invalid(f"the manifest cannot be written as JSON: {error}", where=_UNNAMED) from None
 
 
 def _with_files(text: str | bytes, source: str) -> JobManifest | None:

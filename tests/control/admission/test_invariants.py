@@ -11,7 +11,7 @@ from shoal.core import ANY, PriorityClass, Resources
 
 from .cases import NOW, B, G, clusters, fits, free_of
 
-RUNS = settings(max_examples=150, deadline=None, derandomize=True, phases=[Phase.generate])
+RUNS = settings(max_examples=80, deadline=None, derandomize=True, phases=[Phase.generate])
 
 
 def _held_by(snapshot, tenant, decision):  # type: ignore[no-untyped-def]

@@ -106,7 +106,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     change = _Change(quota, end, asked)
     verdict, better = "none", job
     if fits or reservation is not None:
-        verdict, better = _order(snapshot, change)
+        verdict, better = _order(snapshot, change, ahead)
     causes.append(_quota_cause(job, limits, quota))
     causes.append(_share_cause(snapshot, job, verdict))
     if fits:
@@ -123,7 +123,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     return tuple(causes), verdict
 
 
-def _order(snapshot: Snapshot, change: _Change) -> tuple[str, Pending]:
+def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pending]:
     """With quota and room settled: does the job start, or start at a higher priority, or do other tenants go first?"""
     if change.starts(snapshot):
         return "none", change.job
@@ -132,6 +132,8 @@ def _order(snapshot: Snapshot, change: _Change) -> tuple[str, Pending]:
     first = replace(change.job, priority=top)
     if replace(change, job=first).starts(snapshot):
         return "priority", first
+    if not ahead:  # nobody of its own tenant, nobody of a higher class: only other tenants' turns are left
+        return "share", change.job
     surest = replace(first, priority_class=PriorityClass.GUARANTEED)
     if surest != first and replace(change, job=surest).starts(snapshot):
         return "priority", surest

@@ -3,9 +3,10 @@
 `snapshot(now)` hands out a frozen picture at a cost that depends on what changed since the last one. Order of use::
 
     decision = decide(index.snapshot(now))
-    index.settle(decision, refused=ids_of_starts_not_carried_out)
+    index.settle(decision)
     for start in carried_out:
         index.start(Running(...))  # leaves the queue, takes its devices
+    index.refund(not_carried_out)
     for preemption in decision.preemptions:
         index.update_running(preemption.job_id, stopping=True)
     ...
@@ -39,7 +40,7 @@ from shoal.control.admission.snapshot import (
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, Spread, TenantState
+from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, Spread, Start, TenantState
 from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
@@ -276,17 +277,17 @@ class ClusterIndex:
             self._refresh(at)
         return running
 
-    def settle(self, decision: Decision, *, refused: Collection[str] = ()) -> None:
-        """Take over the fair-share state of a decision. `refused` are ids of its starts that were not carried out:
-        their charge is given back."""
+    def settle(self, decision: Decision) -> None:
+        """Take over the fair-share state of a decision, at once after it was made."""
         for name, deficit in decision.deficits.items():
             if name in self._accounts or name in self._tenants:
                 self._account(name).deficit = deficit
         self._turn = decision.turn
-        if not refused:
-            return
-        for start in decision.starts:
-            job = self._pending.get(start.job_id) if start.job_id in refused else None
+
+    def refund(self, starts: Iterable[Start]) -> None:
+        """Give back the charge of starts that were not carried out, for jobs that still wait."""
+        for start in starts:
+            job = self._pending.get(start.job_id)
             if job is not None:
                 self._account(job.tenant).deficit += start.charge
 

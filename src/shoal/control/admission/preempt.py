@@ -170,9 +170,11 @@ class Evictor:
             return
         free = self._free_soon(at, mask)
         victims = self._candidates(at)
-        most = free.copy()
-        for victim in victims:
-            _add(most, victim.holds[at])
+        most = free
+        if victims:
+            most = free.copy()
+            for victim in victims:
+                _add(most, victim.holds[at])
         top = most.ranks(need, ranks)
         if not top:
             return

@@ -83,6 +83,9 @@ class Context:
 
     async def _find_jobs(self, who: Principal, ref: str, tenant: str | None) -> list[JobRecord]:
         """One job by its id or a beginning of it, or all of that name, newest first; never empty."""
+        if not ref.isprintable():
+            # PostgreSQL would not even take a NUL as a question.
+            raise NotFound(f"there is no job {ref!r}", where=ref, hint="see `shoal jobs`")
         with contextlib.suppress(NotFound):
             job = self.plane.job(ref)
             if who.may_see(job.tenant):
@@ -132,7 +135,8 @@ async def get_principal(request: Request, context: Annotated[Context, Depends(ge
 
 Ctx = Annotated[Context, Depends(get_context)]
 Who = Annotated[Principal, Depends(get_principal)]
-TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63)]
+NO_NUL = r"^[^\x00]*$"
+TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63, pattern=NO_NUL)]
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

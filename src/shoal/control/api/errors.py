@@ -32,7 +32,6 @@ _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
 )
 
 _HTTP_CODES = {
-    400: "invalid",
     401: "unauthenticated",
     403: "forbidden",
     404: "not-found",
@@ -67,7 +66,7 @@ def error_response(
     return Response(orjson.dumps(body), status, headers, "application/json")
 
 
-def shoal_error(_request: Request, error: Exception) -> Response:
+async def shoal_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ShoalError)
     headers = {}
     if isinstance(error, Unauthenticated):
@@ -82,7 +81,7 @@ def shoal_error(_request: Request, error: Exception) -> Response:
     )
 
 
-def _invalid_request(_request: Request, error: Exception) -> Response:
+async def _invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [Invalid(_sentence(found), where=_place(found["loc"])) for found in error.errors()]
     what = problems[0].what if len(problems) == 1 else f"the request has {len(problems)} problems"
@@ -103,8 +102,10 @@ def _place(location: Sequence[str | int]) -> str:
     return f"?{path}" if source == "query" else path
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        return error_response(422, Invalid.code, "the body cannot be read as JSON", where="body")
     code = _HTTP_CODES.get(error.status_code, "error")
     what = {
         404: f"there is nothing at {request.url.path}",
@@ -115,6 +116,7 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
+    # Asynchronous, for a plain function would be sent to a thread, to compute next to nothing.
     app.add_exception_handler(ShoalError, shoal_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)

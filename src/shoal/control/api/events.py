@@ -23,7 +23,8 @@ _PAGE = 500
 _RESPONSES = {**shows(models.EventList), **fails(404, 409, 422, 503)}
 _RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
-After = Annotated[int | None, Query(ge=0, le=2**62, description="only events after this sequence number")]
+_NEWEST = 2**62
+After = Annotated[int | None, Query(ge=0, le=_NEWEST, description="only events after this sequence number")]
 Follow = Annotated[bool, Query(description="a stream of server-sent events instead of a list")]
 Limit = Annotated[int, Query(ge=0, le=1000, description="0: only tell the newest position")]
 LastEventId = Annotated[str | None, Header(description="where a broken stream goes on")]
@@ -126,7 +127,7 @@ async def _answer(
 ) -> Response:
     if follow:
         if last_event_id is not None and last_event_id.isdecimal():
-            after = int(last_event_id)
+            after = min(int(last_event_id[:20]), _NEWEST)
         if after is None:
             after = await log.end()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from shoal.control.api import models
 from shoal.control.api.context import (
+    NO_NUL,
     Context,
     Ctx,
     TenantQuery,
@@ -80,8 +81,8 @@ async def submit(request: Request) -> Response:
     context = await get_context(request)
     who = context.tokens.principal(request.headers.get("authorization"))
     key = request.headers.get("idempotency-key") or None
-    if key is not None and len(key) > _MAX_KEY:
-        raise Invalid(f"an idempotency key has at most {_MAX_KEY} characters", where="Idempotency-Key")
+    if key is not None and (len(key) > _MAX_KEY or not key.isprintable()):
+        raise Invalid(f"an idempotency key is at most {_MAX_KEY} printable characters", where="Idempotency-Key")
     manifest = await read_manifest(request, context)
     tenant = owner(manifest, who, request.query_params.get("tenant"))
     job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
@@ -94,9 +95,9 @@ async def list_jobs(
     who: Who,
     tenant: TenantQuery = None,
     state: Annotated[list[JobState] | None, Query(description="only in these states")] = None,
-    name: Annotated[str | None, Query(max_length=63)] = None,
+    name: Annotated[str | None, Query(max_length=63, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    before: Annotated[str | None, Query(description="continue before this id", max_length=128)] = None,
+    before: Annotated[str | None, Query(description="continue before this id", max_length=128, pattern=NO_NUL)] = None,
 ) -> Response:
     asked = JobFilter(
         tenant=filter_of(who, tenant),
@@ -143,7 +144,7 @@ async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobReco
 
 
 _CHANGED: Responses = {**shows(models.JobView), **fails(404, 409, 422, 503)}
-Cause = Annotated[str, Query(description="why, for the record", max_length=200)]
+Cause = Annotated[str, Query(description="why, for the record", max_length=200, pattern=NO_NUL)]
 
 
 @router.post("/{ref}/cancel", summary="Cancel a job", responses=_CHANGED)
@@ -186,7 +187,7 @@ async def metrics(
     who: Who,
     ref: Ref,
     tenant: TenantQuery = None,
-    name: Annotated[str | None, Query(max_length=64)] = None,
+    name: Annotated[str | None, Query(max_length=64, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
 ) -> Response:
     """The newest points, oldest of them first."""

@@ -67,7 +67,7 @@ async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         }
     },
 )

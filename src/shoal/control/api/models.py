@@ -191,14 +191,15 @@ class BundleView(View):
     size_bytes: int
 
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+AcceleratorType = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")]
 
 
 class QuotaView(Given):
     """Upper limits on what a tenant may hold at once; absent or null is unlimited."""
 
     accelerators: Count | None = None
-    by_type: dict[str, Count] = Field(default_factory=dict)
+    by_type: dict[AcceleratorType, Count] = Field(default_factory=dict, max_length=100)
     cpu_milli: Count | None = None
     memory_bytes: Count | None = None
     running_jobs: Count | None = None
@@ -222,8 +223,9 @@ class TenantList(View):
     tenants: list[TenantView]
 
 
+_NO_NUL = r"^[^\x00]*$"
 TENANT_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-Weight = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
 
 
 class TenantCreate(Given):
@@ -242,7 +244,7 @@ class TenantChange(Given):
 
 
 class TokenCreate(Given):
-    label: Annotated[str, Field(max_length=100)] = ""
+    label: Annotated[str, Field(max_length=100, pattern=_NO_NUL)] = ""
 
 
 class TokenView(View):
@@ -264,7 +266,7 @@ class TokenList(View):
 
 
 class SecretPut(Given):
-    value: Annotated[str, Field(max_length=65536, repr=False)]
+    value: Annotated[str, Field(max_length=65536, pattern=_NO_NUL, repr=False)]
 
 
 class SecretView(View):

@@ -137,10 +137,10 @@ async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max
     "/secrets",
     summary="Names of secrets",
     tags=["secrets"],
-    responses={**shows(models.SecretList), **fails(403, 422, 503)},
+    responses={**shows(models.SecretList), **fails(403, 404, 422, 503)},
 )
 async def list_secrets(context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
-    name = tenant_of(who, tenant)
+    name = await _owner(context, who, tenant)
     found = await context.read(context.plane.store.secret_names, name)
     return answer({"tenant": name, "secrets": [{"name": secret, "set_at": at} for secret, at in found]})
 
@@ -156,7 +156,7 @@ async def put_secret(
     context: Ctx, who: Who, name: SecretName, body: models.SecretPut, tenant: TenantQuery = None
 ) -> Response:
     """Stored encrypted; jobs name it in their manifest and find its value in their environment."""
-    await context.plane.set_secret(tenant_of(who, tenant), name, body.value, actor=who.actor)
+    await context.plane.set_secret(await _owner(context, who, tenant), name, body.value, actor=who.actor)
     return Response(status_code=204)
 
 
@@ -168,7 +168,7 @@ async def put_secret(
     responses=fails(403, 404, 422, 503),
 )
 async def delete_secret(context: Ctx, who: Who, name: SecretName, tenant: TenantQuery = None) -> Response:
-    await context.plane.delete_secret(tenant_of(who, tenant), name, actor=who.actor)
+    await context.plane.delete_secret(await _owner(context, who, tenant), name, actor=who.actor)
     return Response(status_code=204)
 
 
@@ -177,6 +177,10 @@ async def _record(context: Context, who: Principal, name: str) -> TenantRecord:
         if tenant.name == name and who.may_see(name):
             return tenant
     raise NotFound(f"there is no tenant {name!r}", where="tenant", hint="see `shoal tenant list`")
+
+
+async def _owner(context: Context, who: Principal, asked: str | None) -> str:
+    return (await _record(context, who, tenant_of(who, asked))).name
 
 
 async def _views(context: Context, who: Principal) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ class Agenda:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._timer_loop: asyncio.AbstractEventLoop | None = None
         self._acting_at: float | None = None
 
@@ -63,10 +64,10 @@ class Agenda:
             return
         when = loop.time() + max(0.0, self._heap[0][0] - self._clock.monotonic())
         if self._timer is not None:
-            if self._timer_loop is loop and self._timer.when() <= when:
+            if self._timer_loop is loop and self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer, self._timer_loop = loop.call_at(when, self._fire), loop
+        self._timer, self._timer_loop, self._timer_at = loop.call_at(when, self._fire), loop, when
 
     def _fire(self) -> None:
         self._timer = None
