@@ -208,10 +208,8 @@ def test_a_missing_secret_fails_the_job_and_a_present_one_reaches_only_the_rank(
 
 
 def test_reports_become_progress_and_metrics(tmp_path: Path) -> None:
-    lines = tuple(
-        Line(n, '{"at": %d, "step": %d, "total": 4, "eta_s": 1, "metrics": {"loss": 0.5}}' % (n, n), "metrics")
-        for n in range(1, 5)
-    ) + (Line(5, "accuracy=0.75", "log"),)
+    report = '{{"at": {0}, "step": {0}, "total": 4, "eta_s": 1, "metrics": {{"loss": 0.5}}}}'
+    lines = (*(Line(n, report.format(n), "metrics") for n in range(1, 5)), Line(5, "accuracy=0.75", "log"))
 
     async def scene(world: World) -> None:
         plane = world.plane
