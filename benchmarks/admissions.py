@@ -18,6 +18,7 @@ from pathlib import Path
 
 from common import Row, parser, report
 
+from shoal.control import runtime
 from shoal.control.lifecycle import JobState
 from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
@@ -34,8 +35,8 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--scale", type=float, default=1.0, help="share of the 500 workloads per queue")
     options = arguments.parse_args()
-    durable = asyncio.run(run(sync=True, scale=options.scale))
-    relaxed = asyncio.run(run(sync=False, scale=options.scale))
+    durable = runtime.run(run(sync=True, scale=options.scale))
+    relaxed = runtime.run(run(sync=False, scale=options.scale))
     rows = [
         Row("workloads", durable.jobs, ""),
         Row("admissions, every step durable", durable.per_s, "/s", f">= {TARGET}", durable.per_s >= TARGET),
@@ -64,6 +65,7 @@ async def run(*, sync: bool, scale: float) -> Result:
         cluster = SimulatedCluster(machines(), clock=SystemClock(), behaviour=lambda _: Script(run_s=0.0))
         plane = ControlPlane(store, SimulatedEngine(cluster), home)
         await plane.open()
+        runtime.tune_garbage_collector()
         try:
             return await measure(plane, scale)
         finally:

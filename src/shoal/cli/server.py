@@ -82,7 +82,7 @@ def _welcome(url: str, home: Path, pid: int) -> str:
         f"Shoal {__version__} answers at {url} (pid {pid})\n"
         f"  home   {home}\n"
         f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
-        f"  docs   {url}/docs"
+        f"  api    {url}/openapi.json"
     )
 
 

@@ -11,8 +11,8 @@ from shoal.control import steps
 from shoal.control.admission import Decision, Preemption, Snapshot, decide
 from shoal.control.ledger import Ledger
 from shoal.control.lifecycle import JobState, Stop
+from shoal.control.loops import Turns
 from shoal.control.records import Change
-from shoal.core import LeaseLost, ShoalError
 
 log = structlog.get_logger("shoal.decider")
 
@@ -29,7 +29,7 @@ class Decider:
         self._ledger = ledger
         self._epoch = epoch
         self._started = started
-        self._on_fatal = on_fatal
+        self._turns = Turns(log, "decision held up", on_fatal)
         self._policy = policy
         self._retry_s = retry_s
         self._wake = asyncio.Event()
@@ -54,22 +54,12 @@ class Decider:
         while True:
             await self._next(wake_at)
             self._wake.clear()
-            try:
+            with self._turns.turn() as turn:
                 wake_at = await self.cycle()
-            except LeaseLost as error:
-                self._on_fatal(error)
+            if turn.over:
                 return
-            except ShoalError as error:
-                log.warning("decision held up", error=str(error))
+            if turn.held_up:
                 wake_at = self._ledger.now() + self._retry_s
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                log.exception("decision held up by a defect", error=type(error).__name__)
-                wake_at = self._ledger.now() + self._retry_s
-            except BaseException as error:
-                self._on_fatal(error)
-                return
             if self.last_cycle_s > _COALESCE_ABOVE_S:
                 # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
                 await asyncio.sleep(self.last_cycle_s)

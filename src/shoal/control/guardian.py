@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
 from shoal.control import stages, steps
 from shoal.control.ledger import Ledger
 from shoal.control.lifecycle import ErrorCode, JobState, Stop
+from shoal.control.loops import Turns
 from shoal.control.records import AttemptRecord, Change, JobRecord
 from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
 from shoal.control.steps import AttemptEnd
 from shoal.control.vault import SecretMissing
 from shoal.control.view import Live
-from shoal.core import Fault, LeaseLost, ShoalError
+from shoal.core import Fault
 from shoal.engine import Engine, Gang, GangStatus, LaunchFailed
 
 log = structlog.get_logger("shoal.guardian")
@@ -43,7 +45,7 @@ class Guardian:
         self._secrets = secrets
         self._drain = drain
         self._epoch = epoch
-        self._on_fatal = on_fatal
+        self._turns = Turns(log, "attempt held up", on_fatal)
         self._retry_s = retry_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._statuses: dict[str, GangStatus] = {}
@@ -81,24 +83,13 @@ class Guardian:
 
     async def _drive(self, job_id: str) -> None:
         while True:
-            try:
+            with self._turns.turn(job=job_id) as turn:
                 live = self._ledger.view.get(job_id)
                 if live is None or not live.job.state.active:
                     return
                 await self._attempt(live)
-                return
-            except LeaseLost as error:
-                # The control lease is gone: another server drives this job now.
-                self._on_fatal(error)
-                return
-            except ShoalError as error:
-                log.warning("attempt held up", job=job_id, error=str(error))
-            except Exception as error:
-                log.exception("attempt held up by a defect", job=job_id, error=type(error).__name__)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self._on_fatal(error)
+            if not turn.held_up:
+                # Told to its end, or the control lease is gone: then another server drives this job now.
                 return
             await asyncio.sleep(self._retry_s)
 
@@ -155,7 +146,13 @@ class Guardian:
             lambda job, attempt: steps.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
         )
         ended = await self._until_ended(live, name)
-        return steps.read_end(ended, _must(live.attempt).placement, stage=stage)
+        end = steps.read_end(ended, _must(live.attempt).placement, stage=stage)
+        if end.code is None or stage == RUN:
+            return end
+        # A tenant reads the log of the run; what a helper said about its failure goes into the message.
+        said = await self._engine.read(name, 0, "log", 0)
+        last_line = said.data.decode(errors="replace").strip().rpartition("\n")[2]
+        return replace(end, message=f"{end.message}: {last_line[:500]}")
 
     async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""

@@ -15,9 +15,9 @@ from shoal.control import steps
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.lifecycle import JobState
+from shoal.control.loops import Turns
 from shoal.control.records import NewEvent
 from shoal.control.stages import parse_gang_name
-from shoal.core import LeaseLost, ShoalError
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.patroller")
@@ -31,7 +31,7 @@ class Patroller:
         self._ledger = ledger
         self._engine = engine
         self._guardian = guardian
-        self._on_fatal = on_fatal
+        self._turns = Turns(log, "patrol held up", on_fatal)
         self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
         self._suspects: frozenset[str] = frozenset()
@@ -46,26 +46,16 @@ class Patroller:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        turn = 0
+        since = 0
         while True:
             await asyncio.sleep(min(1.0, self._every_s))
-            try:
+            with self._turns.turn() as turn:
                 await self.expire_waiting()
-                turn += 1
-                if turn * min(1.0, self._every_s) >= self._every_s:
-                    turn = 0
+                since += 1
+                if since * min(1.0, self._every_s) >= self._every_s:
+                    since = 0
                     await self.patrol()
-            except LeaseLost as error:
-                self._on_fatal(error)
-                return
-            except ShoalError as error:
-                log.warning("patrol held up", error=str(error))
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                log.exception("patrol held up by a defect", error=type(error).__name__)
-            except BaseException as error:
-                self._on_fatal(error)
+            if turn.over:
                 return
 
     async def expire_waiting(self) -> None:
@@ -103,7 +93,8 @@ class Patroller:
         for name in sorted(suspects & self._suspects):
             await self._mend(name, orphan=name in orphans, vanished=name in vanished)
         self._suspects = suspects
-        for ended in await self._engine.sweep(frozenset(gangs)):
+        # Asked anew: what was launched since must not be taken for a stray.
+        for ended in await self._engine.sweep(frozenset(await self._engine.gangs())):
             await self._report("patrol.process-killed", ended, "processes that belonged to no gang were killed")
 
     async def _mend(self, name: str, *, orphan: bool, vanished: bool) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal import __version__
+from shoal.control import runtime
 from shoal.control.config import Settings
 from shoal.control.home import (
     Home,
@@ -38,6 +39,7 @@ from shoal.core import Conflict, Invalid, Unavailable
 if TYPE_CHECKING:
     from shoal.control.api.context import Context
     from shoal.control.store import Store
+    from shoal.engine.local import LocalEngine
 
 READY_FD = "SHOAL_READY_FD"
 """Names the pipe on which a detached server tells its starter that it answers."""
@@ -68,10 +70,7 @@ def run_server(settings: Settings, *, ready: Callable[[ServerInfo], None] = lamb
         from shoal.control import logsetup
 
         logsetup.configure(settings.log_level)
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, home, listener, ready))
+        runtime.run(_serve(settings, home, listener, ready))
 
 
 def bind(host: str, port: int, *, preferred: int | None = None) -> socket.socket:
@@ -121,7 +120,6 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
     from shoal.control.plane import ControlPlane
     from shoal.control.store import open_store
     from shoal.control.tokens import TokenCache
-    from shoal.engine.local import LocalEngine
 
     log = structlog.get_logger("shoal.server")
     url = _url(listener, settings.host)
@@ -144,7 +142,7 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
         store.acquire(f"shoal-{os.getpid()}", wait_s=_LEASE_WAIT_S)
         plane = ControlPlane(
             store,
-            LocalEngine(home.path, slots=settings.slots),
+            local_engine(settings),
             home.path,
             policy=settings.policy,
             on_fatal=fatal,
@@ -168,6 +166,18 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
         raise Unavailable(
             f"the server had to stop: {failures[0]}", where=str(home.log_file), hint="start it again with `shoal up`"
         ) from failures[0]
+
+
+def local_engine(settings: Settings) -> LocalEngine:
+    """This machine's engine. Declared slots stand instead of its accelerators, so these are not even looked for."""
+    from shoal.engine.local import LocalEngine
+    from shoal.engine.local.inventory import Accelerators, nvidia_accelerators
+
+    def none() -> Accelerators:
+        return Accelerators((), "not looked for: CPU slots were declared")
+
+    accelerators = nvidia_accelerators if settings.slots is None else none
+    return LocalEngine(settings.home.path, slots=settings.slots, accelerators=accelerators)
 
 
 async def _answer(
@@ -213,8 +223,7 @@ def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: o
         write_server(home, info)
         log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
         ready(info)
-        gc.freeze()
-        gc.enable()
+        runtime.tune_garbage_collector()
 
     return announce
 

@@ -64,7 +64,7 @@ def place(
     waited_s = max(0.0, now - job.queued_at)
     starting = job.evolve(
         state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=reason.as_json(),
-        waited_s=job.waited_s + waited_s, wait_cause=(wait or reason).as_json(),
+        waited_s=job.waited_s + waited_s, wait_cause=wait.as_json() if wait is not None else job.reason,
     )  # fmt: skip
 
     def step(old: JobState, new: JobState, actor: str, cause: str, data: Mapping[str, Any]) -> NewEvent:

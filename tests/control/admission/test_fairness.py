@@ -94,7 +94,8 @@ def test_unfinished_and_refused_work_is_given_back() -> None:
     index = index_of(nodes(1), [job("j", "a", 4, expected_s=100.0), job("k", "b", 8)])
     decision = decide(index.snapshot(NOW))
     assert decision.starts[0].charge == 400.0
-    index.settle(decision, refused={"j"})
+    index.settle(decision)
+    index.refund(start for start in decision.starts if start.job_id == "j")
     assert index.snapshot(NOW).tenants["a"].deficit == pytest.approx(index.policy.quantum_s)
 
 

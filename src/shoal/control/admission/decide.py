@@ -279,7 +279,7 @@ class _Cycle:
         for victim in eviction.victims:
             running = self._snapshot.running[victim.job_id]
             share = slots(running.resources, len(running.placement))
-            why = reasons.preempted(job.job_id, name, victim.loss / share, share)
+            why = reasons.preempted(job.job_id, name, victim.loss / share, share, running.at_risk_s)
             self._preemptions.append(Preemption(victim.job_id, job.job_id, why))
         return reasons.preempting(len(eviction.victims))
 

@@ -117,7 +117,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         text = reasons.shape(need, job.ranks, room.most_on_one_node(need.pool), fitting)
         text = reasons.promised(text, reservation)
         facts = {**text.facts, "to_start": {"end": list(end)}}
-        wish = f"jobs {', '.join(end[:3])}{', ...' if len(end) > 3 else ''} end" if end else "open or add nodes"
+        wish = reasons.jobs_end(end) if end else "open or add nodes"
         causes.append(Blocker(reasons.SHAPE, True, replace(text, facts=facts), wish))
     causes.append(_priority_cause(job, better, verdict, ahead))
     return tuple(causes), verdict
@@ -162,14 +162,15 @@ def _share_cause(snapshot: Snapshot, job: Pending, verdict: str) -> Blocker:
     facts = {"deficit": deficit, "waiting_tenants": others[:16]}
     if verdict != "share":
         return Blocker(reasons.SHARE, False, Reason(reasons.SHARE, f"it is the turn of {job.tenant}", facts))
-    text = f"waits for the turn of {job.tenant}: {len(others)} other tenants have work and go first"
+    first = "1 other tenant has work and goes" if len(others) == 1 else f"{len(others)} other tenants have work and go"
+    text = f"waits for the turn of {job.tenant}: {first} first"
     return Blocker(reasons.SHARE, True, Reason(reasons.SHARE, text, facts), "wait for its turn, or a greater weight")
 
 
 def _priority_cause(job: Pending, better: Pending, verdict: str, ahead: int) -> Blocker:
     facts: dict[str, object] = {"ahead": ahead}
     if verdict != "priority":
-        text = f"{ahead} jobs go first" if ahead else "no job goes first"
+        text = "1 job goes first" if ahead == 1 else f"{ahead or 'no'} jobs go first"
         blocking = verdict == "share" and ahead > 0
         return Blocker(reasons.PRIORITY, blocking, Reason(reasons.PRIORITY, text, facts))
     facts["to_start"] = {"priority": better.priority, "priority_class": better.priority_class.value}

@@ -23,14 +23,12 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from weakref import WeakValueDictionary
 
+from shoal.control.admission.nodes import NodeBook
 from shoal.control.admission.persistent import CowMap, Runs
-from shoal.control.admission.pools import PoolTable
 from shoal.control.admission.snapshot import (
     Group,
     GroupKey,
-    Layout,
     Need,
-    NodeTable,
     PendingJobs,
     Shape,
     Snapshot,
@@ -40,7 +38,7 @@ from shoal.control.admission.snapshot import (
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, NodeState, Pending, Policy, Running, Spread, Start, TenantState
+from shoal.control.admission.types import Decision, Pending, Policy, Running, Spread, Start, TenantState
 from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
@@ -115,12 +113,7 @@ class ClusterIndex:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self._layout = Layout()
-        self._unschedulable: frozenset[str] = frozenset()
-        self._states: list[NodeState] = []
-        self._jobs_on: list[tuple[str, ...]] = []
-        self._frozen_nodes: tuple[NodeTable, tuple[tuple[str, ...], ...]] | None = None
-        self._pools = PoolTable(())
+        self._nodes = NodeBook()
         self._tenants: CowMap[TenantState] = CowMap()
         self._accounts: dict[str, _Account] = {}
         self._dirty_accounts: set[str] = set()
@@ -145,19 +138,7 @@ class ClusterIndex:
         """Replace the set of nodes. Running jobs keep what they hold; a job on a node that vanished stays running (and
         counted against its tenant) until `stop`, and holds its devices again if the node returns. `unschedulable`
         nodes take no new jobs."""
-        ordered = sorted(nodes, key=lambda node: node.name)
-        self._layout = _layout(ordered)
-        self._unschedulable = frozenset(unschedulable)
-        on: list[list[str]] = [[] for _ in ordered]
-        for job_id in sorted(self._held):
-            for name in {rank.node for rank in self._running[job_id].placement}:
-                at = self._layout.position.get(name)
-                if at is not None:
-                    on[at].append(job_id)
-        self._jobs_on = [tuple(ids) for ids in on]
-        self._states = [self._free_on(node, ids) for node, ids in zip(ordered, self._jobs_on, strict=True)]
-        self._pools = PoolTable(self._states)
-        self._frozen_nodes = None
+        self._nodes = NodeBook.of(nodes, unschedulable, [self._running[job_id] for job_id in sorted(self._held)])
 
     def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
         """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned
@@ -230,9 +211,7 @@ class ClusterIndex:
         need = self._need(running)
         account.add(need, ranks)
         self._remember(running, need, charge, share)
-        for at in self._places(running):
-            self._jobs_on[at] = (*self._jobs_on[at], running.job_id)
-            self._take(at, running)
+        self._nodes.take(running)
 
     def update_running(
         self,
@@ -272,9 +251,7 @@ class ClusterIndex:
             count = self._learned[running.tenant] = min(self._learned.get(running.tenant, 0) + 1, _MEAN_OVER)
             mean = account.mean_runtime_s
             account.mean_runtime_s = ran_s if mean is None else mean + (ran_s - mean) / count
-        for at in self._places(running):
-            self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != job_id)
-            self._refresh(at)
+        self._nodes.give_back(running, self._running)
         return running
 
     def settle(self, decision: Decision) -> None:
@@ -308,9 +285,7 @@ class ClusterIndex:
         self._dirty_accounts.clear()
         while self._due and not self._still_delayed(*self._due[0]):
             heappop(self._due)
-        if self._frozen_nodes is None:
-            self._frozen_nodes = NodeTable(self._layout, tuple(self._states)), tuple(self._jobs_on)
-        nodes, jobs_on = self._frozen_nodes
+        nodes, pools, jobs_on = self._nodes.freeze()
         return Snapshot(
             now=now,
             nodes=nodes,
@@ -321,7 +296,7 @@ class ClusterIndex:
             running=self._running.freeze(),
             turn=self._turn,
             policy=self.policy,
-            pools=self._pools.freeze(self._states),
+            pools=pools,
             jobs_on=jobs_on,
             ends=self._ends.freeze(),
             median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
@@ -335,11 +310,7 @@ class ClusterIndex:
         Charges of running jobs are not part of a snapshot, so stopping one settles nothing.
         """
         made = cls(snapshot.policy)
-        made._layout = snapshot.nodes.layout
-        made._states = list(snapshot.nodes.states)
-        made._unschedulable = frozenset(state.node.name for state in made._states if not state.schedulable)
-        made._jobs_on = list(snapshot.jobs_on)
-        made._pools = PoolTable.thaw(snapshot.pools, made._states)
+        made._nodes = NodeBook.thaw(snapshot)
         made._tenants = CowMap.thaw(snapshot.tenants)
         made._pending = CowMap.thaw(snapshot.pending.by_id)
         made._frozen_queues = CowMap.thaw(snapshot.pending.by_tenant)
@@ -407,20 +378,15 @@ class ClusterIndex:
             queue.delayed.remove((due, job_id))
             queue.ready.add((job.queued_at, job_id), job)
 
-    def _places(self, running: Running) -> list[int]:
-        position = self._layout.position
-        names = {rank.node for rank in running.placement}
-        return sorted(position[name] for name in names if name in position)
-
     def _need(self, running: Running) -> Need:
         """What a rank holds, `ANY` resolved by the devices it was given."""
         resources = running.resources
         if ANY not in resources.accelerators:
             return resolve(resources, None)
         for rank in running.placement:
-            at = self._layout.position.get(rank.node)
+            at = self._nodes.layout.position.get(rank.node)
             if at is not None:
-                kinds = {self._layout.type_of[at].get(device, ANY) for device in rank.devices}
+                kinds = {self._nodes.layout.type_of[at].get(device, ANY) for device in rank.devices}
                 # Beside devices of a type asked for by name, the ones of another type are those for `any`.
                 return resolve(resources, min(kinds - resources.accelerators.keys() or kinds, default=None))
         return resolve(resources, None)
@@ -456,70 +422,9 @@ class ClusterIndex:
             del self._reported[bisect_left(self._reported, held.reported)]
         return held
 
-    def _take(self, at: int, running: Running) -> None:
-        """As `_refresh`, for one more job on the node: less work."""
-        state = self._states[at]
-        name, cpu_milli, memory_bytes = state.node.name, state.free_cpu_milli, state.free_memory_bytes
-        taken: set[str] = set()
-        for rank in running.placement:
-            if rank.node == name:
-                taken.update(rank.devices)
-                cpu_milli -= running.resources.cpu_milli
-                memory_bytes -= running.resources.memory_bytes
-        free = state.free_devices
-        if taken:
-            free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
-        self._states[at] = NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable)
-        self._pools.touch(at)
-        self._frozen_nodes = None
-
-    def _refresh(self, at: int) -> None:
-        self._states[at] = self._free_on(self._states[at].node, self._jobs_on[at])
-        self._pools.touch(at)
-        self._frozen_nodes = None
-
-    def _free_on(self, node: Node, job_ids: Iterable[str]) -> NodeState:
-        taken: set[str] = set()
-        cpu_milli, memory_bytes = node.cpu_milli, node.memory_bytes
-        for job_id in job_ids:
-            running = self._running[job_id]
-            for rank in running.placement:
-                if rank.node == node.name:
-                    taken.update(rank.devices)
-                    cpu_milli -= running.resources.cpu_milli
-                    memory_bytes -= running.resources.memory_bytes
-        free: dict[str, list[str]] = {}
-        for device_id, kind in self._layout.type_of[self._layout.position[node.name]].items():
-            ids = free.setdefault(kind, [])
-            if device_id not in taken:
-                ids.append(device_id)
-        return NodeState(
-            node,
-            {kind: tuple(ids) for kind, ids in free.items()},
-            cpu_milli,
-            memory_bytes,
-            node.name not in self._unschedulable,
-        )
-
 
 def _may_be_evicted(running: Running) -> bool:
     return running.priority_class is PriorityClass.BEST_EFFORT and not running.stopping
-
-
-def _layout(nodes: list[Node]) -> Layout:
-    kinds: dict[Resources, int] = {}
-    for node in nodes:
-        capacity = node.capacity()
-        kinds[capacity] = kinds.get(capacity, 0) + 1
-    by_index = [sorted(node.devices, key=lambda device: (device.index, device.id)) for node in nodes]
-    return Layout(
-        names=tuple(node.name for node in nodes),
-        position={node.name: at for at, node in enumerate(nodes)},
-        index_of=tuple({device.id: device.index for device in devices} for devices in by_index),
-        type_of=tuple({device.id: device.type for device in devices} for devices in by_index),
-        kinds=tuple(kinds.items()),
-        types=tuple(sorted({kind for capacity in kinds for kind in capacity.accelerators})),
-    )
 
 
 def _freeze_queue(groups: dict[GroupKey, _Queue]) -> TenantQueue:

@@ -67,6 +67,8 @@ def _of(limit: Limit, number: int) -> str:
         return memory(number)
     if limit.name == "running_jobs":
         return "one more running job"
+    if limit.name == "accelerators":
+        return f"{number} accelerator{'' if number == 1 else 's'}"
     return f"{number} {limit.name.removeprefix('accelerators.')}"
 
 
@@ -85,7 +87,7 @@ def shape(need: Need, ranks: int, free: int, fitting: int) -> Reason:
     elif need.count > free:
         now = f"{free} free"
     else:
-        now = f"{asked_memory_and_cores(need)} are not free on such a node" if need.count else "not free"
+        now = _missing_beside(need)
     facts: dict[str, object] = {**need_facts(need, ranks), "free_on_one_node": free, "ranks_that_fit": fitting}
     return Reason(SHAPE, f"waits: needs {asked(need, ranks)}, {now}", facts)
 
@@ -100,17 +102,21 @@ def promised(reason: Reason, reservation: Reservation | None) -> Reason:
         "after_count": len(reservation.after),
         "starts_at": reservation.at if reservation.known else None,
     }
-    after = f"; starts when {_jobs(reservation.after)}" if reservation.after else ""
+    after = f"; starts when {jobs_end(reservation.after)}" if reservation.after else ""
     return Reason(reason.code, reason.text + after, facts)
 
 
-def asked_memory_and_cores(need: Need) -> str:
-    return " and ".join(
-        [cores(need.cpu_milli)] * bool(need.cpu_milli) + [memory(need.memory_bytes)] * bool(need.memory_bytes)
-    )
+def _missing_beside(need: Need) -> str:
+    """What stands in the way when the pool's devices do not."""
+    beside = [f"{count} {kind}" for kind, count in need.others if count]
+    beside += [cores(need.cpu_milli)] * bool(need.cpu_milli) + [memory(need.memory_bytes)] * bool(need.memory_bytes)
+    if not beside:
+        return "none is open to it now"
+    holder = f"node with {need.count} {need.pool} free" if need.count else "node"
+    return f"no {holder} has {' and '.join(beside)} free"
 
 
-def _jobs(ids: Sequence[str]) -> str:
+def jobs_end(ids: Sequence[str]) -> str:
     if len(ids) == 1:
         return f"job {ids[0]} ends"
     if len(ids) <= 3:
@@ -123,6 +129,11 @@ def preempting(victims: int) -> Reason:
     return Reason(PREEMPTING, f"waits: {who} leave{'' if victims > 1 else 's'} to make room", {"victims": victims})
 
 
-def preempted(for_job: str, tenant: str, lost_s: float, slots: float) -> Reason:
-    text = f"gives way to guaranteed job {for_job} of {tenant}; {lost_s:.0f} s since its last checkpoint on {slots:g}"
+def preempted(for_job: str, tenant: str, lost_s: float, slots: float, checkpoint_age_s: float | None) -> Reason:
+    """`lost_s` is what the job is taken to lose; `checkpoint_age_s` is None when it never reported a checkpoint."""
+    held = f"{slots:g} slot{'' if slots == 1 else 's'}"
+    saved = f"it never reported a checkpoint and holds {held}"
+    if checkpoint_age_s is not None:
+        saved = f"{checkpoint_age_s:.0f} s since its last checkpoint on {held}"
+    text = f"gives way to guaranteed job {for_job} of {tenant}; {saved}"
     return Reason(PREEMPTED, text, {"for_job": for_job, "tenant": tenant, "at_risk_s": lost_s, "slots": slots})

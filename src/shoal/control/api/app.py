@@ -25,7 +25,8 @@ _OPEN = {"/healthz", "/readyz", "/v1/manifests/schema"}
 
 
 def create_app(context: Context) -> FastAPI:
-    app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, redoc_url=None)
+    # No page at /docs: FastAPI's loads its script from a public CDN, and a server here may have no network.
+    app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
     errors.install(app)
     for router in (jobs.router, logs.router, events.router, manifests.router, tenants.router, system.router):

@@ -111,7 +111,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         404: f"there is nothing at {request.url.path}",
         405: f"{request.url.path} does not know the method {request.method}",
     }.get(error.status_code, str(error.detail))
-    hint = "see /openapi.json or /docs" if error.status_code in (404, 405) else None
+    hint = "see /openapi.json" if error.status_code in (404, 405) else None
     return error_response(error.status_code, code, what, hint=hint, headers=dict(error.headers or {}))
 
 

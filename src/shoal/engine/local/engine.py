@@ -282,7 +282,9 @@ class LocalEngine:
         self._drop(gang)
 
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
-        strays = {each.gang for each in await asyncio.to_thread(self._registry.strays, known)}
+        before = set(self._registry.gangs)
+        found = {each.gang for each in await asyncio.to_thread(self._registry.strays, known)}
+        strays = found - (set(self._registry.gangs) - before)  # launched while /proc was read
         for name in strays & set(self._registry.gangs):
             await self.stop(name, grace_s=0, reason="unknown to the control plane")
             await self._end_now(self._registry.gangs[name])

@@ -1,0 +1,65 @@
+"""Requests made up from the server's own description: none may break it, and each answer is as described."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
+
+from shoal.control.home import Home, read_server, stop_server
+from shoal.control.server import start_detached
+from shoal.sdk import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance]
+NOWHERE = {"accelerators": {"type": "no-such-type", "count": 1}}
+"""No job that is made up may ever run: who knows what it would do."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("fuzz") / "home")
+    start_detached(["--home", str(home.path), "--port", "0", "--slots", "1"], home)
+    with Client(home=home.path, environ={}) as client:
+        done = client.submit({"name": "done", "command": ["python3", "-c", "print('loss=0.5')"]})
+        client.wait(done.id)
+        client.submit({"name": "waits", "command": ["true"], "resources": NOWHERE})
+    yield home
+    stop_server(home, timeout_s=20)
+    log = home.log_file.read_text()
+    assert "Traceback" not in log
+    assert "Warning" not in log
+
+
+@pytest.fixture(scope="module")
+def api(home: Home) -> Any:
+    info = read_server(home)
+    assert info is not None
+    return schemathesis.openapi.from_url(f"{info.url}/openapi.json")
+
+
+schema = schemathesis.pytest.from_fixture("api")
+
+
+@schema.parametrize()
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_no_request_breaks_the_server(case: schemathesis.Case, home: Home) -> None:
+    tame(case)
+    token = home.token_file.read_text().strip()
+    case.call_and_validate(checks=CHECKS, headers={"Authorization": f"Bearer {token}"})
+
+
+def tame(case: schemathesis.Case) -> None:
+    """Keep the request from following a stream, waiting long or running anything, and often aim it at a real job."""
+    case.query = {name: value for name, value in (case.query or {}).items() if name not in ("follow", "wait_s")}
+    if isinstance(case.body, dict) and case.path == "/v1/jobs":
+        case.body = {**case.body, "resources": NOWHERE}
+    ref = (case.path_parameters or {}).get("ref")
+    if ref is not None and len(str(ref)) % 3:
+        case.path_parameters["ref"] = ("done", "waits")[len(str(ref)) % 3 - 1]
