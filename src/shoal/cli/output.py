@@ -50,11 +50,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, last_gives_w
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    cells = [[cell if hasattr(cell, "plain") else str(cell) for cell in row] for row in rows]
     for position, column in enumerate(columns):
-        last = position == len(columns) - 1
-        made.add_column(column.upper(), no_wrap=True, overflow="ellipsis" if last and last_gives_way else "fold")
-    for row in rows:
-        made.add_row(*(cell if hasattr(cell, "plain") else str(cell) for cell in row))
+        if position == len(columns) - 1 and last_gives_way:
+            made.add_column(column.upper(), no_wrap=True, overflow="ellipsis")
+        else:
+            widest = max((len(getattr(row[position], "plain", row[position])) for row in cells), default=0)
+            made.add_column(column.upper(), no_wrap=True, overflow="fold", min_width=max(widest, len(column)))
+    for row in cells:
+        made.add_row(*row)
     return made
 
 
@@ -142,8 +146,8 @@ def progress(job: JobView) -> str:
 
 def why(job: JobView) -> str:
     """What a person would ask next about this job."""
-    if job.state is JobState.QUEUED and job.reason:
-        return str(job.reason.get("text", ""))
+    if job.state is JobState.QUEUED:
+        return str((job.reason or {}).get("text", "waits behind another job of its kind"))
     if job.state is JobState.FAILED:
         return f"{job.error_code}: {job.message}" if job.error_code else job.message
     return job.message

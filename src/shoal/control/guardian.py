@@ -19,7 +19,7 @@ from shoal.control.lifecycle import ErrorCode, JobState, Stop
 from shoal.control.loops import Turns
 from shoal.control.records import AttemptRecord, Change, JobRecord
 from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
-from shoal.control.steps import AttemptEnd
+from shoal.control.steps import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
 from shoal.control.view import Live
 from shoal.core import Fault
@@ -156,7 +156,7 @@ class Guardian:
 
     async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
-        was_launched = _order(live.job.state) >= _order(state)
+        was_launched = ORDER[live.job.state] >= ORDER[state]
         if was_launched or (_stopped(live) and stage != STORE):
             found = await self._engine.status(gang_name(live.job.id, live.job.attempt, stage))
             if found is None:
@@ -241,13 +241,6 @@ class Guardian:
             return
         self._statuses[name] = steps.lost(known)
         live.poke.set()
-
-
-_ORDER = {state: position for position, state in enumerate(JobState)}
-
-
-def _order(state: JobState) -> int:
-    return _ORDER[state]
 
 
 def _must(attempt: AttemptRecord | None) -> AttemptRecord:

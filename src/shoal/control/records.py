@@ -19,10 +19,11 @@ class _Evolving:
 
     def evolve(self, **changes: Any) -> Self:
         fields = vars(self)
-        if not changes.keys() <= fields.keys():
+        changed = {**fields, **changes}
+        if len(changed) != len(fields):
             raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(changes.keys() - fields.keys()))}")
         copy = object.__new__(type(self))
-        vars(copy).update(fields, **changes)
+        object.__setattr__(copy, "__dict__", changed)
         return copy
 
 

@@ -15,6 +15,10 @@ from shoal.core import Conflict, Fault, Reason
 from shoal.engine import Exit, GangStatus, Phase
 
 
+ORDER = {state: position for position, state in enumerate(JobState)}
+"""How far along a state is: an attempt only ever moves to a later one."""
+
+
 class RestartPolicy(Protocol):
     """How often a job is tried again, by whose fault its attempt failed (a manifest is one)."""
 
@@ -110,20 +114,17 @@ def advance(
     job: JobRecord, attempt: AttemptRecord, new: JobState, now: float, cause: str, status: GangStatus | None = None
 ) -> Change | None:
     """One step forward of an attempt; nothing when the job is already there or past it."""
-    order = list(JobState)
-    if not job.state.active or order.index(job.state) >= order.index(new):
+    if not job.state.active or ORDER[job.state] >= ORDER[new]:
         return None
-    columns: dict[str, Any] = {}
-    if new is JobState.RUNNING:
-        attempt = attempt.evolve(running_at=now)
-        columns["started_at"] = job.started_at or now
-    if status is not None:
-        attempt = attempt.evolve(ranks=rank_facts(status, attempt.placement))
+    running = new is JobState.RUNNING
     return Change(
         before=job,
-        after=_moved(job, new, now, **columns),
+        after=_moved(job, new, now, started_at=(job.started_at or now) if running else job.started_at),
         events=(_state_event(job, new, now, "guardian", cause),),
-        attempt=attempt,
+        attempt=attempt.evolve(
+            running_at=now if running else attempt.running_at,
+            ranks=rank_facts(status, attempt.placement) if status is not None else attempt.ranks,
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import frexp
 
 from shoal.control.admission.persistent import FrozenMap, FrozenRuns
@@ -32,6 +32,7 @@ class Need:
     memory_bytes: int
 
 
+@lru_cache(maxsize=4096)
 def resolve(resources: Resources, any_type: str | None) -> Need:
     """The `Need` of a per-rank request; `any_type` is the type chosen for `ANY`."""
     counts: dict[str, int] = {}

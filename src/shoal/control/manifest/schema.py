@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import keyword
-import re
 import shlex
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +26,7 @@ from pydantic import (
 
 from shoal.control.manifest import places, quantities
 from shoal.control.manifest.quantities import problem, shown
+from shoal.control.patterns import compile_pattern
 from shoal.core import ANY, Fault, PriorityClass, Resources
 
 NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
@@ -111,9 +111,12 @@ def _grace(value: float) -> float:
 
 def _pattern(value: str) -> str:
     try:
-        pattern = re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise problem(f"the pattern cannot be compiled: {error}", "write a Python regular expression") from None
+        pattern = compile_pattern(value)
+    except ValueError as error:
+        raise problem(
+            f"the pattern cannot be compiled: {error}",
+            "write an RE2 expression: like Python's, without lookaround and backreferences",
+        ) from None
     if "value" not in pattern.groupindex and pattern.groups != 1:
         raise problem(
             f"the pattern has {pattern.groups} groups, so the value is not clear",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -20,11 +20,10 @@ from shoal.control.store.database import Database
 from shoal.control.store.statements import Row
 from shoal.core import Conflict, ShoalError
 
-_STATES = frozenset(state.value for state in JobState)
+_STATES = {state.value: state for state in JobState}
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """An event with its row made, all but the sequence number."""
 
     event: NewEvent
@@ -32,7 +31,7 @@ class Pending:
 
 
 def pending(events: Iterable[NewEvent]) -> tuple[Pending, ...]:
-    return tuple(Pending(event, rows.event_row(event)) for event in events)
+    return tuple([Pending(event, rows.event_row(event)) for event in events])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,7 @@ class Submit:
         return None if self.job.idempotency_key is None else (self.job.tenant, self.job.idempotency_key)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A checked Change."""
 
     job_id: str
@@ -115,7 +113,7 @@ def submit(job: JobRecord, events: Iterable[NewEvent]) -> Submit:
 
 def apply(changes: Iterable[Change]) -> Apply:
     """Raises Conflict when a change is no legal step, before anything is written."""
-    return Apply(tuple(_step(change) for change in changes))
+    return Apply(tuple([_step(change) for change in changes]))
 
 
 def record(events: Iterable[NewEvent]) -> Other:
@@ -138,9 +136,9 @@ def _step(change: Change) -> Step:
 
 def _check(change: Change) -> None:
     before, after = change.before, change.after
-    for name in rows.JOB_FIXED:
-        if getattr(before, name) != getattr(after, name):
-            raise Conflict(f"a job keeps its {name} for life", where=before.id)
+    if rows.fixed(before) != rows.fixed(after):
+        name = next(name for name in rows.JOB_FIXED if getattr(before, name) != getattr(after, name))
+        raise Conflict(f"a job keeps its {name} for life", where=before.id)
     if after.version <= before.version:
         raise Conflict(f"version {after.version} does not follow {before.version}", where=before.id)
     if change.attempt is not None and change.attempt.job_id != before.id:
@@ -151,9 +149,9 @@ def _check(change: Change) -> None:
             continue
         if event.old_state != state:
             raise Conflict(f"an event leaves {event.old_state}, but the job is in {state} then", where=before.id)
-        if event.new_state not in _STATES:
+        reached = _STATES.get(event.new_state or "")
+        if reached is None:
             raise Conflict(f"an event reaches {event.new_state}, which is no state", where=before.id)
-        reached = JobState(event.new_state)
         check_step(state, reached, job_id=before.id)
         state = reached
     if state is not after.state:

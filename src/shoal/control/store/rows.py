@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -27,6 +28,7 @@ from shoal.core import Invalid, PriorityClass, Quota, Resources
 JOB_COLUMNS = tuple(schema.job.c.keys())
 JOB_FIXED = ("id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint")
 """What a job keeps for life; no change may touch it."""
+fixed = attrgetter(*JOB_FIXED)
 JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in JOB_FIXED)
 ATTEMPT_COLUMNS = tuple(schema.attempt.c.keys())
 EVENT_COLUMNS = tuple(schema.event.c.keys())
@@ -73,12 +75,12 @@ def _optional_json(value: Mapping[str, Any] | None, what: str) -> str | None:
 def _changing(job: JobRecord, progress: str | None) -> Row:
     """The values of JOB_CHANGING."""
     return (
-        job.state.value,
+        str(job.state),
         job.version,
-        job.priority_class.value,
+        str(job.priority_class),
         job.priority,
         job.updated_at,
-        job.desired.value,
+        str(job.desired),
         job.attempt,
         job.queued_at,
         job.started_at,
@@ -89,7 +91,7 @@ def _changing(job: JobRecord, progress: str | None) -> Row:
         json_text(job.retries, "retries"),
         job.waited_s,
         job.ran_s,
-        None if job.error_code is None else job.error_code.value,
+        None if job.error_code is None else str(job.error_code),
         free_text(job.message),
         _optional_json(job.reason, "reason"),
         _optional_json(job.wait_cause, "wait_cause"),
@@ -179,11 +181,11 @@ def attempt_row(attempt: AttemptRecord) -> Row:
         attempt.created_at,
         attempt.running_at,
         attempt.ended_at,
-        None if attempt.stop is None else attempt.stop.value,
+        None if attempt.stop is None else str(attempt.stop),
         attempt.stop_at,
         free_text(attempt.stop_cause),
-        None if attempt.outcome is None else attempt.outcome.value,
-        None if attempt.error_code is None else attempt.error_code.value,
+        None if attempt.outcome is None else str(attempt.outcome),
+        None if attempt.error_code is None else str(attempt.error_code),
         free_text(attempt.message),
         json_text([dict(rank) for rank in attempt.ranks], "ranks"),
     )

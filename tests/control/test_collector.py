@@ -1,0 +1,41 @@
+"""Tenants' patterns on their logs: bounded, and no job's reports hold up another's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal.control.collector import _read_log
+from shoal.control.patterns import compile_pattern
+
+
+def test_values_and_steps_are_read_from_lines_of_any_bytes() -> None:
+    lines = [b"step 3 loss=0.5", b"nothing", "größe loss=1 ü".encode(), b"\xff\xfe step 4 loss=2"]
+    found = _read_log(lines, {"loss": r"(?:step (?P<step>\d+) )?loss=(?P<value>[\d.]+)"})
+    assert [(each["metrics"], each["step"]) for each in found] == [
+        ({"loss": b"0.5"}, 3), ({"loss": b"1"}, None), ({"loss": b"2"}, 4),
+    ]  # fmt: skip
+
+
+def test_only_the_beginning_of_a_long_line_is_looked_at() -> None:
+    patterns = {"x": r"x=(\d)"}
+    assert _read_log([b" " * 1997 + b"x=1"], patterns)
+    assert not _read_log([b" " * 1998 + b"x=1"], patterns)
+
+
+@pytest.mark.timeout(20)
+def test_a_pattern_that_would_backtrack_for_ever_answers() -> None:
+    assert not _read_log([b"a" * 5000] * 100, {"x": r"((a|a)+)+$b", "y": r"(x+x+)+y|(a*)*c"})
+
+
+@pytest.mark.parametrize("pattern", ["(", r"(a)\1", "(?=a)(b)", r"(\pN{1,1000})", "(\ud800)"])
+def test_a_pattern_that_is_not_linear_or_too_large_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        compile_pattern(pattern)
+
+
+def test_the_engine_is_not_loaded_before_a_pattern_is() -> None:
+    code = "import sys, shoal.control.collector, shoal.control.manifest; sys.exit('re2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
