@@ -28,6 +28,7 @@ from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine
 
 COHORTS, QUEUES = 5, 6
 SHAPE = ((350, 1), (100, 5), (50, 20))
+AT_ONCE = Script(run_s=0.0)
 TARGET = 2000
 
 
@@ -62,7 +63,7 @@ async def run(*, sync: bool, scale: float) -> Result:
         home = Path(folder)
         store = open_store(f"sqlite:///{home / 'shoal.db'}", sync=sync)
         store.acquire("benchmark")
-        cluster = SimulatedCluster(machines(), clock=SystemClock(), behaviour=lambda _: Script(run_s=0.0))
+        cluster = SimulatedCluster(machines(), clock=SystemClock(), behaviour=lambda _: AT_ONCE)
         plane = ControlPlane(store, SimulatedEngine(cluster), home)
         await plane.open()
         runtime.tune_garbage_collector()

@@ -29,8 +29,8 @@ class Layout:
     def run_dir(self, job_id: str, attempt: int) -> Path:
         return Path(f"{self.home}/runs/{job_id}/{attempt}")
 
-    def checkpoint_dir(self, job_id: str) -> Path:
-        return Path(f"{self.home}/checkpoints/{job_id}")
+    def checkpoint_dir(self, job_id: str) -> str:
+        return f"{self.home}/checkpoints/{job_id}"
 
     def bundle(self, digest: str) -> Path:
         return self.home / "bundles" / digest.removeprefix("sha256:")
@@ -81,7 +81,7 @@ def download_gang(
     moves: list[dict[str, Any]] = [{"from": item.source, "to": item.target} for item in manifest.inputs]
     remote = _remote_checkpoint(manifest)
     if remote is not None:
-        local = str(layout.checkpoint_dir(job.id))
+        local = layout.checkpoint_dir(job.id)
         moves.append({"from": remote, "to": local, "optional": True})
     return _helper(job, attempt, manifest, layout, secrets, DOWNLOAD, moves)
 
@@ -95,7 +95,7 @@ def store_gang(
         moves += [{"from": item.source, "to": item.target} for item in manifest.outputs]
     remote = _remote_checkpoint(manifest)
     if remote is not None:
-        moves.append({"from": str(layout.checkpoint_dir(job.id)), "to": remote, "optional": True})
+        moves.append({"from": layout.checkpoint_dir(job.id), "to": remote, "optional": True})
     return _helper(job, attempt, manifest, layout, secrets, STORE, moves)
 
 
@@ -123,7 +123,7 @@ def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout
         "SHOAL_JOB_NAME": job.name,
         "SHOAL_TENANT": job.tenant,
         "SHOAL_ATTEMPT": str(attempt.number),
-        "SHOAL_CHECKPOINT_DIR": str(checkpoints),
+        "SHOAL_CHECKPOINT_DIR": checkpoints,
     }
 
 

@@ -132,7 +132,8 @@ class Store(Reads):
         Raises Conflict when the step is illegal: the change's job.state events must lead from `before.state` to
         `after.state` along the table of transitions. Progress is written only where the change differs in it.
         """
-        return (await self.apply_all((change,)))[0]
+        applied: list[bool] = await self._writer.write(operations.apply((change,)))
+        return applied[0]
 
     async def apply_all(self, changes: Sequence[Change]) -> list[bool]:
         """Apply many in one transaction, each guarded by its own version."""

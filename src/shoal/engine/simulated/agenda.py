@@ -38,8 +38,9 @@ class Agenda:
         return self._clock.now() - (self._clock.monotonic() - self._acting_at)
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (self.now + delay_s, next(self._order), action))
-        if self._acting_at is None:
+        entry = (self.now + delay_s, next(self._order), action)
+        heapq.heappush(self._heap, entry)
+        if self._acting_at is None and self._heap[0] is entry:
             self.arm()
 
     def run_due(self) -> None:

@@ -61,7 +61,7 @@ class SimulatedGang:
     def let_go(self, *, at: float, wall: float, first_pid: int) -> None:
         self.phase, self.running_at, self._status = Phase.RUNNING, at, None
         for pid, (number, rank) in enumerate(self.ranks.items(), first_pid):
-            self.ranks[number] = replace(rank, phase=Phase.RUNNING, pid=pid, started_at=wall)
+            self.ranks[number] = RankStatus(number, Phase.RUNNING, rank.node, pid, wall)
 
     def ask_to_stop(self, reason: Reason) -> None:
         """The first reason stays."""
@@ -73,7 +73,8 @@ class SimulatedGang:
         self.ended[number] = at
         if self.asked_to_stop:
             exit = replace(exit, stopped=True)
-        self.ranks[number] = replace(self.ranks[number], phase=Phase.ENDED, ended_at=wall, exit=exit)
+        rank = self.ranks[number]
+        self.ranks[number] = RankStatus(number, Phase.ENDED, rank.node, rank.pid, rank.started_at, wall, exit)
 
     def close(self) -> None:
         self.phase, self._status = Phase.ENDED, None

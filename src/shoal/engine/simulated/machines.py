@@ -29,7 +29,9 @@ class Machines:
 
     def take(self, gang: Gang) -> None:
         """Take what all ranks hold, or raise LaunchFailed and take nothing."""
-        ranks_on = Counter(rank.node for rank in gang.ranks)
+        ranks_on: dict[str, int] = {}
+        for rank in gang.ranks:
+            ranks_on[rank.node] = ranks_on.get(rank.node, 0) + 1
         for name, ranks in ranks_on.items():
             self._check_node(gang, name, ranks)
         wanted = [(rank.node, device) for rank in gang.ranks for device in rank.devices]
