@@ -19,7 +19,6 @@ from pathlib import Path
 from common import Row, parser, report
 
 from shoal.control import runtime
-from shoal.control.lifecycle import JobState
 from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
 from shoal.control.store import open_store
@@ -76,7 +75,8 @@ async def run(*, sync: bool, scale: float) -> Result:
 
 async def measure(plane: ControlPlane, scale: float) -> Result:
     waiting = workloads(scale)
-    for tenant in {tenant for tenant, _ in waiting}:
+    tenants = {tenant for tenant, _ in waiting}
+    for tenant in tenants:
         await plane.put_tenant(tenant, actor="admin")
     used: list[float] = []
     began = time.perf_counter()
@@ -85,8 +85,9 @@ async def measure(plane: ControlPlane, scale: float) -> Result:
         await asyncio.gather(*(plane.submit(job, tenant=tenant, actor="bench") for tenant, job in batch))
     capacity = COHORTS * 120
     while len(plane.view):
-        if any(live.job.state is JobState.QUEUED for live in plane.view):
-            used.append(sum(run.resources.accelerator_count * len(run.placement) for run in plane.running()) / capacity)
+        if any(map(plane.view.queued, tenants)):
+            active = [live.job for live in plane.view.active()]
+            used.append(sum(job.resources.accelerator_count * job.ranks for job in active) / capacity)
         await asyncio.sleep(0.05)
     seconds = time.perf_counter() - began
     done = plane.status()["jobs"]

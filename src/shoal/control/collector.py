@@ -62,7 +62,7 @@ class Collector:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            for live in self._ledger.view:
+            for live in self._ledger.view.active():
                 if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING):
                     await self._collect_safely(live)
 

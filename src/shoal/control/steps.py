@@ -14,7 +14,6 @@ from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, Ra
 from shoal.core import Conflict, Fault, Reason
 from shoal.engine import Exit, GangStatus, Phase
 
-
 ORDER = {state: position for position, state in enumerate(JobState)}
 """How far along a state is: an attempt only ever moves to a later one."""
 

@@ -42,6 +42,7 @@ class View:
         self.index = index
         self._room_changed = room_changed
         self._live: dict[str, Live] = {}
+        self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
         self.deadlines: set[str] = set()
 
@@ -53,6 +54,10 @@ class View:
 
     def __iter__(self) -> Iterator[Live]:
         return iter(list(self._live.values()))
+
+    def active(self) -> list[Live]:
+        """The jobs that hold resources: few, however many wait."""
+        return list(self._active.values())
 
     def get(self, job_id: str) -> Live | None:
         return self._live.get(job_id)
@@ -140,6 +145,7 @@ class View:
 
     def _vacate(self, old: JobRecord, new: JobRecord) -> None:
         if old.state.active:
+            self._active.pop(old.id, None)
             ran_s = new.ran_s - old.ran_s
             self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)
             self._room_changed()
@@ -162,6 +168,7 @@ class View:
         job, attempt = live.job, live.attempt
         if attempt is None:
             raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
+        self._active[job.id] = live
         began = attempt.running_at or attempt.created_at
         self.index.start(
             Running(

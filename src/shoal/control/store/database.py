@@ -26,6 +26,8 @@ from shoal.core import Conflict, Invalid, ShoalError, Unavailable
 _BUSY_TIMEOUT_MS = 10_000
 # Pages of 4 KiB: a checkpoint each 16 MiB keeps the log short without a checkpoint per group.
 _CHECKPOINT_PAGES = 4_000
+# The writer comes back to the newest jobs and to index pages all over: it should not read those again each time.
+_WRITER_CACHE_KIB = 64 << 10
 _LOG_LIMIT_BYTES = 64 << 20
 _READER_MMAP_BYTES = 128 << 20
 _SQLITE = {"check_same_thread": False, "cached_statements": 256}
@@ -154,6 +156,7 @@ class Database:
                 journal_mode="WAL",
                 synchronous="FULL" if self._sync else "NORMAL",
                 busy_timeout=_BUSY_TIMEOUT_MS,
+                cache_size=-_WRITER_CACHE_KIB,
                 foreign_keys="ON",
                 wal_autocheckpoint=_CHECKPOINT_PAGES,
                 journal_size_limit=_LOG_LIMIT_BYTES,
