@@ -190,7 +190,7 @@ class FakeTree:
     @staticmethod
     def mkdir(path: Path) -> None:
         path.mkdir()
-        for name in ("cgroup.subtree_control", "cgroup.procs", "memory.max", "memory.swap.max", "cpu.max"):
+        for name in ("cgroup.subtree_control", "cgroup.procs", "memory.max", "memory.swap.max", "cpu.weight"):
             (path / name).write_text("")
 
 

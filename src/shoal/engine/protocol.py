@@ -41,9 +41,9 @@ class Gang:
 
     `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
     written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if
-    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` and `memory_bytes` are limits
-    per rank, 0 for none. A rank that is asked to stop gets `grace_s` before it is killed. Ranks that are not all ready
-    within `launch_timeout_s` are rolled back.
+    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share under contention) and
+    `memory_bytes` (a limit) are per rank, 0 for none. A rank that is asked to stop gets `grace_s` before it is killed.
+    Ranks that are not all ready within `launch_timeout_s` are rolled back.
     """
 
     name: str

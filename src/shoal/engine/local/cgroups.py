@@ -17,9 +17,6 @@ from typing import Any
 
 from shoal.engine.protocol import Capability
 
-CPU_PERIOD_US = 100_000
-"""The kernel's own default period of a CPU quota."""
-
 _MEMORY_TEST_BYTES = 64 << 20
 
 
@@ -104,7 +101,7 @@ def remove(roots: tuple[str, ...], gang: str) -> None:
 _CONSEQUENCES = {
     "memory": "memory limits are NOT enforced: one job can exhaust the machine's memory, and the kernel may then kill "
     "any process, of another job or of Shoal; an out-of-memory end is not told from another SIGKILL",
-    "cpu": "cpu limits are NOT enforced: a job can take cores promised to another; OMP_NUM_THREADS only hints",
+    "cpu": "cpu shares are NOT enforced: a job can take cores promised to another; OMP_NUM_THREADS only hints",
     "pids": "if a supervisor is killed, processes of its rank that cleared their environment and left their session "
     "are NOT found and may go on running",
 }
@@ -120,11 +117,16 @@ def _limits(controller: Controller, *, cpu_milli: int, memory_bytes: int) -> lis
             writes += [(name, value) for name, value in extras if (controller.root / name).exists()]
         return writes
     if controller.name == "cpu" and cpu_milli > 0:
-        quota_us = max(1000, cpu_milli * CPU_PERIOD_US // 1000)
+        # A weight, not a quota: cores asked for are had under contention, idle ones are free to all. A quota would
+        # stop a rank for the rest of each period, and cost a training loop 1 % even where it never ran out.
         if v1:
-            return [("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us))]
-        return [("cpu.max", f"{quota_us} {CPU_PERIOD_US}")]
+            return [("cpu.shares", str(_clamp(cpu_milli * 1024 // 1000, 2, 262_144)))]
+        return [("cpu.weight", str(_clamp(cpu_milli // 10, 1, 10_000)))]
     return []
+
+
+def _clamp(value: int, lowest: int, highest: int) -> int:
+    return max(lowest, min(highest, value))
 
 
 # --- finding out ---
