@@ -126,16 +126,6 @@ def test_an_attempt_is_retried_exactly_as_often_as_allowed(limit: int, code: Err
     assert current.error_code is code
 
 
-def test_a_job_evicted_again_and_again_before_it_got_anywhere_waits_longer_each_time() -> None:
-    current, waits = job(state=JobState.RUNNING, attempt=1), []
-    for ran in (1.0, 1.0, 1.0, 30.0, 1.0):
-        attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=100.0 - ran, stop=Stop.PREEMPT)
-        current = steps.conclude(current, attempt, AttemptEnd(ErrorCode.SIGNAL), Restart(0), now=100.0).after
-        waits.append(max(0.0, current.not_before - 100.0))
-        current = replace(current, state=JobState.RUNNING)
-    assert waits == [1.0, 2.0, 4.0, 0.0, 1.0]
-
-
 class JobMachine(RuleBasedStateMachine):
     """Any order of decisions, wishes and ends: each job stays on the table, and its version only grows."""
 

@@ -32,8 +32,7 @@ class JobRecord(_Evolving):
     """One row of the job table: the projection of the job's events.
 
     `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank.
-    `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used
-    retries per fault, and evictions in a row that came early (`preempted-early`).
+    `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
     eta_s, checkpoint_at, checkpoint_step, metrics).
@@ -107,7 +106,7 @@ class AttemptRecord(_Evolving):
 @dataclass(frozen=True, slots=True)
 class NewEvent:
     """An event before the store gave it its sequence number. `kind` is dotted (`job.state`, `job.waiting`,
-    `job.cancel-requested`, `attempt.ended`, `tenant.created`, ...); `actor` is who caused it (`tenant:NAME`, `admin`,
+    `job.cancel-requested`, `attempt.adopted`, `tenant.created`, ...); `actor` is who caused it (`tenant:NAME`, `admin`,
     `decider`, `guardian`, `patroller`, `engine`); `cause` a sentence for people."""
 
     at: float

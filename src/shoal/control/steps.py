@@ -203,10 +203,6 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
         not_before = now + delay_s
         cause = f"{cause}; tried again in {delay_s:g} s (retry {retry} of {restart.retry_limit(code.fault)})"
     ran = max(0.0, now - attempt.running_at) if attempt.running_at is not None else 0.0
-    if outcome is Outcome.PREEMPTED:
-        # Work that is evicted before it got anywhere waits longer each time: it must not thrash in and out of a gap.
-        short = retries[_PREEMPTED_EARLY] = retries.get(_PREEMPTED_EARLY, 0) + 1 if ran < _WORTHWHILE_S else 0
-        not_before = now + min(_PREEMPTED_WAIT_CAP_S, 2.0 ** (short - 1)) if short else 0.0
     after = _moved(
         job, new, now, retries=retries, not_before=not_before, ran_s=job.ran_s + ran, message=cause,
         error_code=code if new is JobState.FAILED else None,
@@ -217,10 +213,7 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
     return Change(
         before=job,
         after=after,
-        events=(
-            event(job, now, "attempt.ended", "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),
-            _state_event(job, new, now, "guardian", cause, **({"error_code": code} if code else {})),
-        ),
+        events=(_state_event(job, new, now, "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),),
         attempt=attempt.evolve(
             ended_at=now, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
         ),
@@ -249,11 +242,6 @@ def _verdict(
         outcome = Outcome.LOST if code.fault is Fault.INFRASTRUCTURE else Outcome.FAILED
     may_retry = job.retries.get(code.fault, 0) < restart.retry_limit(code.fault)
     return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, end.message
-
-
-_PREEMPTED_EARLY = "preempted-early"
-_WORTHWHILE_S = 10.0
-_PREEMPTED_WAIT_CAP_S = 60.0
 
 
 def left_early(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd) -> bool:

@@ -8,10 +8,27 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shoal.control.admission import Policy, decide
+from shoal.control.admission import ClusterIndex, Policy, decide
 from shoal.core import Quota, Tenant
 
-from .cases import NOW, B, G, World, decide_on, devices, fits, free_of, index_of, job, need, node, nodes, running
+from .cases import (
+    NOW,
+    B,
+    G,
+    World,
+    carry_out,
+    clusters,
+    decide_on,
+    devices,
+    fits,
+    free_of,
+    index_of,
+    job,
+    need,
+    node,
+    nodes,
+    running,
+)  # fmt: skip
 
 
 def victims(decision) -> set[str]:  # type: ignore[no-untyped-def]
@@ -83,6 +100,66 @@ def test_room_that_is_being_made_is_not_made_twice_nor_given_away() -> None:
     index.stop("r1")
     third = decide(index.snapshot(NOW + 2))
     assert [start.job_id for start in third.starts] == ["g"]
+
+
+def test_the_room_a_reservation_rests_on_is_not_made_for_one_who_would_delay_it() -> None:
+    """A gang waits for both devices until 100 s from now; a guaranteed job behind it may have the best-effort job's
+    device only if it gives it back in time."""
+    held = [
+        running("firm", {"n0000": devices(0)}, cls=G, end=NOW + 100),
+        running("be", {"n0000": devices(1)}, end=NOW + 50, at_risk_s=1),
+    ]
+    gang = job("gang", "b", 1, ranks=2, cls=G, at=-9.0, expected_s=60.0)
+
+    def asked(expected_s: float) -> set[str]:
+        behind = job("behind", "b", 1, cls=G, expected_s=expected_s)
+        return victims(decide_on(nodes(1, per_node=2), [gang, behind], held))
+
+    assert asked(90.0) == {"be"}
+    assert asked(110.0) == set()
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(clusters())
+def test_nobody_leaves_in_vain(index: ClusterIndex) -> None:
+    """Once the victims have left and nothing else changed, every job they left for starts, whatever has arrived."""
+    snapshot = index.snapshot(NOW)
+    decision = decide(snapshot)
+    carry_out(index, snapshot, decision)
+    for held in list(index.snapshot(NOW).stopping):
+        index.stop(held.job_id)
+        # Back in the queue, where it may fit "without delaying" somebody; and with a rival that waited longer.
+        index.add_pending(job(held.job_id, held.tenant, held.resources, ranks=len(held.placement), expected_s=1.0))
+    index.add_pending(job("rival", "c", 2, ranks=2, cls=G, priority=9, expected_s=1.0))
+    after = decide(index.snapshot(NOW))
+    started = {start.job_id for start in after.starts}
+    assert {preemption.for_job for preemption in decision.preemptions} <= started
+
+
+def test_a_job_for_which_room_is_made_takes_other_room_that_is_free_first() -> None:
+    held = [
+        running("be", {"n0000": devices(0)}, at_risk_s=1),
+        running("short", {"n0001": devices(0)}, cls=G),
+    ]
+    index = index_of(nodes(2, per_node=1), [job("g", "b", 1, cls=G)], held)
+    snapshot = index.snapshot(NOW)
+    decision = decide(snapshot)
+    assert victims(decision) == {"be"}
+    carry_out(index, snapshot, decision)
+    index.stop("short")
+    second = decide(index.snapshot(NOW + 1))
+    assert [(start.job_id, start.placement[0].node) for start in second.starts] == [("g", "n0001")]
+    assert not second.claims
+
+
+def test_a_claim_lapses_with_its_node() -> None:
+    held = [running("be", {"n0000": devices(0)}, at_risk_s=1), running("be2", {"n0001": devices(0)}, at_risk_s=2)]
+    index = index_of(nodes(2, per_node=1), [job("g", "b", 1, cls=G)], held)
+    snapshot = index.snapshot(NOW)
+    carry_out(index, snapshot, decide(snapshot))
+    index.set_nodes(nodes(2, per_node=1), unschedulable=["n0000"])
+    second = decide(index.snapshot(NOW + 1))
+    assert victims(second) == {"be2"}
 
 
 def test_the_rest_of_a_gangs_victims_stay_where_they_are() -> None:

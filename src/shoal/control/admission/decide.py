@@ -27,10 +27,11 @@ from shoal.control.admission.snapshot import (
     Shape,
     Snapshot,
     expected_runtime_s,
+    group_key,
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, Pending, Preemption, Running, Spread, Start
+from shoal.control.admission.types import Claim, Decision, Pending, Preemption, Running, Spread, Start
 from shoal.control.records import RankPlacement
 from shoal.core import ANY, PriorityClass, Reason
 
@@ -69,6 +70,8 @@ class _Asked:
     stuck: dict[tuple[int, PriorityClass], Reason | Need] = field(default_factory=dict)
 
 
+_CLAIMED = 1 << CLAIMS
+
 _Waiting = tuple[int, float, str, _Line]
 """A heap entry: (-priority, queued at, job id, line)."""
 
@@ -89,6 +92,8 @@ class _Cycle:
         self._asked: dict[Shape, _Asked] = {}
         self._promises: dict[str, _Promise] = {}
         self._evictor: Evictor | None = None
+        self._claims: dict[str, Claim] = {}
+        self._begun: set[str] = set()
         self._takers: dict[str, set[tuple[str, PriorityClass]]] = {}
         self._started: list[tuple[tuple[float, str], Running]] = []
         self._starts: list[Start] = []
@@ -96,6 +101,7 @@ class _Cycle:
         self._waits: dict[str, Reason] = {}
 
     def run(self) -> Decision:
+        self._honour_claims()
         for priority_class in (PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT):
             self._serve(priority_class)
         deficits, turn = self._ring.finish()
@@ -108,6 +114,7 @@ class _Cycle:
             waits=self._waits,
             deficits=deficits,
             turn=turn,
+            claims=tuple(self._claims.values()),
             wake_at=min(due, default=None),
         )
 
@@ -130,6 +137,8 @@ class _Cycle:
             heap: list[_Waiting] = []
             for group in by_tenant[name].of(priority_class):
                 jobs = iter(group.ready)
+                if self._begun:
+                    jobs = (job for job in group.ready if job.job_id not in self._begun)
                 head = next(jobs, None)
                 if head is not None:
                     heap.append((-head.priority, head.queued_at, head.job_id, _Line(group, head, jobs)))
@@ -159,6 +168,8 @@ class _Cycle:
     def _admit(self, name: str, line: _Line) -> bool:
         """True when those behind the job in its group may be looked at."""
         job, asked = line.head, self._asked_of(line.group.shape)
+        if job.job_id in self._claims:
+            return self._elsewhere(name, job, asked)
         if asked.impossible is not None:
             return self._wait(job, asked.impossible)
         account = self._account(name)
@@ -205,7 +216,8 @@ class _Cycle:
         runtime_s = expected_runtime_s(job, state.mean_runtime_s, self._policy)
         charge = runtime_s * slots(job.resources, job.ranks)
         self._ring.charge(name, charge)
-        self._account(name).take(need, job.ranks)
+        if self._claims.pop(job.job_id, None) is None:
+            self._account(name).take(need, job.ranks)
         self._takers.setdefault(need.pool, set()).add((name, job.priority_class))
         if self._evictor is not None:
             self._evictor.changed(at for at, _ in plan)
@@ -236,40 +248,77 @@ class _Cycle:
 
     def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
         """The job is within quota but does not fit: make room, or wait for it."""
-        if job.priority_class is PriorityClass.GUARANTEED:
-            claimed = self._make_room(name, job, needs, mask)
-            if claimed is not None:
-                self._waits[job.job_id] = claimed
-                return True
+        if job.priority_class is PriorityClass.GUARANTEED and self._make_room(name, job, needs, mask):
+            return True
         self._ring.competes(name)
         reservation = self._promise(job, needs)
         return self._wait(job, self._why(name, job, asked, needs, mask, reservation))
 
     # --- making room
 
-    def _make_room(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> Reason | None:
-        """Room for a guaranteed job from what is leaving, else from best-effort work; None if there is not enough."""
-        if not self._snapshot.stopping and not self._snapshot.preemptible:
-            return None
+    def _honour_claims(self) -> None:
+        """Jobs for which others were asked to leave start where they left, or keep waiting for it; a claim whose room
+        will not be there after all (a node is gone, the quota was cut) lapses."""
+        for claim in self._snapshot.claims:
+            job = self._snapshot.pending.by_id[claim.job_id]
+            need, plan = self._claimed(job, claim)
+            if need is None or job.not_before > self._now or self._account(job.tenant).exceeded(need, job.ranks):
+                continue
+            if all(self._room.free_on(at, _CLAIMED).ranks(need, ranks) >= ranks for at, ranks in plan):
+                self._start(job.tenant, job, need, plan, _CLAIMED)
+                self._begun.add(job.job_id)
+            elif self._making_room().will_hold(plan, need, _CLAIMED):
+                self._claim(job.tenant, job, need, Eviction(plan, ()), claim.victims)
+
+    def _claimed(self, job: Pending, claim: Claim) -> tuple[Need | None, Plan]:
+        """What a rank takes and where, in terms of this snapshot; None if that is not to be had any more."""
+        group = next(group for group in self._snapshot.pending.by_tenant[job.tenant] if group.key == group_key(job))
+        position = self._snapshot.nodes.layout.position
+        plan = tuple((position[name], ranks) for name, ranks in claim.ranks if name in position)
+        if len(plan) < len(claim.ranks) or not all(self._snapshot.nodes.states[at].schedulable for at, _ in plan):
+            return None, ()
+        return next((need for need in self._asked_of(group.shape).needs if need.pool == claim.pool), None), plan
+
+    def _elsewhere(self, name: str, job: Pending, asked: _Asked) -> bool:
+        """A job for which room is being made starts at once if it fits somewhere else by now."""
+        claim, mask = self._claims[job.job_id], self._mask(job, name)
+        need = next(need for need in asked.needs if need.pool == claim.pool)
+        plan = self._room.find(need, job.ranks, asked.spread, mask)
+        if plan is not None:
+            self._start(name, job, need, plan, mask)
+        return True
+
+    def _making_room(self) -> Evictor:
         if self._evictor is None:
-            self._evictor = Evictor(self._snapshot, self._room)
-        evictor = self._evictor
+            promised = [(promise.number, promise.reservation) for promise in self._promises.values()]
+            self._evictor = Evictor(self._snapshot, self._room, promised)
+        return self._evictor
+
+    def _make_room(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> bool:
+        """Room for a guaranteed job from what is leaving, else from best-effort work; False if there is not enough."""
+        if not self._snapshot.stopping and not self._snapshot.preemptible:
+            return False
+        evictor = self._making_room()
         for need in needs:
             plan = evictor.waiting_room(need, job.ranks, mask)
             if plan is not None:
-                return self._claim(name, job, need, Eviction(plan, ()))
+                self._claim(name, job, need, Eviction(plan, ()), 0)
+                return True
         if not self._policy.preemption:
-            return None
+            return False
         found = [(need, evictor.evict(need, job.ranks, mask)) for need in needs]
         choices = [(need, eviction) for need, eviction in found if eviction is not None]
         if not choices:
-            return None
+            return False
         need, eviction = min(choices, key=lambda choice: (choice[1].loss, needs.index(choice[0])))
-        return self._claim(name, job, need, eviction)
+        self._claim(name, job, need, eviction, len(eviction.victims))
+        return True
 
-    def _claim(self, name: str, job: Pending, need: Need, eviction: Eviction) -> Reason:
-        assert self._evictor is not None
-        self._evictor.claim(need, eviction)
+    def _claim(self, name: str, job: Pending, need: Need, eviction: Eviction, victims: int) -> None:
+        self._making_room().claim(need, eviction)
+        names = self._snapshot.nodes.layout.names
+        ranks = tuple((names[at], count) for at, count in eviction.plan)
+        self._claims[job.job_id] = Claim(job.job_id, need.pool, ranks, victims)
         state = self._snapshot.tenants[name]
         self._ring.lend(
             name, expected_runtime_s(job, state.mean_runtime_s, self._policy) * slots(job.resources, job.ranks)
@@ -281,7 +330,7 @@ class _Cycle:
             share = slots(running.resources, len(running.placement))
             why = reasons.preempted(job.job_id, name, victim.loss / share, share, running.at_risk_s)
             self._preemptions.append(Preemption(victim.job_id, job.job_id, why))
-        return reasons.preempting(len(eviction.victims))
+        self._waits[job.job_id] = reasons.preempting(victims)
 
     def _promise(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
@@ -301,11 +350,13 @@ class _Cycle:
         self._promises[best.need.pool] = promise
         for at, amount in best.holds:
             self._room.hold(promise.number, at, amount)
+        if self._evictor is not None:
+            self._evictor.promised.append((promise.number, best))
         return best
 
     def _mask(self, job: Pending, name: str) -> int:
         """The holds that the job must respect: the claims, and each reservation that it might delay."""
-        mask = 1 << CLAIMS
+        mask = _CLAIMED
         if not self._promises:
             return mask
         mean = self._snapshot.tenants[name].mean_runtime_s

@@ -38,7 +38,7 @@ from shoal.control.admission.snapshot import (
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, Pending, Policy, Running, Spread, Start, TenantState
+from shoal.control.admission.types import Claim, Decision, Pending, Policy, Running, Spread, Start, TenantState
 from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
@@ -131,6 +131,7 @@ class ClusterIndex:
         self._reported: list[float] = []
         self._preemptible = 0
         self._turn: str | None = None
+        self._claims: tuple[Claim, ...] = ()
 
     # --- nodes and tenants
 
@@ -255,11 +256,12 @@ class ClusterIndex:
         return running
 
     def settle(self, decision: Decision) -> None:
-        """Take over the fair-share state of a decision, at once after it was made."""
+        """Take over what a decision hands to the next one, at once after it was made."""
         for name, deficit in decision.deficits.items():
             if name in self._accounts or name in self._tenants:
                 self._account(name).deficit = deficit
         self._turn = decision.turn
+        self._claims = decision.claims
 
     def refund(self, starts: Iterable[Start]) -> None:
         """Give back the charge of starts that were not carried out, for jobs that still wait."""
@@ -301,6 +303,7 @@ class ClusterIndex:
             ends=self._ends.freeze(),
             median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
             preemptible=self._preemptible,
+            claims=tuple(claim for claim in self._claims if claim.job_id in self._pending),
         )
 
     @classmethod
@@ -338,6 +341,7 @@ class ClusterIndex:
         made._reported = sorted(held.reported for held in made._held.values() if held.reported is not None)
         made._preemptible = snapshot.preemptible
         made._turn = snapshot.turn
+        made._claims = snapshot.claims
         return made
 
     # --- inside

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shoal.control.admission.reservation import freed_by
+from shoal.control.admission.reservation import Reservation, freed_by
 from shoal.control.admission.room import Amount, Plan, Room
 from shoal.control.admission.snapshot import Need, Snapshot, slots
 from shoal.control.admission.types import Running
@@ -67,6 +67,8 @@ class Evictor:
 
     snapshot: Snapshot
     room: Room
+    promised: list[tuple[int, Reservation]] = field(default_factory=list)
+    """The reservations made so far, by the bit that stands for them in a mask."""
     _soon: dict[int, Amount] = field(default_factory=dict)
     _chosen: set[str] = field(default_factory=set)
     _victims: dict[str, Victim] = field(default_factory=dict)
@@ -85,6 +87,10 @@ class Evictor:
         for at, count in self.room.fitting(need, mask, ranks):
             fits.setdefault(at, count)
         return _fewest(fits, ranks)
+
+    def will_hold(self, plan: Plan, need: Need, mask: int) -> bool:
+        """Whether the plan's room is free once everything that is stopping has left."""
+        return all(self._usable(at) and self._free_soon(at, mask).ranks(need, ranks) >= ranks for at, ranks in plan)
 
     def evict(self, need: Need, ranks: int, mask: int) -> Eviction | None:
         """The cheapest victims that make the gang fit; None if all of them together would not."""
@@ -133,14 +139,26 @@ class Evictor:
     def _leave(self, holds: dict[int, Amount]) -> None:
         for at, amount in holds.items():
             soon = self._soon.setdefault(at, Amount())
-            _add(soon, amount)
+            soon.plus(amount)
 
     def _free_soon(self, at: int, mask: int) -> Amount:
         amount = self.room.free_on(at, mask)
         soon = self._soon.get(at)
-        if soon is not None:
-            _add(amount, soon)
+        if soon is None:
+            return amount
+        spoken_for = self._spoken_for(mask)
+        if spoken_for:
+            soon = soon.copy()
+            for running in self.snapshot.stopping:
+                held = self._holds_of(running).get(at) if running.job_id in spoken_for else None
+                if held is not None:
+                    _draw(held, soon)
+        amount.plus(soon)
         return amount
+
+    def _spoken_for(self, mask: int) -> frozenset[str]:
+        """The jobs whose room is promised to one that this mask must not delay."""
+        return frozenset().union(*(promise.rests_on for number, promise in self.promised if mask >> number & 1))
 
     def _holds_of(self, running: Running) -> dict[int, Amount]:
         holds: dict[int, Amount] = {}
@@ -161,20 +179,21 @@ class Evictor:
         self._spans = self._spans or len(victim.holds) > 1
         return victim
 
-    def _candidates(self, at: int) -> list[Victim]:
-        found = [self._victim(job_id) for job_id in self.snapshot.jobs_on[at] if job_id not in self._chosen]
+    def _candidates(self, at: int, mask: int) -> list[Victim]:
+        barred = self._chosen | self._spoken_for(mask)
+        found = [self._victim(job_id) for job_id in self.snapshot.jobs_on[at] if job_id not in barred]
         return sorted((v for v in found if v is not None), key=lambda victim: (victim.loss, victim.job_id))
 
     def _consider(self, options: dict[int, list[_Option]], at: int, need: Need, ranks: int, mask: int) -> None:
         if not self._usable(at):
             return
         free = self._free_soon(at, mask)
-        victims = self._candidates(at)
+        victims = self._candidates(at, mask)
         most = free
         if victims:
             most = free.copy()
             for victim in victims:
-                _add(most, victim.holds[at])
+                most.plus(victim.holds[at])
         top = most.ranks(need, ranks)
         if not top:
             return
@@ -190,7 +209,7 @@ class Evictor:
     ) -> Eviction | None:
         """Victims that span nodes free more than one node's option counts: search whole, or drop who is not needed."""
         free = {at: self._free_soon(at, mask) for at in options}
-        everyone = {victim.job_id: victim for at in options for victim in self._candidates(at)}
+        everyone = {victim.job_id: victim for at in options for victim in self._candidates(at, mask)}
 
         def counted(chosen: Sequence[Victim]) -> dict[int, int]:
             counts: dict[int, int] = {}
@@ -199,7 +218,7 @@ class Evictor:
                 for victim in chosen:
                     if at in victim.holds:
                         room = room.copy() if room is amount else room
-                        _add(room, victim.holds[at])
+                        room.plus(victim.holds[at])
                 counts[at] = room.ranks(need, ranks)
             return counts
 
@@ -224,13 +243,6 @@ def at_risk_s(snapshot: Snapshot, running: Running) -> float:
     if snapshot.median_at_risk_s is not None:
         return snapshot.median_at_risk_s
     return max(0.0, snapshot.now - running.started_at)
-
-
-def _add(amount: Amount, more: Amount) -> None:
-    for kind, count in more.devices.items():
-        amount.devices[kind] = amount.devices.get(kind, 0) + count
-    amount.cpu_milli += more.cpu_milli
-    amount.memory_bytes += more.memory_bytes
 
 
 def _draw(keep: Amount, soon: Amount) -> None:
@@ -287,7 +299,7 @@ def _cheapest(at: int, free: Amount, victims: Sequence[Victim], need: Need, coun
 def _fits_with(at: int, free: Amount, victims: Sequence[Victim], need: Need, count: int) -> bool:
     room = free.copy()
     for victim in victims:
-        _add(room, victim.holds[at])
+        room.plus(victim.holds[at])
     return room.ranks(need, count) >= count
 
 

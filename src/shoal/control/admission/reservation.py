@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
@@ -18,7 +18,8 @@ MAX_NAMED = 8
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """`at` is when the job can start (Unix seconds, never before now); `known` is False when an end it rests on is not
-    known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end."""
+    known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end;
+    `rests_on` those of them whose room it needs: whoever might delay it may not take their place."""
 
     job_id: str
     need: Need
@@ -26,6 +27,7 @@ class Reservation:
     known: bool
     holds: tuple[tuple[int, Amount], ...]
     after: tuple[str, ...]
+    rests_on: frozenset[str] = frozenset()
 
 
 def freed_by(snapshot: Snapshot, running: Running) -> Iterable[tuple[int, Need]]:
@@ -57,7 +59,7 @@ def reserve(
     fits = dict(room.fitting(need, mask, ranks))
     total = sum(fits.values())
     then: dict[int, Amount] = {}
-    ended: dict[int, list[str]] = {}
+    ended: dict[int, dict[str, Amount]] = {}
     unknown: set[str] = set()
     at_time = snapshot.now
     for (end, _), running in merge(snapshot.ends.items(), started, key=_end_of):
@@ -71,7 +73,7 @@ def reserve(
             if amount is None:
                 amount = then[at] = room.free_on(at, mask)
             amount.add(freed, 1)
-            ended.setdefault(at, []).append(running.job_id)
+            ended.setdefault(at, {}).setdefault(running.job_id, Amount()).add(freed, 1)
             before = fits.get(at, 0)
             fits[at] = amount.ranks(need, ranks)
             total += fits[at] - before
@@ -89,13 +91,14 @@ def _settle(
     at_time: float,
     fits: dict[int, int],
     then: dict[int, Amount],
-    ended: dict[int, list[str]],
+    ended: dict[int, dict[str, Amount]],
     unknown: set[str],
 ) -> Reservation:
     """Choose as few nodes as possible and work out what of their free room has to be kept."""
     left = ranks
     holds: list[tuple[int, Amount]] = []
     after: dict[str, None] = {}
+    rests_on: set[str] = set()
     for at in sorted(fits, key=lambda at: (-fits[at], at in then, at)):
         if not left:
             break
@@ -107,10 +110,27 @@ def _settle(
         keep.add(need, here)
         if at in then:
             after.update(dict.fromkeys(ended[at]))
+            rests_on |= _needed(keep, ended[at])
             subtract_freed(keep, room.free_on(at, mask), then[at])
         holds.append((at, keep))
     known = not any(job in unknown for job in after)
-    return Reservation(job_id, need, at_time, known, tuple(holds), tuple(after))
+    return Reservation(job_id, need, at_time, known, tuple(holds), tuple(after), frozenset(rests_on))
+
+
+def _needed(wanted: Amount, ended: Mapping[str, Amount]) -> set[str]:
+    """Of the jobs that end on a node, those without whose room less than `wanted` would be freed; the last to end are
+    let off first."""
+    spare = Amount()
+    for amount in ended.values():
+        spare.plus(amount)
+    spare.minus(wanted)
+    needed = set()
+    for job_id, amount in reversed(list(ended.items())):
+        if amount.within(spare):
+            spare.minus(amount)
+        else:
+            needed.add(job_id)
+    return needed
 
 
 def subtract_freed(keep: Amount, now: Amount, then: Amount) -> None:

@@ -47,6 +47,26 @@ class Amount:
             at_most = min(at_most, self.memory_bytes // need.memory_bytes)
         return max(at_most, 0)
 
+    def plus(self, other: Amount) -> None:
+        for kind, count in other.devices.items():
+            self.devices[kind] = self.devices.get(kind, 0) + count
+        self.cpu_milli += other.cpu_milli
+        self.memory_bytes += other.memory_bytes
+
+    def minus(self, other: Amount) -> None:
+        for kind, count in other.devices.items():
+            self.devices[kind] = self.devices.get(kind, 0) - count
+        self.cpu_milli -= other.cpu_milli
+        self.memory_bytes -= other.memory_bytes
+
+    def within(self, other: Amount) -> bool:
+        """Whether the other has as much of everything that this has any of."""
+        return (
+            all(count <= other.devices.get(kind, 0) for kind, count in self.devices.items() if count)
+            and self.cpu_milli <= max(0, other.cpu_milli)
+            and self.memory_bytes <= max(0, other.memory_bytes)
+        )
+
     def copy(self) -> Amount:
         return Amount(self.devices.copy(), self.cpu_milli, self.memory_bytes)
 
@@ -100,10 +120,7 @@ class Room:
             amount = Amount(devices, state.free_cpu_milli, state.free_memory_bytes)
         for hold in self._holds.get(at, ()):
             if mask >> hold.number & 1:
-                for kind, count in hold.amount.devices.items():
-                    amount.devices[kind] = amount.devices.get(kind, 0) - count
-                amount.cpu_milli -= hold.amount.cpu_milli
-                amount.memory_bytes -= hold.amount.memory_bytes
+                amount.minus(hold.amount)
         return amount
 
     def find(self, need: Need, ranks: int, spread: Spread, mask: int) -> Plan | None:

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from math import frexp
 
 from shoal.control.admission.persistent import FrozenMap, FrozenRuns
-from shoal.control.admission.types import NodeState, Pending, Policy, Running, Spread, TenantState
+from shoal.control.admission.types import Claim, NodeState, Pending, Policy, Running, Spread, TenantState
 from shoal.core import ANY, PriorityClass, Resources
 
 BucketKey = tuple[int, int]
@@ -164,6 +164,7 @@ class Snapshot:
     `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts
     the running jobs by when they are expected to end. `median_at_risk_s` is that of the best-effort jobs which
     report theirs, None if there is none; `preemptible` counts the best-effort jobs that were not asked to end yet.
+    `claims` are those of the last decision whose jobs still wait.
     """
 
     now: float
@@ -178,6 +179,7 @@ class Snapshot:
     ends: FrozenRuns[Running]
     median_at_risk_s: float | None = None
     preemptible: int = 0
+    claims: tuple[Claim, ...] = ()
 
     @cached_property
     def stopping(self) -> tuple[Running, ...]:

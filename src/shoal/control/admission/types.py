@@ -117,16 +117,29 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Room that is being made for a job: how many ranks on which node, on devices of type `pool` ("": none). Until it
+    starts the job is looked at before all others and the room is nobody else's, so that no job leaves in vain."""
+
+    job_id: str
+    pool: str
+    ranks: tuple[tuple[str, int], ...]
+    victims: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """`waits` gives a reason for the head of each group of equal waiting jobs (those behind it wait for the same
-    reason, after it). `deficits` and `turn` are the fair-share state to hand to the next decision. `wake_at` is when
-    to decide again even if nothing changes (a back-off ends, a reservation comes due)."""
+    reason, after it). `deficits` and `turn` are the fair-share state and `claims` the room being made, to hand to the
+    next decision. `wake_at` is when to decide again even if nothing changes (a back-off ends, a reservation comes
+    due)."""
 
     starts: tuple[Start, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)
     deficits: Mapping[str, float] = field(default_factory=dict)
     turn: str | None = None
+    claims: tuple[Claim, ...] = ()
     wake_at: float | None = None
 
 
