@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import structlog
@@ -50,7 +51,7 @@ class Decider:
         self._wake.set()
 
     async def _run(self) -> None:
-        wake_at: float | None = None
+        wake_at = math.inf
         while True:
             await self._next(wake_at)
             self._wake.clear()
@@ -64,8 +65,8 @@ class Decider:
                 # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
                 await asyncio.sleep(self.last_cycle_s)
 
-    async def _next(self, wake_at: float | None) -> None:
-        if wake_at is None:
+    async def _next(self, wake_at: float) -> None:
+        if wake_at == math.inf:
             await self._wake.wait()
             return
         try:
@@ -74,15 +75,15 @@ class Decider:
         except TimeoutError:
             return
 
-    async def cycle(self) -> float | None:
-        """One decision; returns when to decide again even if nothing changes."""
+    async def cycle(self) -> float:
+        """One decision; returns when to decide again even if nothing changes (infinity: no need)."""
         self.cycles += 1
         began = self._ledger.clock.monotonic()
         view, now = self._ledger.view, self._ledger.now()
         snapshot = view.index.snapshot(now)
         decision = self._policy(snapshot)
         view.index.settle(decision)
-        changes = self._changes(decision, now)
+        changes, note_at = self._changes(decision, now)
         self.last_cycle_s = self._ledger.clock.monotonic() - began
         done = await self._ledger.apply_all(changes) if changes else []
         started = {change.after.id for change in done if change.after.state is JobState.STARTING}
@@ -90,10 +91,12 @@ class Decider:
         for change in done:
             if change.after.id in started:
                 self._started(change.after.id)
-        return decision.wake_at
+        return min(math.inf if decision.wake_at is None else decision.wake_at, note_at)
 
-    def _changes(self, decision: Decision, now: float) -> list[Change]:
+    def _changes(self, decision: Decision, now: float) -> tuple[list[Change], float]:
+        """What the decision writes, and when the causes of waits that are too young to be written will be old enough."""
         changes: list[Change] = []
+        note_at = math.inf
         for start in decision.starts:
             live = self._ledger.view.get(start.job_id)
             if live is not None and live.job.state is JobState.QUEUED:
@@ -108,11 +111,16 @@ class Decider:
             live = self._ledger.view.get(job_id)
             if live is None:
                 continue
+            if live.wait is None or live.wait.code != reason.code:
+                live.wait_since = now
             live.wait = reason
+            if now < live.wait_since + _NOTE_AFTER_S:
+                note_at = min(note_at, live.wait_since + _NOTE_AFTER_S)
+                continue
             noted = steps.note_wait(live.job, reason, now)
             if noted is not None:
                 changes.append(noted)
-        return changes
+        return changes, note_at
 
     def _preempt(self, preemption: Preemption, now: float) -> Change | None:
         live = self._ledger.view.get(preemption.job_id)
@@ -124,3 +132,6 @@ class Decider:
 
 
 _COALESCE_ABOVE_S = 0.002
+
+_NOTE_AFTER_S = 0.25
+"""A wait is written down with its cause once it lasted this long; under a flood most end sooner."""

@@ -25,6 +25,8 @@ class Live:
     job: JobRecord
     attempt: AttemptRecord | None = None
     wait: Reason | None = None
+    wait_since: float = 0.0
+    """Since when it waits for a cause of this kind."""
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     _manifest: JobManifest | None = None
 

@@ -58,8 +58,8 @@ class Metrics:
         self._streams.dec()
 
     def events(self, events: Iterable[Event]) -> None:
-        """Follow committed events; `data` of an admission carries `waited_s`, of an attempt's end its outcome and
-        `ran_s`."""
+        """Follow committed events; `data` of an admission carries `waited_s`, of the step that ends an attempt its
+        outcome and `ran_s`."""
         for event in events:
             tenant = event.tenant or ""
             if event.kind == "job.submitted":
@@ -68,8 +68,8 @@ class Metrics:
                 self._steps.labels(tenant, event.new_state).inc()
             if event.new_state == JobState.ADMITTED and "waited_s" in event.data:
                 self._waits.labels(tenant).observe(event.data["waited_s"])
-            if event.kind == "attempt.ended":
-                self._attempts.labels(tenant, str(event.data.get("outcome", ""))).inc()
+            if "outcome" in event.data:
+                self._attempts.labels(tenant, str(event.data["outcome"])).inc()
                 self._runs.labels(tenant).observe(event.data.get("ran_s", 0.0))
 
     def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
