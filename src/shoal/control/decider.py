@@ -94,7 +94,7 @@ class Decider:
         return min(math.inf if decision.wake_at is None else decision.wake_at, note_at)
 
     def _changes(self, decision: Decision, now: float) -> tuple[list[Change], float]:
-        """What the decision writes, and when the causes of waits that are too young to be written will be old enough."""
+        """What the decision writes, and when the causes of waits that are too young for it will be old enough."""
         changes: list[Change] = []
         note_at = math.inf
         for start in decision.starts:
