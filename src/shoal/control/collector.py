@@ -101,9 +101,11 @@ class Collector:
                 self._ledger.view.progressed(job.id, job.progress, self._ledger.now())
             return
         progress["read"] = {"attempt": attempt.number, "offsets": dict(tail.offsets)}
-        if points:
-            await self._ledger.store.add_metrics(points)
-        await self._ledger.progress(job.id, progress)
+        kept = self._ledger.progress(job.id, progress)
+        if points:  # together, so that one flush of the disk serves both
+            await asyncio.gather(kept, self._ledger.store.add_metrics(points))
+        else:
+            await kept
 
     async def _lines(self, gang: str, stream: str, tail: _Tail) -> list[bytes]:
         offset = tail.offsets.get(stream, 0)
