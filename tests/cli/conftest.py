@@ -37,6 +37,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shell = Shell(tmp_path_factory.mktemp("home"))
     shell("up", "--port", "0", "--slots", "2", "--detach")
     yield shell
+    left = [service["name"] for service in shell.json("services")["services"]]
+    if left:
+        shell("undeploy", *left, "--wait")
     shell("down")
 
 

@@ -17,6 +17,10 @@ from shoal.control.lifecycle import TRANSITIONS, JobState
 from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
 from shoal.control.records import JobFilter
+from shoal.control.services import lifecycle as services
+from shoal.control.services.gateway import Gateway
+from shoal.control.services.lifecycle import ServiceState
+from shoal.control.services.records import ServiceFilter
 from shoal.control.store import Store, open_store
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
@@ -51,6 +55,7 @@ class World:
     engine: SimulatedEngine | None = None
     crashes: int = 0
     dead: asyncio.Event = field(default_factory=asyncio.Event)
+    gateway: Gateway | None = None
 
     @classmethod
     def make(cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script]) -> World:
@@ -65,7 +70,8 @@ class World:
         numbers = random.Random(self.store.epoch)
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
-            on_fatal=lambda _: self.dead.set(), new_id=lambda: f"j-{numbers.getrandbits(40):010x}",
+            on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
+            gateway=self.gateway,
         )  # fmt: skip
         await self.plane.open()
         return self.plane
@@ -91,7 +97,7 @@ class World:
         if self.engine is not None:
             self.engine.drop()
         if self.plane is not None:
-            for loop in (self.plane.decider, self.plane.patroller, self.plane.collector, self.plane.guardian):
+            for loop in self.plane.loops:
                 await loop.close()
         if self.store is not None:
             self.store.release()
@@ -110,12 +116,20 @@ class World:
 def check_history(store: Store, cluster: SimulatedCluster) -> None:
     """What must hold of every run, whatever was killed when: the event log and the engine's own record agree."""
     states: dict[str, str] = {}
+    served: dict[str, str] = {}
     attempts: Counter[str] = Counter()
     after = 0
     while events := store.events(after, limit=5000):
         for event in events:
             assert event.seq == after + 1 or after == 0 or event.seq > after
             after = event.seq
+            if event.kind == "service.deployed" and event.new_state is not None:
+                assert event.service_id not in served
+                served[str(event.service_id)] = ServiceState.DEPLOYING
+            elif event.kind == "service.state":
+                assert event.old_state == served[str(event.service_id)]
+                assert event.new_state in services.TRANSITIONS[ServiceState(event.old_state)]
+                served[str(event.service_id)] = str(event.new_state)
             if event.job_id is None:
                 continue
             if event.kind == "job.submitted":
@@ -126,8 +140,12 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
                 assert event.new_state in TRANSITIONS[JobState(event.old_state)]
                 states[event.job_id] = str(event.new_state)
                 attempts[event.job_id] += event.new_state == JobState.PLACED
-    jobs = store.jobs(JobFilter(limit=100_000))
+    jobs = store.jobs(JobFilter(limit=100_000, replicas=True))
     assert {job.id: job.state for job in jobs} == states
+    found = store.services(ServiceFilter(limit=100_000))
+    assert {service.id: service.state for service in found} == served
+    replicas = Counter(job.service_id for job in jobs if job.service_id)
+    assert {service.id: service.launched for service in found if service.launched} == replicas
     for job in jobs:
         assert len(store.attempts(job.id)) == attempts[job.id]
     assert cluster.overlaps() == ()
@@ -150,9 +168,9 @@ async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float
         )
 
     world = World.make(folder, nodes(3, 4), behaviour)
-    world.fault = lambda point: _crash(draw, crash_rate, point)
-    await _reopen(world)
-    await _tenants(world)
+    world.fault = lambda point: crash_at(draw, crash_rate, point)
+    await reopen(world)
+    await tenants(world)
     wanted: dict[str, JobManifest] = {}
     for number in range(jobs):
         count, ranks = draw.choice(((0, 1), (1, 1), (2, 1), (4, 1), (1, 2), (3, 2), (2, 3), (0, 3)))
@@ -174,11 +192,11 @@ async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float
         if draw.random() < 0.2:
             await _wish(world, draw, draw.choice(list(acknowledged.values())))
         if draw.random() < 0.05:
-            _break_something(world.cluster, draw)
+            break_something(world.cluster, draw)
         if world.dead.is_set():
-            await _reopen(world)
+            await reopen(world)
     world.fault = lambda _: None
-    await _reopen(world)
+    await reopen(world)
     await _finish(world, set(acknowledged.values()))
     assert world.store is not None
     stored = {job.id for job in world.store.jobs(JobFilter(limit=100_000))}
@@ -187,12 +205,12 @@ async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float
     return world
 
 
-def _crash(draw: random.Random, rate: float, point: str) -> None:
+def crash_at(draw: random.Random, rate: float, point: str) -> None:
     if draw.random() < rate:
         raise Crash(point)
 
 
-async def _reopen(world: World) -> None:
+async def reopen(world: World) -> None:
     while True:
         try:
             await world.restart()
@@ -202,7 +220,7 @@ async def _reopen(world: World) -> None:
             return
 
 
-async def _tenants(world: World) -> None:
+async def tenants(world: World) -> None:
     assert world.plane is not None
     for name, weight in (("ada", 2.0), ("bob", 1.0), ("cyd", 1.0)):
         quota = Quota(accelerators=6) if name == "cyd" else Quota()
@@ -224,7 +242,7 @@ async def _submit(world: World, key: str, job: JobManifest, tenant: str) -> str:
             pass
         else:
             return record.id
-        await _reopen(world)
+        await reopen(world)
 
 
 async def _wish(world: World, draw: random.Random, job_id: str) -> None:
@@ -238,7 +256,7 @@ async def _wish(world: World, draw: random.Random, job_id: str) -> None:
         return
 
 
-def _break_something(cluster: SimulatedCluster, draw: random.Random) -> None:
+def break_something(cluster: SimulatedCluster, draw: random.Random) -> None:
     alive = cluster.alive()
     if not alive:
         return

@@ -35,8 +35,13 @@ def job(**fields: object) -> JobRecord:
 
 
 class Restart:
+    endless = False
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
+
+    def forgives(self, ran_s: float) -> bool:
+        return False
 
     def retry_limit(self, fault: Fault) -> int:
         return self.limit

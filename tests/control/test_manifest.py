@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.control.manifest import JobManifest, Placement, manifest_schema, parse_manifest
+from shoal.control.manifest import JobManifest, Placement, manifest_schema, parse_manifest, parse_service
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
@@ -250,5 +250,7 @@ def test_the_manifest_in_the_documentation_is_right() -> None:
     page = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert blocks
-    names = {parse_manifest(block).name for block in blocks if block.startswith(("name:", "kind:"))}
-    assert "resnet" in names
+    jobs = {parse_manifest(block).name for block in blocks if block.startswith("name:")}
+    services = {parse_service(block).name for block in blocks if block.startswith("kind: service")}
+    assert "resnet" in jobs
+    assert "ocr" in services

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.control.manifest import MAX_BYTES, parse_manifest
-from shoal.control.manifest.schema import PARTS, field_names
+from shoal.control.manifest.schema import JOB
 from shoal.core import Invalid, ShoalError
 
 
@@ -68,7 +68,7 @@ def test_a_single_problem_is_the_error_itself() -> None:
 
 
 BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"kind": "service"}, "kind", "services are not available yet", "`kind: job`"),
+    ({"kind": "service"}, "kind", "this is a service", "`shoal deploy`"),
     ({"kind": "jobs"}, "kind", "'jobs' is not a choice here", "allowed: job"),
     ({"name": "a" * 64}, "name", "is not a name", "at most 63"),
     ({"name": "-a"}, "name", "'-a' is not a name", "lower-case"),
@@ -116,7 +116,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"priority_class": "best_effort"}, "priority_class", "is not a choice here", "did you mean `best-effort`?"),
     ({"priority": 101}, "priority", "101 is out of range", "at most 100"),
     ({"placement": "dense"}, "placement", "'dense' is not a choice here", "allowed: pack or spread"),
-    ({"restart": {"on": "always"}}, "restart.on", "'always' is not a choice here", "allowed: failure or never"),
+    ({"restart": {"on": "ever"}}, "restart.on", "'ever' is not a choice here", "allowed: failure, never or always"),
     ({"restart": {"limits": {"user": -1}}}, "restart.limits.user", "-1 is out of range", "at least 0"),
     ({"restart": {"limits": {"me": 1}}}, "restart.limits.me", "no field `me`", "user, platform, infrastructure"),
     ({"restart": {"backoff": "-1s"}}, "restart.backoff", "'-1s' is not a duration", "30s, 5m or 1h30m"),
@@ -225,8 +225,8 @@ def test_a_thousand_problems_are_cut_short() -> None:
 
 
 def test_every_mapping_of_the_schema_is_known_to_the_messages() -> None:
-    for path, model in PARTS.items():
-        assert len(field_names(path)) == len(model.model_fields)
+    for path, model in JOB.parts.items():
+        assert len(JOB.field_names(path)) == len(model.model_fields)
 
 
 _json = st.recursive(
@@ -244,7 +244,7 @@ def refused(text: str) -> Invalid | None:
     return None
 
 
-@given(field=st.sampled_from(field_names(())), value=_json)
+@given(field=st.sampled_from(JOB.field_names(())), value=_json)
 def test_any_value_in_any_field_is_taken_or_refused_with_its_place(field: str, value: Any) -> None:
     error = refused(json.dumps({"name": "a", "command": ["x"], field: value}))
     if error is not None:

@@ -13,7 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-from shoal.cli import demo, jobs, manifests, server, streams, tenants, top  # noqa: E402
+from shoal.cli import demo, jobs, manifests, measure, serve, server, services, streams, tenants, top  # noqa: E402
 
-for module in (server, jobs, streams, top, tenants, manifests, demo):
+for module in (server, jobs, streams, services, serve, measure, top, tenants, manifests, demo):
     module.register(app)

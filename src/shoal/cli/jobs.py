@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.command import FAILED, INTERRUPTED, Door, JobArgument, TenantOption, command
+from shoal.cli.services import meant_service, print_explanation
 from shoal.control.lifecycle import JobState
 from shoal.core import Invalid
 
@@ -127,11 +128,12 @@ def jobs(
     name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Replicas of services as well.")] = False,
 ) -> None:
     """List jobs, newest first."""
     states = [_state(one) for one in state] if state else None
     with door.client() as client:
-        found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before)
+        found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before, replicas=everything)
 
     def human() -> None:
         from shoal.cli import output
@@ -206,9 +208,19 @@ def _show(job: JobDetail) -> None:
     output.put(output.table(["try", "outcome", "began", "ran", "node", "devices", "message"], rows))
 
 
-def explain(door: Door, job: JobArgument, tenant: TenantOption = None) -> None:
-    """Why a job waits: every cause in order, what would have to change, and when it may start."""
+def explain(
+    door: Door,
+    job: Annotated[str, typer.Argument(metavar="JOB|SERVICE", help="A job's id or name, or a service's.")],
+    tenant: TenantOption = None,
+) -> None:
+    """Why a job waits: every cause in order, what would have to change, and when it may start. Or why a service is not
+    ready: the gateway's reasons and each replica's."""
     with door.client() as client:
+        service = meant_service(client, job, tenant)
+        if service is not None:
+            why = client.explain_service(service.id)
+            door.show(why, lambda: print_explanation(why))
+            return
         found = client.explain(job, tenant=tenant)
     door.show(found, lambda: _explain(found))
 

@@ -13,7 +13,7 @@ from shoal.cli.command import Door, TenantOption, command
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.control.manifest import JobManifest
+    from shoal.control.manifest import JobManifest, ServiceManifest
     from shoal.sdk.models import CheckView
 
 _PANEL = "Manifests"
@@ -46,11 +46,11 @@ def check(
     offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
 ) -> None:
     """Check a manifest without submitting it: its text here, and against tenant and nodes where a server answers."""
-    from shoal.control.manifest import parse_manifest
+    from shoal.control.manifest import is_service, parse_manifest, parse_service
     from shoal.sdk import NoServer
 
     text, source = _read(file)
-    manifest = parse_manifest(text, source=source)
+    manifest = parse_service(text, source=source) if is_service(text) else parse_manifest(text, source=source)
     answer: CheckView | None = None
     if not offline:
         try:
@@ -71,15 +71,21 @@ def check(
     door.show(found, human)
 
 
-def _good(manifest: JobManifest) -> None:
+def _good(manifest: JobManifest | ServiceManifest) -> None:
     print(f"{manifest.name}: the manifest is good")
 
 
-def schema(door: Door) -> None:  # noqa: ARG001 - the schema is JSON either way
+def schema(
+    door: Door,  # noqa: ARG001 - the schema is JSON either way
+    kind: Annotated[str, typer.Option(help="job or service.")] = "job",
+) -> None:
     """The manifest's JSON Schema."""
-    from shoal.control.manifest import manifest_schema
+    from shoal.control.manifest import manifest_schema, service_schema
 
-    print(json.dumps(manifest_schema(), indent=2))
+    known = {"job": manifest_schema, "service": service_schema}
+    if kind not in known:
+        raise Invalid(f"there is no kind {kind!r}", where="--kind", hint="job or service")
+    print(json.dumps(known[kind](), indent=2))
 
 
 def ffdl(

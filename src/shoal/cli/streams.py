@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.command import Door, JobArgument, TenantOption, command
+from shoal.cli.services import meant_service
 
 _PANEL = "Jobs"
 _PATIENCE_S = 30.0
@@ -39,7 +40,9 @@ def logs(
 
 def events(
     door: Door,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Of this job. [all]")] = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB|SERVICE]", help="Of this job, or service and its replicas. [all]")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     after: Annotated[int | None, typer.Option(min=0, help="Only after this sequence number.")] = None,
     tenant: TenantOption = None,
@@ -48,10 +51,13 @@ def events(
     from shoal.cli import output
 
     with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
-        for event in client.events(job, tenant=tenant, after=after, follow=follow):
+        service = meant_service(client, job, tenant) if job is not None else None
+        of_service = service.id if service is not None else None
+        of_job = job if service is None else None
+        for event in client.events(of_job, service=of_service, tenant=tenant, after=after, follow=follow):
             move = f"{event.old_state or 'new'} > {event.new_state}" if event.new_state else event.kind
-            about = event.job_id or event.tenant or ""
-            text = f"{event.seq:>7}  {output.moment(event.at)}  {about:<14}  {move:<24}  {event.actor}: {event.cause}"
+            about = event.job_id or event.service_id or event.tenant or ""
+            text = f"{event.seq:>7}  {output.moment(event.at)}  {about:<16}  {move:<24}  {event.actor}: {event.cause}"
             door.line(event, lambda text=text: print(text.rstrip(": "), flush=True))  # type: ignore[misc]
 
 

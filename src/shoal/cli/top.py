@@ -75,7 +75,7 @@ def _pictures(client: Client, every: float) -> Any:
 
 
 def _look(client: Client) -> Picture:
-    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.HALTED], limit=_SHOWN_JOBS).jobs
+    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.HALTED], limit=_SHOWN_JOBS, replicas=True).jobs
     return Picture(live, client.nodes(), client.tenants())
 
 

@@ -9,16 +9,30 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shoal.control.admission.types import Policy, Spread
 from shoal.control.home import Home, default_home
-from shoal.core import Invalid
+from shoal.core import Invalid, Money
+from shoal.serve.contract import FREE, Address
 
-DEFAULT_PORT = 7070
+DEFAULT_PORT, DEFAULT_SERVE_PORT, DEFAULT_GRPC_PORT = 7070, 7071, 7072
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Where the gateway listens (port 0: any free one, and the same again as long as its home is the same), the compute
+    slots it shares out (None: one for each core), what the machine costs, and the tenant whose the calls without a
+    token are (None: nobody's, they are refused)."""
+
+    http: Address = field(default_factory=Address)
+    grpc: Address = field(default_factory=Address)
+    slots: int | None = None
+    price_per_hour: Money = FREE
+    anonymous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +47,16 @@ class Settings:
     policy: Policy
     log_level: str
     bundle_limit_bytes: int
+    serve: ServeSettings
 
     @property
     def loopback(self) -> bool:
-        return self.host in LOOPBACK or self.host.startswith("127.")
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return host in LOOPBACK or host.startswith("127.")
 
 
 def _text(value: Any) -> str:
@@ -66,6 +86,11 @@ def _seconds(value: Any) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"must be a number of seconds, not {value!r}")
     return number
+
+
+def _dollars(value: Any) -> Money:
+    number = _seconds(value) if not isinstance(value, str) else _seconds(value.strip().removeprefix("$"))
+    return Money.usd(number)
 
 
 def _switch(value: Any) -> bool:
@@ -107,6 +132,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "default_runtime_s": (_seconds, _POLICY.default_runtime_s),
     "log_level": (_one_of("debug", "info", "warning", "error"), "info"),
     "bundle_limit_mib": (_whole(1, 65536), 64),
+    "serve_host": (_text, "127.0.0.1"),
+    "serve_port": (_whole(0, 65535), None),
+    "serve_grpc_port": (_whole(0, 65535), None),
+    "serve_slots": (_whole(1, 4096), None),
+    "serve_anonymous": (_text, None),
+    "price_per_hour": (_dollars, FREE),
 }
 
 
@@ -154,6 +185,20 @@ def load_settings(
         ),
         log_level=values["log_level"],
         bundle_limit_bytes=values["bundle_limit_mib"] << 20,
+        serve=_serve_settings(values),
+    )
+
+
+def _serve_settings(values: Mapping[str, Any]) -> ServeSettings:
+    """A server on any free port has a gateway on any free ports, unless these are named."""
+    free = values["port"] == 0
+    http, grpc = values["serve_port"], values["serve_grpc_port"]
+    return ServeSettings(
+        http=Address(values["serve_host"], (0 if free else DEFAULT_SERVE_PORT) if http is None else http),
+        grpc=Address(values["serve_host"], (0 if free else DEFAULT_GRPC_PORT) if grpc is None else grpc),
+        slots=values["serve_slots"],
+        price_per_hour=values["price_per_hour"],
+        anonymous=values["serve_anonymous"],
     )
 
 

@@ -64,12 +64,9 @@ class Guardian:
         return job_id in self._tasks
 
     def take(self, job_id: str) -> None:
-        """Drive the job's current attempt to its end; nothing when it is driven already."""
-        if job_id in self._tasks:
-            return
-        task = asyncio.create_task(self._drive(job_id), name=f"guardian-{job_id}")
-        self._tasks[job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job_id, None))
+        """Drive the job's attempts until it waits or is over; nothing when it is driven already."""
+        if job_id not in self._tasks:
+            self._tasks[job_id] = asyncio.create_task(self._drive(job_id), name=f"guardian-{job_id}")
 
     async def _follow_engine(self) -> None:
         async for status in self._engine.changes():
@@ -82,16 +79,20 @@ class Guardian:
                 live.poke.set()
 
     async def _drive(self, job_id: str) -> None:
-        while True:
-            with self._turns.turn(job=job_id) as turn:
+        try:
+            while True:
+                # Asked again after each attempt: while its last lines were told, the job may have got a new place.
                 live = self._ledger.view.get(job_id)
                 if live is None or not live.job.state.active:
                     return
-                await self._attempt(live)
-            if not turn.held_up:
-                # Told to its end, or the control lease is gone: then another server drives this job now.
-                return
-            await asyncio.sleep(self._retry_s)
+                with self._turns.turn(job=job_id) as turn:
+                    await self._attempt(live)
+                if turn.over:
+                    return  # the control lease is gone: another server drives this job now
+                if turn.held_up:
+                    await asyncio.sleep(self._retry_s)
+        finally:
+            self._tasks.pop(job_id, None)
 
     async def _attempt(self, live: Live) -> None:
         job_id = live.job.id
@@ -108,6 +109,9 @@ class Guardian:
             name = gang_name(job_id, number, stage)
             if self._statuses.pop(name, None) is not None:
                 await self._engine.forget(name)
+        if live.job.service_id is not None:
+            # A replica may end thousands of times, and each left a copy of its models.
+            await self._layout.discard_run(job_id, number)
 
     async def _through_stages(self, live: Live) -> AttemptEnd:
         manifest = live.manifest

@@ -42,6 +42,11 @@ class Home:
         return self.path / "config.yaml"
 
     @property
+    def serve_folder(self) -> Path:
+        """What the gateway and the control plane tell each other."""
+        return self.path / "serve"
+
+    @property
     def database(self) -> str:
         return f"sqlite:///{self.path / 'shoal.db'}"
 

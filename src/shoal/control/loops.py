@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.core import LeaseLost, ShoalError
 
 _REMEMBERED = 256
 """So many distinct errors are remembered; then the memory starts anew, and with it the tracebacks."""
+
+
+class Loop(Protocol):
+    async def close(self) -> None: ...
 
 
 class Defects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,26 @@ from shoal.control.admission import (
     explain,
 )
 from shoal.control.bundles import add_bundle
+from shoal.control.checks import check_class, check_files
 from shoal.control.collector import Collector
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import JobState, Stop
-from shoal.control.manifest import JobManifest
+from shoal.control.lifecycle import JobState
+from shoal.control.loops import Loop
+from shoal.control.manifest import JobManifest, ServiceManifest
 from shoal.control.patroller import Patroller
 from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
+from shoal.control.services.book import Services
+from shoal.control.services.gateway import Gateway, NoGateway
+from shoal.control.services.keeper import ServiceKeeper
 from shoal.control.stages import RUN, Layout, gang_name
 from shoal.control.store import Store
 from shoal.control.vault import SecretMissing, Vault
 from shoal.control.view import Live, View
 from shoal.core import (
     Clock,
-    Forbidden,
+    Conflict,
     Invalid,
     NotFound,
     Overloaded,
@@ -49,6 +54,7 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Capability, Engine, LogChunk
+from shoal.serve.contract import TOKEN_VARIABLE, parse_replica_name
 
 log = structlog.get_logger("shoal.plane")
 
@@ -64,7 +70,8 @@ class ControlPlane:
         decide: Decide = decide,
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
-        new_id: Callable[[], str] | None = None,
+        new_id: Callable[[str], str] | None = None,
+        gateway: Gateway | None = None,
         patrol_every_s: float = 5.0,
         collect_every_s: float = 0.5,
         bundle_limit_bytes: int = 64 << 20,
@@ -78,6 +85,7 @@ class ControlPlane:
         self._layout = Layout(home)
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or _new_ids()
+        gateway = gateway or NoGateway()
         self._bundle_limit_bytes = bundle_limit_bytes
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
@@ -93,25 +101,34 @@ class ControlPlane:
             self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal, policy=decide
         )
         self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
+        self.services = Services(
+            self.ledger, gateway, self._layout, self._tenants, explain_job=self.explain,
+            new_id=lambda: self._new_id("s"), wake=lambda: self.keeper.wake(),
+        )  # fmt: skip
+        self.keeper = ServiceKeeper(
+            self.services, self.ledger, gateway, replica_token=self._replica_token, on_fatal=on_fatal
+        )
 
     async def open(self) -> None:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
         began = self.clock.monotonic()
         await self.engine.open()
         self._capabilities = self.engine.capabilities()
-        self._tenants = {tenant.name: tenant for tenant in self.store.tenants()}
+        self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
         active = [job.id for job in jobs if job.state.active]
         self.view.load(
             jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
             await self.engine.inventory(),
         )  # fmt: skip
+        self.services.open()
         self.guardian.open()
         for job_id in active:
             self.guardian.take(job_id)
         self.decider.open()
         self.patroller.open()
         self.collector.open()
+        self.keeper.open()
         self.recovery_s = self.clock.monotonic() - began
         await self.store.record(
             [NewEvent(self.clock.now(), "control.opened", "server", "the control plane is open",
@@ -120,10 +137,15 @@ class ControlPlane:
         )  # fmt: skip
         self.ready = True
 
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """In the order in which they are to be closed."""
+        return (self.keeper, self.decider, self.patroller, self.collector, self.guardian)
+
     async def close(self) -> None:
         """Stop the loops. Running work goes on and is adopted by the next server."""
         self.ready = False
-        for loop in (self.decider, self.patroller, self.collector, self.guardian):
+        for loop in self.loops:
             await loop.close()
         await self.engine.close()
 
@@ -156,7 +178,7 @@ class ControlPlane:
         now = self.clock.now()
         text = manifest.canonical_json()
         return JobRecord(
-            id=self._new_id(), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
+            id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
             resources=manifest.resources_per_rank(), ranks=manifest.ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
             deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
@@ -164,39 +186,31 @@ class ControlPlane:
         )  # fmt: skip
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
-        record = self._tenants.get(tenant)
-        if record is None:
-            raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
-        if (
-            manifest.priority_class is PriorityClass.GUARANTEED
-            and record.max_priority_class is PriorityClass.BEST_EFFORT
-        ):
-            raise Forbidden(
-                f"tenant {tenant} may not submit guaranteed jobs", where="priority_class", hint="use best-effort"
-            )
+        record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
         limit = record.quota.queued_jobs
         if limit is not None and self.view.queued(tenant) >= limit:
             raise Overloaded(
                 f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
                 hint="wait until some have started, or ask for a higher quota",
             )  # fmt: skip
-        if manifest.bundle and not self._layout.bundle(manifest.bundle).is_file():
-            raise Invalid(f"the bundle {manifest.bundle} was never uploaded", where="bundle",
-                          hint="POST the archive to /v1/bundles first")  # fmt: skip
-        if manifest.files:
-            raise Invalid("the files were not uploaded", where="files",
-                          hint="submit with `shoal submit`, or upload a bundle and name it under `bundle`")  # fmt: skip
+        check_files(self._layout, manifest.bundle, manifest.files, "shoal submit")
 
     def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
         self._check_tenant(manifest, tenant)
-        job = self._new_job(manifest, tenant, None)
+        return self._remarks(self._new_job(manifest, tenant, None), manifest.secrets)
+
+    def check_service(self, manifest: ServiceManifest, *, tenant: str) -> list[Reason]:
+        """The same of a service."""
+        return self._remarks(self.services.check(manifest, tenant=tenant), manifest.secrets)
+
+    def _remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         probe = View(ClusterIndex(Policy()))
         probe.load([job], {}, map(_core_tenant, self._tenants.values()), [node.node for node in self.nodes()])
         found = explain(probe.index.snapshot(self.clock.now()), job.id)
         warnings = [cause.reason for cause in found.causes if cause.blocking]
-        for name in manifest.secrets.values():
-            if self.store.secret(tenant, name) is None:
+        for name in secrets.values():
+            if self.store.secret(job.tenant, name) is None:
                 warnings.append(Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name}))
         return warnings
 
@@ -212,9 +226,7 @@ class ControlPlane:
         cause = cause or f"cancelled by {actor}"
 
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-            if not job.state.active:
-                return steps.cancel_waiting(job, self.clock.now(), actor, cause)
-            return self._stop(job, attempt, Stop.CANCEL, actor, cause)
+            return steps.cancel(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step, already=JobState.CANCELLED)
 
@@ -225,20 +237,16 @@ class ControlPlane:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
             if job.state is JobState.HALTED:
                 return None
-            if not job.state.active:
-                return steps.halt_waiting(job, self.clock.now(), actor, cause)
-            return self._stop(job, attempt, Stop.HALT, actor, cause)
+            if job.service_id is not None:
+                raise Conflict("a service's replica cannot be halted", where=job.id,
+                               hint="scale the service to 0 instead: `shoal scale SERVICE 0`")  # fmt: skip
+            return steps.halt(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step)
 
     async def resume(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         cause = cause or f"resumed by {actor}"
         return await self._change(job_id, lambda job, _: steps.resume(job, self.clock.now(), actor, cause))
-
-    def _stop(self, job: JobRecord, attempt: AttemptRecord | None, stop: Stop, actor: str, cause: str) -> Change | None:
-        if attempt is None:
-            raise AssertionError("an active job has an attempt")
-        return steps.request_stop(job, attempt, stop, now=self.clock.now(), actor=actor, cause=cause)
 
     async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
         if job_id not in self.view:
@@ -319,7 +327,13 @@ class ControlPlane:
                     hint=f"set it with `shoal secret set {name}` and submit again",
                 )  # fmt: skip
             found[variable] = self._vault.open(sealed)
+        if live.job.service_id is not None:
+            _, _, generation = parse_replica_name(live.job.name)
+            found[TOKEN_VARIABLE] = self._replica_token(live.job.service_id, generation)
         return found
+
+    def _replica_token(self, service_id: str, generation: int) -> str:
+        return self._vault.derive(f"replica {service_id} {generation}")
 
     async def add_bundle(self, chunks: AsyncIterator[bytes]) -> str:
         return await add_bundle(self.home / "bundles", chunks, limit_bytes=self._bundle_limit_bytes)
@@ -350,6 +364,7 @@ class ControlPlane:
             "engine": self.engine.name,
             "jobs": counts,
             "live": len(self.view),
+            "services": len(self.services.live()),
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
             "mended": self.patroller.mended,
@@ -360,10 +375,11 @@ class ControlPlane:
         }
 
 
-def _new_ids() -> Callable[[], str]:
-    """Job ids of 48 random bits. They are names, not secrets: one read of the system's entropy is enough for all."""
+def _new_ids() -> Callable[[str], str]:
+    """Ids of 48 random bits, behind a letter that says of what. They are names, not secrets: one read of the system's
+    entropy is enough for all."""
     draw = random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311
-    return lambda: f"j-{draw.getrandbits(48):012x}"
+    return lambda letter: f"{letter}-{draw.getrandbits(48):012x}"
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

@@ -35,7 +35,7 @@ class JobRecord(_Evolving):
     `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
-    eta_s, checkpoint_at, checkpoint_step, metrics).
+    eta_s, checkpoint_at, checkpoint_step, metrics). `service_id` names the service that a replica belongs to.
     """
 
     id: str
@@ -68,6 +68,7 @@ class JobRecord(_Evolving):
     progress: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
     fingerprint: str = ""
+    service_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class NewEvent:
     old_state: str | None = None
     new_state: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    service_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class Event:
     old_state: str | None
     new_state: str | None
     data: Mapping[str, Any]
+    service_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +187,12 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to list, newest first; `before_id` continues a listing."""
+    """Which jobs to list, newest first; `before_id` continues a listing. Replicas of services are left out, unless
+    `replicas` asks for them."""
 
     tenant: str | None = None
     states: frozenset[JobState] | None = None
     name: str | None = None
+    replicas: bool = False
     limit: int = 100
     before_id: str | None = None

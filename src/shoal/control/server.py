@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from shoal import __version__
 from shoal.control import runtime
-from shoal.control.config import Settings
+from shoal.control.config import Settings, is_loopback
 from shoal.control.home import (
     Home,
     ServerInfo,
@@ -34,7 +34,7 @@ from shoal.control.home import (
     write_private,
     write_server,
 )
-from shoal.core import Conflict, Invalid, Unavailable
+from shoal.core import Conflict, Invalid, Unavailable, token_digest
 
 if TYPE_CHECKING:
     from shoal.control.api.context import Context
@@ -118,11 +118,19 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
     from shoal.control.api.context import Context
     from shoal.control.api.feed import Feed
     from shoal.control.plane import ControlPlane
+    from shoal.control.services.gateway import LocalGateway
     from shoal.control.store import open_store
     from shoal.control.tokens import TokenCache
 
     log = structlog.get_logger("shoal.server")
     url = _url(listener, settings.host)
+    if not is_loopback(settings.serve.http.host):
+        log.warning(
+            "the gateway listens beyond this machine",
+            host=settings.serve.http.host,
+            danger="tokens and requests travel unencrypted",
+            advice="put a TLS proxy in front, or set serve_host to 127.0.0.1",
+        )
     if not settings.loopback:
         log.warning(
             "listening beyond this machine",
@@ -146,6 +154,7 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
             home.path,
             policy=settings.policy,
             on_fatal=fatal,
+            gateway=LocalGateway(home.serve_folder, settings.serve),
             bundle_limit_bytes=settings.bundle_limit_bytes,
         )
         await _first_start(store, home, plane.clock.now())
@@ -244,16 +253,16 @@ async def _first_start(store: Store, home: Home, now: float) -> None:
     """See that the home's token file holds an admin token that is valid; the file first, so that a crash between
     leaves a token that opens nothing, not one that nobody knows."""
     from shoal.control.records import NewEvent, TokenRecord
-    from shoal.control.tokens import digest, new_token, new_token_id
+    from shoal.control.tokens import new_token, new_token_id
 
     valid = {token.token_sha256 for token in store.tokens() if token.tenant is None and token.revoked_at is None}
     with contextlib.suppress(FileNotFoundError):
-        if digest(home.token_file.read_text().strip()) in valid:
+        if token_digest(home.token_file.read_text().strip()) in valid:
             home.token_file.chmod(0o600)
             return
     token = new_token(None)
     write_private(home.token_file, token + "\n")
-    record = TokenRecord(new_token_id(), None, digest(token), f"made by the server in {home.path}", now)
+    record = TokenRecord(new_token_id(), None, token_digest(token), f"made by the server in {home.path}", now)
     await store.put_token(record, NewEvent(now, "token.created", "server", record.label, data={"token_id": record.id}))
 
 

@@ -6,7 +6,9 @@ rank, and user code that misbehaves cannot take them along.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +30,12 @@ class Layout:
 
     def run_dir(self, job_id: str, attempt: int) -> Path:
         return Path(f"{self.home}/runs/{job_id}/{attempt}")
+
+    async def discard_run(self, job_id: str, attempt: int) -> None:
+        """Remove what an attempt left in its directory."""
+        left = self.run_dir(job_id, attempt)
+        if left.is_dir():
+            await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
 
     def checkpoint_dir(self, job_id: str) -> str:
         return f"{self.home}/checkpoints/{job_id}"
@@ -124,6 +132,7 @@ def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout
         "SHOAL_TENANT": job.tenant,
         "SHOAL_ATTEMPT": str(attempt.number),
         "SHOAL_CHECKPOINT_DIR": checkpoints,
+        **({"SHOAL_SERVICE_ID": job.service_id} if job.service_id else {}),
     }
 
 

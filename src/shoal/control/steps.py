@@ -21,7 +21,16 @@ ORDER = {state: position for position, state in enumerate(JobState)}
 class RestartPolicy(Protocol):
     """How often a job is tried again, by whose fault its attempt failed (a manifest is one)."""
 
-    def retry_limit(self, fault: Fault) -> int: ...
+    @property
+    def endless(self) -> bool:
+        """Whether the job is to run until it is asked to end, so that every other end is a failure."""
+        ...
+
+    def retry_limit(self, fault: Fault) -> float: ...
+
+    def forgives(self, ran_s: float) -> bool:
+        """Whether an attempt that ran so long makes up for the failures before it."""
+        ...
 
     def backoff_s(self, retry: int) -> float:
         """How long to wait before this retry (1: the first)."""
@@ -160,6 +169,20 @@ def cancel_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change
     )
 
 
+def cancel(job: JobRecord, attempt: AttemptRecord | None, now: float, actor: str, cause: str) -> Change | None:
+    """A job is to end: at once when it waits, else by stopping what runs."""
+    if attempt is None or not job.state.active:
+        return cancel_waiting(job, now, actor, cause)
+    return request_stop(job, attempt, Stop.CANCEL, now=now, actor=actor, cause=cause)
+
+
+def halt(job: JobRecord, attempt: AttemptRecord | None, now: float, actor: str, cause: str) -> Change | None:
+    """A job is to pause: at once when it waits, else by stopping what runs."""
+    if attempt is None or not job.state.active:
+        return halt_waiting(job, now, actor, cause)
+    return request_stop(job, attempt, Stop.HALT, now=now, actor=actor, cause=cause)
+
+
 def halt_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
     return Change(
         before=job,
@@ -195,14 +218,15 @@ def expire(job: JobRecord, now: float) -> Change:
 def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy, *, now: float) -> Change:
     """The end of an attempt: its outcome, and where the job goes from here."""
     outcome, new, code, cause = _verdict(job, attempt, end, restart)
-    retries = dict(job.retries)
+    ran = max(0.0, now - attempt.running_at) if attempt.running_at is not None else 0.0
+    retries = {} if restart.forgives(ran) else dict(job.retries)
     not_before = 0.0
     if new is JobState.QUEUED and code is not None:
         retry = retries[code.fault.value] = retries.get(code.fault, 0) + 1
         delay_s = restart.backoff_s(retry)
         not_before = now + delay_s
-        cause = f"{cause}; tried again in {delay_s:g} s (retry {retry} of {restart.retry_limit(code.fault)})"
-    ran = max(0.0, now - attempt.running_at) if attempt.running_at is not None else 0.0
+        limit = "" if restart.endless else f" of {restart.retry_limit(code.fault):g}"
+        cause = f"{cause}; tried again in {delay_s:g} s (retry {retry}{limit})"
     after = _moved(
         job, new, now, retries=retries, not_before=not_before, ran_s=job.ran_s + ran, message=cause,
         error_code=code if new is JobState.FAILED else None,
@@ -223,7 +247,7 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
 def _verdict(
     job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy
 ) -> tuple[Outcome, JobState, ErrorCode | None, str]:
-    if end.code is None and not left_early(job, attempt, end):
+    if end.code is None and not restart.endless and not left_early(job, attempt, end):
         return Outcome.SUCCEEDED, JobState.SUCCEEDED, None, "done"
     if attempt.stop is Stop.CANCEL or job.desired is Desired.CANCEL:
         return Outcome.CANCELLED, JobState.CANCELLED, None, attempt.stop_cause or "cancelled"
@@ -241,7 +265,7 @@ def _verdict(
     else:
         outcome = Outcome.LOST if code.fault is Fault.INFRASTRUCTURE else Outcome.FAILED
     may_retry = job.retries.get(code.fault, 0) < restart.retry_limit(code.fault)
-    return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, end.message
+    return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, end.message or "it ended by itself"
 
 
 def left_early(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd) -> bool:

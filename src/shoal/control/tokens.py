@@ -1,17 +1,13 @@
-"""Bearer tokens: `shoal_<tenant>_<43 characters>`, of which only the SHA-256 is kept.
-
-A token has 256 random bits, so a plain hash is enough at rest and a lookup by hash leaks nothing worth timing.
-"""
+"""Bearer tokens: `shoal_<tenant>_<43 characters>`, 256 random bits, of which only the SHA-256 is kept."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shoal.control.records import TokenRecord
-from shoal.core import Forbidden, ShoalError
+from shoal.core import Forbidden, ShoalError, token_digest
 
 ADMIN = "admin"
 
@@ -55,10 +51,6 @@ def new_token_id() -> str:
     return f"tok-{secrets.token_hex(6)}"
 
 
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 class TokenCache:
     """The principals of all valid tokens by hash; `replace` after every change of the token table."""
 
@@ -82,7 +74,7 @@ class TokenCache:
             raise Unauthenticated(
                 "the Authorization header is not a bearer token", hint="send 'Authorization: Bearer TOKEN'"
             )
-        principal = self._principals.get(digest(token.strip()))
+        principal = self._principals.get(token_digest(token.strip()))
         if principal is None:
             raise Unauthenticated(
                 "this token is not known here, or was revoked", hint="ask the admin: `shoal tenant token TENANT`"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,7 @@ class Vault:
 
     def __init__(self, key_file: Path) -> None:
         self._key_file = key_file
+        self._key: bytes | None = None
         self._fernet: Fernet | None = None
 
     def seal(self, value: str) -> bytes:
@@ -37,14 +41,23 @@ class Vault:
                 hint="the key file is not the one it was stored with; restore it or set the secret again",
             ) from None  # fmt: skip
 
+    def derive(self, purpose: str) -> str:
+        """A secret of 256 bits that follows from the key and the purpose, the same each time."""
+        return hmac.new(self._load_key(), purpose.encode(), hashlib.sha256).hexdigest()
+
     def _cipher(self) -> Fernet:
         if self._fernet is None:
             from cryptography.fernet import Fernet  # heavy: only for homes that use secrets
 
-            self._fernet = Fernet(self._load_key(Fernet.generate_key()))
+            self._fernet = Fernet(self._load_key())
         return self._fernet
 
-    def _load_key(self, fresh: bytes) -> bytes:
+    def _load_key(self) -> bytes:
+        if self._key is None:
+            self._key = self._read_or_make_key(base64.urlsafe_b64encode(os.urandom(32)))
+        return self._key
+
+    def _read_or_make_key(self, fresh: bytes) -> bytes:
         try:
             descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:

@@ -46,6 +46,7 @@ class View:
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
+        self._replicas: dict[str, dict[str, Live]] = {}
         self.deadlines: set[str] = set()
 
     def __contains__(self, job_id: str) -> bool:
@@ -60,6 +61,14 @@ class View:
     def active(self) -> list[Live]:
         """The jobs that hold resources: few, however many wait."""
         return list(self._active.values())
+
+    def replicas(self, service_id: str) -> list[Live]:
+        """The service's replicas that are not over."""
+        return list(self._replicas.get(service_id, {}).values())
+
+    def services_with_replicas(self) -> set[str]:
+        """Ids."""
+        return set(self._replicas)
 
     def get(self, job_id: str) -> Live | None:
         return self._live.get(job_id)
@@ -89,6 +98,8 @@ class View:
         live = self._live[job.id] = Live(job, attempt, _manifest=manifest)
         if job.deadline_at is not None:
             self.deadlines.add(job.id)
+        if job.service_id is not None:
+            self._replicas.setdefault(job.service_id, {})[job.id] = live
         if job.state is JobState.QUEUED:
             self._enqueue(live)
         elif job.state.active:
@@ -133,22 +144,32 @@ class View:
             if not new.state.active:
                 self.index.remove_pending(old.id)
         if new.state is JobState.QUEUED:
-            self._vacate(old, new)
+            self._vacate(live, old, new)
             self._enqueue(live)
         elif new.state.active:
             if not old.state.active:
                 self._occupy(live)
         else:
-            self._vacate(old, new)
+            self._vacate(live, old, new)
             if new.state.terminal:
                 self._live.pop(new.id, None)
                 self.deadlines.discard(new.id)
+                self._disown(new)
             live.poke.set()
 
-    def _vacate(self, old: JobRecord, new: JobRecord) -> None:
+    def _disown(self, job: JobRecord) -> None:
+        if job.service_id is None:
+            return
+        left = self._replicas.get(job.service_id, {})
+        left.pop(job.id, None)
+        if not left:
+            self._replicas.pop(job.service_id, None)
+
+    def _vacate(self, live: Live, old: JobRecord, new: JobRecord) -> None:
         if old.state.active:
             self._active.pop(old.id, None)
-            ran_s = new.ran_s - old.ran_s
+            # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.
+            ran_s = None if live.manifest.endless else new.ran_s - old.ran_s
             self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)
             self._room_changed()
 

@@ -18,6 +18,13 @@ from shoal.demo.judge import judge
 from shoal.demo.play import Demo
 from shoal.demo.scenario import SLOTS, WRONG_MANIFEST, DemoJob
 from shoal.demo.screen import Picture
+from shoal.demo.serving import (
+    count_the_answers,
+    deploy_the_services,
+    serve_alone,
+    serve_beside_the_training,
+    undeploy_the_services,
+)
 from shoal.sdk.models import EventView
 
 Act = Callable[[Demo], None]
@@ -45,7 +52,7 @@ def meet_the_tenants(demo: Demo) -> None:
 
 def submit_the_first_jobs(demo: Demo) -> None:
     """Fill the slots with a long best-effort job and guaranteed ones."""
-    demo.screen.heading("2. They submit training jobs: real data, real models")
+    demo.screen.heading("3. They submit training jobs: real data, real models")
     _submit(demo, demo.scenario.opening)
     demo.watch(lambda picture: len(picture.slots) >= SLOTS, what="all slots were taken")
 
@@ -53,7 +60,7 @@ def submit_the_first_jobs(demo: Demo) -> None:
 def explain_a_wait(demo: Demo) -> None:
     """Ask why the job over its tenant's quota waits."""
     name = demo.scenario.quota_waiter
-    demo.screen.heading(f"3. Why does {name} wait? `shoal explain {name}` says:")
+    demo.screen.heading(f"4. Why does {name} wait? `shoal explain {name}` says:")
     found = demo.admin.explain(demo.acknowledged[name])
     demo.screen.quote(_shoal(demo, "explain", name))
     blocking = [cause.cause for cause in found.causes if cause.blocking]
@@ -63,7 +70,7 @@ def explain_a_wait(demo: Demo) -> None:
 
 def submit_a_wrong_manifest(demo: Demo) -> None:
     """A manifest with mistakes is refused with their lines, and leaves no trace."""
-    demo.screen.heading("4. A manifest with two mistakes is refused, and nothing of it is stored")
+    demo.screen.heading("5. A manifest with two mistakes is refused, and nothing of it is stored")
     before = len(demo.admin.jobs(limit=1000).jobs)
     position = demo.admin.event_page(limit=0).next
     lines: list[str] = []
@@ -89,7 +96,7 @@ def submit_a_wrong_manifest(demo: Demo) -> None:
 def rush_hour(demo: Demo) -> None:
     """Guaranteed work comes, and the best-effort job makes room."""
     marathon = demo.scenario.marathon
-    demo.screen.heading("5. Guaranteed work arrives: best-effort work checkpoints and makes room")
+    demo.screen.heading("6. Guaranteed work arrives: best-effort work checkpoints and makes room")
     demo.watch(
         lambda picture: _saved(demo, marathon) >= 4 and picture.jobs[marathon].progress.get("checkpoint_step"),
         what=f"{marathon} had a checkpoint",
@@ -114,7 +121,7 @@ def rush_hour(demo: Demo) -> None:
 
 def kill_the_server(demo: Demo) -> None:
     """SIGKILL in the middle; the jobs train on; a new server takes them over."""
-    demo.screen.heading("6. Half-way the server is killed with SIGKILL, and started again")
+    demo.screen.heading("7. Half-way the server is killed with SIGKILL, and started again")
     demo.screen.say("  first some jobs have to be done, while others train and others wait ...")
     picture = demo.watch(_half_way(demo), what="some jobs were done, some ran, some waited")
     last = demo.scenario.last_word
@@ -160,7 +167,7 @@ def kill_the_server(demo: Demo) -> None:
 
 def let_them_finish(demo: Demo) -> None:
     """Wait until every job is over."""
-    demo.screen.heading("7. All jobs go on to their end; the one that made room resumes from its checkpoint")
+    demo.screen.heading("9. All jobs go on to their end; the one that made room resumes from its checkpoint")
     demo.watch(
         lambda picture: all(job.state.terminal for job in picture.jobs.values()),
         what="all jobs were over",
@@ -177,16 +184,20 @@ def leave_nothing_behind(demo: Demo) -> None:
 
 ACTS: Sequence[Act] = (
     meet_the_tenants,
+    deploy_the_services,
+    serve_alone,
     submit_the_first_jobs,
+    serve_beside_the_training,
     explain_a_wait,
     submit_a_wrong_manifest,
     rush_hour,
     kill_the_server,
+    count_the_answers,
     let_them_finish,
 )
 """Played in this order; one that fails ends the plot."""
 
-EPILOGUE: Sequence[Act] = (judge, leave_nothing_behind)
+EPILOGUE: Sequence[Act] = (judge, undeploy_the_services, leave_nothing_behind)
 """Played in any case."""
 
 

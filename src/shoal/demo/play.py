@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.control.lifecycle import JobState
 from shoal.core import Unavailable
@@ -16,6 +16,9 @@ from shoal.demo.screen import Picture, Screen
 from shoal.demo.stage import Stage
 from shoal.sdk import Client
 from shoal.sdk.models import EventView, JobView
+
+if TYPE_CHECKING:
+    from shoal.demo.serving import Load
 
 _LOOK_EVERY_S = 0.25
 """How often the jobs are looked at: their progress is no event, and a table four times a second looks alive."""
@@ -38,10 +41,16 @@ class Demo:
         """Job ids by name, once the server had said that it has them."""
         self.events: list[EventView] = []
         self.picture = Picture()
+        self.load: Load | None = None
+        """What sends requests to the services, once there are some."""
         self._clients = clients
         self._told = 0
         self._causes_told: set[tuple[str | None, str | None]] = set()
         self._clients.enter_context(self.admin)
+
+    def after(self, callback: Callable[[], object]) -> None:
+        """Have something done when the demo is over, however it ends."""
+        self._clients.callback(callback)
 
     def enter_tenant(self, name: str, token: str) -> None:
         """From now on this tenant can submit, with a token of its own."""
@@ -110,8 +119,8 @@ class Demo:
         fresh, self._told = self.events[self._told :], len(self.events)
         for event in fresh:
             line = self._line(event)
-            if line and event.job_id:
-                name = next((job.name for job in self.picture.jobs.values() if job.id == event.job_id), event.job_id)
+            name = next((job.name for job in self.picture.jobs.values() if job.id == event.job_id), None)
+            if line and name:
                 self.screen.happened([f"{name:<16} {self.picture.named(line)}"], notable=_notable(event))
 
     def _line(self, event: EventView) -> str | None:

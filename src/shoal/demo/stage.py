@@ -19,6 +19,9 @@ from shoal.demo.processes import Found, end_all, processes_of
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 
+PRICE_PER_HOUR = "1.00"
+"""What the demo's machine is taken to cost, in dollars: the services' ledger divides it."""
+
 
 class Stage:
     """One server at a time on one home. `url` is where it answers."""
@@ -42,6 +45,7 @@ class Stage:
         """Start the server; returns the monotonic time of its start once it answers."""
         # Whatever SHOAL_* the user has set is meant for another server.
         env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        own = {"SHOAL_HOME": str(self.home), "SHOAL_PRICE_PER_HOUR": PRICE_PER_HOUR}
         readable, writable = os.pipe()
         with (self.home / "server.log").open("ab") as log, os.fdopen(readable, "rb") as pipe:
             began = time.monotonic()
@@ -49,7 +53,7 @@ class Stage:
                 [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0",
                  "--slots", str(self._slots)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(writable,),
-                env={**env, "SHOAL_HOME": str(self.home), READY_FD: str(writable)},
+                env={**env, **own, READY_FD: str(writable)},
             )  # fmt: skip
             os.close(writable)
             answers, _, _ = select.select([pipe], [], [], _START_TIMEOUT_S)

@@ -19,10 +19,16 @@ EXCLUDED = (
 LIMIT_BYTES = 64 << 20
 
 
-def pack(base: Path, patterns: Sequence[str], *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+def pack(
+    base: Path,
+    patterns: Sequence[str],
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    too_much: str = "leave data out and name it under `inputs`",
+) -> bytes:
     """The files below `base` that match (paths, directories or globs), as a tar archive.
 
-    Raises Invalid for a pattern without a file, a path or link that leaves `base`, and too much.
+    Raises Invalid for a pattern without a file, a path or link that leaves `base`, and too much (with that hint).
     """
     base = base.resolve()
     files: dict[str, Path] = {}
@@ -36,7 +42,7 @@ def pack(base: Path, patterns: Sequence[str], *, limit_bytes: int = LIMIT_BYTES)
         raise Invalid(
             f"the files are {total / 2**20:.0f} MiB, over the limit of {limit_bytes / 2**20:.0f} MiB",
             where="files",
-            hint="leave data out and name it under `inputs`",
+            hint=too_much,
         )
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:

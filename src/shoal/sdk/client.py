@@ -90,6 +90,9 @@ class _Methods:
     submit = Operation(flows.submit)
     check = Operation(flows.check)
     wait = Operation(flows.wait)
+    deploy = Operation(flows.deploy)
+    wait_ready = Operation(flows.wait_ready)
+    wait_stopped = Operation(flows.wait_stopped)
     logs = Stream(flows.logs, models.LogPiece)
     events = Stream(flows.events, models.EventView)
 
@@ -104,6 +107,12 @@ class _Methods:
     event_page = _single(operations.event_page)
     import_ffdl = _single(operations.import_ffdl)
     upload = _single(operations.upload)
+
+    services = _single(operations.services)
+    service = _single(operations.service)
+    scale = _single(operations.scale)
+    undeploy = _single(operations.undeploy)
+    explain_service = _single(operations.explain_service)
 
     tenants = _single(operations.tenants)
     tenant = _single(operations.tenant)

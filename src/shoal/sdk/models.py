@@ -10,6 +10,7 @@ from shoal.control.api.models import (
     BundleView,
     CheckView,
     DeviceView,
+    EndpointsView,
     ErrorView,
     EventList,
     EventView,
@@ -25,14 +26,22 @@ from shoal.control.api.models import (
     NodeView,
     QuotaView,
     ReasonView,
+    ReplicaView,
     ResourcesView,
     SecretList,
     SecretView,
+    ServedModelView,
+    ServiceCauseView,
+    ServiceDetail,
+    ServiceExplanationView,
+    ServiceList,
+    ServiceView,
     StatusView,
     TenantList,
     TenantView,
     TokenList,
     TokenView,
+    TrafficView,
 )
 
 
@@ -53,8 +62,9 @@ class LogPiece:
 
 
 __all__ = [
-    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList", "EventView",
-    "ExplanationView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList", "MetricView",
-    "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView", "SecretList", "SecretView",
-    "StatusView", "TenantList", "TenantView", "TokenList", "TokenView",
+    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "EndpointsView", "ErrorView", "EventList",
+    "EventView", "ExplanationView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
+    "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ReplicaView", "ResourcesView",
+    "SecretList", "SecretView", "ServedModelView", "ServiceCauseView", "ServiceDetail", "ServiceExplanationView",
+    "ServiceList", "ServiceView", "StatusView", "TenantList", "TenantView", "TokenList", "TokenView", "TrafficView",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import httpx
 from pydantic import BaseModel
 
 from shoal.control.lifecycle import JobState
+from shoal.control.services.lifecycle import ServiceState
 from shoal.core import PriorityClass
 from shoal.sdk import models
 from shoal.sdk.effects import Call
@@ -32,6 +33,10 @@ def _json(value: object) -> tuple[bytes, dict[str, str]]:
 
 def _job(ref: str, rest: str = "") -> str:
     return f"/v1/jobs/{quote(ref, safe='')}{rest}"
+
+
+def _service(ref: str, rest: str = "") -> str:
+    return f"/v1/services/{quote(ref, safe='')}{rest}"
 
 
 # --- jobs ---
@@ -69,10 +74,14 @@ def jobs(
     name: str | None = None,
     limit: int = 100,
     before: str | None = None,
+    replicas: bool = False,
 ) -> Call[models.JobList]:
-    """Jobs, newest first; continue with `before=answer.next`."""
+    """Jobs, newest first; continue with `before=answer.next`. `replicas` lists those of services as well."""
     states = [str(one) for one in state] if state is not None else None
-    params = {"tenant": tenant, "state": states, "name": name, "limit": limit, "before": before}
+    params = {
+        "tenant": tenant, "state": states, "name": name, "limit": limit, "before": before,
+        "replicas": "true" if replicas else None,
+    }  # fmt: skip
     return Call("GET", "/v1/jobs", _as(models.JobList), params)
 
 
@@ -144,15 +153,68 @@ def log_piece(
 def event_page(
     ref: str | None = None,
     *,
+    service: str | None = None,
     tenant: str | None = None,
     after: int | None = None,
     limit: int = 500,
     wait_s: float = 0.0,
 ) -> Call[models.EventList]:
-    """A page of events, of one job or of all. `limit=0` only tells the newest position."""
-    path = "/v1/events" if ref is None else _job(ref, "/events")
+    """A page of events, of one job, one service or all. `limit=0` only tells the newest position."""
+    path = "/v1/events"
+    if ref is not None:
+        path = _job(ref, "/events")
+    elif service is not None:
+        path = _service(service, "/events")
     params = {"tenant": tenant, "after": after, "limit": limit, "wait_s": wait_s or None}
     return Call("GET", path, _as(models.EventList), params, wait_s=wait_s)
+
+
+# --- services ---
+
+
+def deploy_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[models.ServiceView]:
+    body = text.encode() if isinstance(text, str) else text
+    headers = {"content-type": "application/yaml", "idempotency-key": key}
+    return Call("POST", "/v1/services", _as(models.ServiceView), {"tenant": tenant}, body, headers)
+
+
+def services(
+    *,
+    tenant: str | None = None,
+    state: Iterable[ServiceState | str] | None = None,
+    name: str | None = None,
+    limit: int = 100,
+    before: str | None = None,
+) -> Call[models.ServiceList]:
+    """Services, newest first, without those that are STOPPED unless `state` asks for them."""
+    states = [str(one) for one in state] if state is not None else None
+    params = {"tenant": tenant, "state": states, "name": name, "limit": limit, "before": before}
+    return Call("GET", "/v1/services", _as(models.ServiceList), params)
+
+
+def service(ref: str, *, tenant: str | None = None, wait_s: float = 0.0) -> Call[models.ServiceDetail]:
+    """One service by name or id, with its replicas. With `wait_s`, answers when it is ready, or will not be by waiting,
+    or has stopped; or when that time is over."""
+    params = {"tenant": tenant, "wait_s": wait_s or None}
+    return Call("GET", _service(ref), _as(models.ServiceDetail), params, wait_s=wait_s)
+
+
+def scale(ref: str, replicas: int, *, tenant: str | None = None, cause: str = "") -> Call[models.ServiceView]:
+    """Change how many replicas are wanted; 0 keeps the service without any."""
+    body, headers = _json({"replicas": replicas})
+    params = {"tenant": tenant, "cause": cause or None}
+    return Call("POST", _service(ref, "/scale"), _as(models.ServiceView), params, body, headers)
+
+
+def undeploy(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.ServiceView]:
+    """End a service: its replicas are asked to end, and it is STOPPED when all have."""
+    params = {"tenant": tenant, "cause": cause or None}
+    return Call("DELETE", _service(ref), _as(models.ServiceView), params)
+
+
+def explain_service(ref: str, *, tenant: str | None = None) -> Call[models.ServiceExplanationView]:
+    """Why it is not ready: the gateway's reasons and each replica's."""
+    return Call("GET", _service(ref, "/explain"), _as(models.ServiceExplanationView), {"tenant": tenant})
 
 
 # --- tenants, tokens, secrets ---

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from shoal.control.api.context import Context, Limits
 from shoal.control.api.feed import Feed
 from shoal.control.plane import ControlPlane
 from shoal.control.records import NewEvent, TokenRecord
-from shoal.control.tokens import TokenCache, digest, new_token
+from shoal.control.tokens import TokenCache, new_token
+from shoal.core import token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script
+from tests.control.services.simulation import SimulatedGateway
 from tests.control.simulation import World, nodes
 
 
@@ -122,7 +125,16 @@ class Stream:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    world = World.make(tmp_path, nodes(1, 2), behave)
+    gateway = SimulatedGateway()
+
+    def behaviour(gang: Gang) -> Script:
+        if "--name" not in gang.argv:
+            return behave(gang)
+        gateway.replica_started(gang)
+        return Script(run_s=inf, term_s=0.1)
+
+    world = World.make(tmp_path, nodes(1, 2), behaviour)
+    world.gateway, gateway.world = gateway, world
     plane = await world.start()
     tokens: dict[str, str] = {}
     for who in ("admin", "red", "blue"):
@@ -130,7 +142,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         if tenant:
             await plane.put_tenant(tenant, actor="admin")
         tokens[who] = new_token(tenant)
-        record = TokenRecord(f"tok-{who}", tenant, digest(tokens[who]), "", 0.0)
+        record = TokenRecord(f"tok-{who}", tenant, token_digest(tokens[who]), "", 0.0)
         await plane.store.put_token(record, NewEvent(0.0, "token.created", "admin", tenant=tenant))
     context = Context(plane, Feed(), TokenCache(), limits=Limits(body_bytes=10_000))
     unfollow = context.follow()

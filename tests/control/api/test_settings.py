@@ -24,8 +24,8 @@ from shoal.control.home import (
 )
 from shoal.control.records import TokenRecord
 from shoal.control.server import bind
-from shoal.control.tokens import Principal, TokenCache, Unauthenticated, digest, new_token
-from shoal.core import Conflict, Forbidden, Invalid
+from shoal.control.tokens import Principal, TokenCache, Unauthenticated, new_token
+from shoal.core import Conflict, Forbidden, Invalid, token_digest
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
 
 def test_a_token_is_known_by_its_hash_until_it_is_revoked() -> None:
     token = new_token("red")
-    record = TokenRecord("t", "red", digest(token), "", 0.0)
+    record = TokenRecord("t", "red", token_digest(token), "", 0.0)
     cache = TokenCache([record])
     assert cache.principal(f"bearer {token}") == Principal("red", "t")
     assert token not in repr(cache.__dict__)
-    cache.replace([TokenRecord("t", "red", digest(token), "", 0.0, revoked_at=1.0)])
+    cache.replace([TokenRecord("t", "red", token_digest(token), "", 0.0, revoked_at=1.0)])
     with pytest.raises(Unauthenticated):
         cache.principal(f"Bearer {token}")
 

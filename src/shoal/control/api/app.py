@@ -9,12 +9,12 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 
 from shoal import __version__
-from shoal.control.api import describe, errors, events, jobs, logs, manifests, system, tenants
+from shoal.control.api import describe, errors, events, jobs, logs, manifests, services, system, tenants
 from shoal.control.api.context import Context
 from shoal.control.api.edge import Edge
 
 _ABOUT = """
-Submit training jobs, follow them, and ask why they wait.
+Submit training jobs and deploy services, follow them, and ask why they wait.
 
 Every request but `/healthz`, `/readyz` and the manifest's schema carries `Authorization: Bearer TOKEN`. A tenant's
 token sees that tenant only; the admin's sees all and may act for any with `?tenant=`. Every error has the same shape
@@ -29,8 +29,8 @@ def create_app(context: Context) -> FastAPI:
     app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
     errors.install(app)
-    for router in (jobs.router, logs.router, events.router, manifests.router, tenants.router, system.router):
-        app.include_router(router)
+    for door in (jobs, logs, services, events, manifests, tenants, system):
+        app.include_router(door.router)
     # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
     app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))
     app.add_middleware(Edge, metrics=context.metrics)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from shoal.control.api.models import ErrorView, View
-from shoal.control.manifest import manifest_schema
+from shoal.control.manifest import manifest_schema, service_schema
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -24,7 +24,7 @@ _EXPLAINED = {
 }
 
 _PREFIX = "#/components/schemas/"
-_MANIFEST = "JobManifest"
+_MANIFESTS = {"JobManifest": manifest_schema, "ServiceManifest": service_schema}
 _shown: set[type[View]] = set()
 
 
@@ -41,9 +41,9 @@ def fails(*statuses: int) -> Responses:
     return {status: {"description": _EXPLAINED[status], "content": content} for status in sorted({401, *statuses})}
 
 
-def takes_manifest() -> dict[str, Any]:
+def takes_manifest(name: str = "JobManifest") -> dict[str, Any]:
     """An operation's body is a manifest."""
-    content = {"application/json": {"schema": _ref(_MANIFEST)}, "application/yaml": {"schema": {"type": "string"}}}
+    content = {"application/json": {"schema": _ref(name)}, "application/yaml": {"schema": {"type": "string"}}}
     return {"required": True, "content": content}
 
 
@@ -56,8 +56,11 @@ def schemas() -> dict[str, Any]:
     template = _PREFIX + "{model}"
     pairs: Any = [(model, "serialization") for model in sorted(_shown, key=lambda model: model.__name__)]
     _, found = models_json_schema(pairs, ref_template=template)
-    manifest = json.loads(json.dumps(manifest_schema()).replace("#/$defs/", _PREFIX))
-    inner = manifest.pop("$defs", {})
-    for key in ("$schema", "$id"):
-        manifest.pop(key, None)
-    return {**found.get("$defs", {}), **inner, _MANIFEST: manifest}
+    made: dict[str, Any] = found.get("$defs", {})
+    for name, make in _MANIFESTS.items():
+        manifest = json.loads(json.dumps(make()).replace("#/$defs/", _PREFIX))
+        inner = manifest.pop("$defs", {})
+        for key in ("$schema", "$id"):
+            manifest.pop(key, None)
+        made = {**made, **inner, name: manifest}
+    return made

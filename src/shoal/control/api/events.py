@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated
 
 import orjson
@@ -11,8 +12,9 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from shoal.control.api import models
-from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, filter_of
+from shoal.control.api.context import Context, Ctx, ServiceRef, TenantQuery, Who, answer, filter_of
 from shoal.control.api.describe import fails, shows
+from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.views import event_view
 from shoal.control.records import Event
@@ -45,7 +47,7 @@ async def events(
 
     With `wait_s`, an empty list is answered only when that time is over.
     """
-    log = _Log(context, filter_of(who, tenant), None)
+    log = _Log(context, filter_of(who, tenant))
     return await _answer(log, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
@@ -63,29 +65,55 @@ async def job_events(
 ) -> Response:
     """From the first event; a stream ends with the job's last event."""
     job = await context.find_job(who, ref, tenant=tenant)
-    log = _Log(context, job.tenant, job.id)
+    log = _Log(context, job.tenant, job_id=job.id)
+    return await _answer(log, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+
+
+@router.get("/services/{ref}/events", summary="The events of one service and its replicas", responses=_RESPONSES)
+async def service_events(
+    context: Ctx,
+    who: Who,
+    ref: ServiceRef,
+    tenant: TenantQuery = None,
+    after: After = None,
+    follow: Follow = False,
+    limit: Limit = _PAGE,
+    wait_s: Wait = 0.0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """From the first event; a stream ends with the service's last event."""
+    service = await context.find_service(who, ref, tenant=tenant)
+    log = _Log(context, service.tenant, service_id=service.id)
     return await _answer(log, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
 class _Log:
     """The part of the event log that one request reads."""
 
-    def __init__(self, context: Context, tenant: str | None, job_id: str | None) -> None:
+    def __init__(
+        self, context: Context, tenant: str | None, *, job_id: str | None = None, service_id: str | None = None
+    ) -> None:
         self._context = context
         self._tenant = tenant
         self._job_id = job_id
+        self._service_id = service_id
 
     async def end(self) -> int:
         return await self._context.read(self._context.plane.store.last_seq)
 
     async def page(self, after: int, limit: int) -> Sequence[Event]:
         read = self._context.plane.store.events
-        return await self._context.read(read, after, tenant=self._tenant, job_id=self._job_id, limit=limit)
+        return await self._context.read(
+            read, after, tenant=self._tenant, job_id=self._job_id, service_id=self._service_id, limit=limit
+        )
+
+    def _watch(self) -> AbstractContextManager[Watch]:
+        return self._context.feed.watch(tenant=self._tenant, job_id=self._job_id, service_id=self._service_id)
 
     async def poll(self, after: int, limit: int, wait_s: float) -> Sequence[Event]:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(wait_s, self._context.limits.wait_s)
-        with self._context.feed.watch(tenant=self._tenant, job_id=self._job_id) as watch:
+        with self._watch() as watch:
             while True:
                 watch.clear()
                 page = await self.page(after, limit)
@@ -99,7 +127,7 @@ class _Log:
         metrics.stream_opened()
         try:
             yield b"retry: 500\n: from %d\n\n" % after
-            with self._context.feed.watch(tenant=self._tenant, job_id=self._job_id) as watch:
+            with self._watch() as watch:
                 while not watch.closed:
                     watch.clear()
                     page = await self.page(after, _PAGE)
@@ -115,7 +143,10 @@ class _Log:
             metrics.stream_closed()
 
     def _over(self) -> bool:
-        return self._job_id is not None and self._context.plane.job(self._job_id).state.terminal
+        plane = self._context.plane
+        if self._job_id is not None:
+            return plane.job(self._job_id).state.terminal
+        return self._service_id is not None and plane.services.service(self._service_id).state.terminal
 
 
 def _sent(event: Event) -> bytes:

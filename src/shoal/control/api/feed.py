@@ -60,9 +60,12 @@ class Feed:
                 watch.wake()
 
     @contextmanager
-    def watch(self, *, tenant: str | None = None, job_id: str | None = None) -> Iterator[Watch]:
-        """Watch one job, else one tenant, else everything."""
-        key = ("job", job_id) if job_id is not None else ("tenant", tenant) if tenant is not None else ("all", "")
+    def watch(
+        self, *, tenant: str | None = None, job_id: str | None = None, service_id: str | None = None
+    ) -> Iterator[Watch]:
+        """Watch one job, else one service, else one tenant, else everything."""
+        asked = (("job", job_id), ("service", service_id), ("tenant", tenant))
+        key = next(((kind, name) for kind, name in asked if name is not None), ("all", ""))
         watch = Watch(self)
         self._watches.setdefault(key, set()).add(watch)
         try:
@@ -79,6 +82,7 @@ class Feed:
         keys = {("all", "")}
         for event in events:
             keys.add(("job", event.job_id or ""))
+            keys.add(("service", event.service_id or ""))
             keys.add(("tenant", event.tenant or ""))
         for key in keys & self._watches.keys():
             for watch in self._watches[key]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -23,7 +23,7 @@ from shoal.control.api.context import (
 from shoal.control.api.describe import Responses, fails, shows, takes_manifest
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
 from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, parse_manifest
+from shoal.control.manifest import JobManifest, ServiceManifest, parse_manifest
 from shoal.control.records import JobFilter, JobRecord
 from shoal.control.tokens import Principal
 from shoal.core import Invalid
@@ -36,22 +36,45 @@ Wait = Annotated[float, Query(ge=0, description="wait at most so many seconds, b
 _QUICK_PARSE_BYTES = 32 * 1024
 _MAX_KEY = 200
 
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
 
-async def read_manifest(request: Request, context: Context) -> JobManifest:
-    """The manifest in the body, YAML or JSON. Raises Invalid with every problem."""
-    body = await read_body(request, context.limits.body_bytes)
+
+class Parse(Protocol[M_co]):
+    def __call__(self, text: bytes, *, source: str) -> M_co: ...
+
+
+async def parse_body(body: bytes, parse: Parse[M]) -> M:
+    """The manifest in a body, YAML or JSON. Raises Invalid with every problem."""
     if len(body) <= _QUICK_PARSE_BYTES:
-        return parse_manifest(body, source="manifest")
-    return await asyncio.to_thread(parse_manifest, body, source="manifest")
+        return parse(body, source="manifest")
+    return await asyncio.to_thread(parse, body, source="manifest")
 
 
-def owner(manifest: JobManifest, who: Principal, asked: str | None) -> str:
+def read_key(request: Request) -> str | None:
+    """The request's idempotency key. Raises Invalid."""
+    key = request.headers.get("idempotency-key") or None
+    if key is not None and (len(key) > _MAX_KEY or not key.isprintable()):
+        raise Invalid(f"an idempotency key is at most {_MAX_KEY} printable characters", where="Idempotency-Key")
+    return key
+
+
+def owner(manifest: JobManifest | ServiceManifest, who: Principal, asked: str | None) -> str:
     if asked is not None and manifest.tenant is not None and asked != manifest.tenant:
         raise Invalid(
             f"the manifest is for tenant {manifest.tenant}, the request for {asked}", where="tenant",
             hint="name the tenant once",
         )  # fmt: skip
     return tenant_of(who, manifest.tenant or asked)
+
+
+def key_and_tenant(about_key: str) -> list[dict[str, Any]]:
+    """The parameters of an operation that takes the bare request, for its description."""
+    key = {"type": "string", "maxLength": _MAX_KEY}
+    return [
+        {"name": "Idempotency-Key", "in": "header", "schema": key, "description": about_key},
+        {"name": "tenant", "in": "query", "schema": {"type": "string"}, "description": "for this tenant (admin)"},
+    ]
 
 
 # The one busy operation: it takes the bare request, so that nothing is validated or serialised twice.
@@ -67,23 +90,15 @@ def owner(manifest: JobManifest, who: Principal, asked: str | None) -> str:
     },
     openapi_extra={
         "requestBody": takes_manifest(),
-        "parameters": [
-            {
-                "name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": _MAX_KEY},
-                "description": "the same key twice is one job",
-            },
-            {"name": "tenant", "in": "query", "schema": {"type": "string"}, "description": "for this tenant (admin)"},
-        ],
+        "parameters": key_and_tenant("the same key twice is one job"),
     },
 )  # fmt: skip
 async def submit(request: Request) -> Response:
     """The body is a manifest, YAML or JSON. Answered once it is durable."""
     context = await get_context(request)
     who = context.tokens.principal(request.headers.get("authorization"))
-    key = request.headers.get("idempotency-key") or None
-    if key is not None and (len(key) > _MAX_KEY or not key.isprintable()):
-        raise Invalid(f"an idempotency key is at most {_MAX_KEY} printable characters", where="Idempotency-Key")
-    manifest = await read_manifest(request, context)
+    key = read_key(request)
+    manifest = await parse_body(await read_body(request, context.limits.body_bytes), parse_manifest)
     tenant = owner(manifest, who, request.query_params.get("tenant"))
     job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     return answer(job_view(job), 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
@@ -98,6 +113,7 @@ async def list_jobs(
     name: Annotated[str | None, Query(max_length=63, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     before: Annotated[str | None, Query(description="continue before this id", max_length=128, pattern=NO_NUL)] = None,
+    replicas: Annotated[bool, Query(description="those of services as well")] = False,
 ) -> Response:
     asked = JobFilter(
         tenant=filter_of(who, tenant),
@@ -105,6 +121,7 @@ async def list_jobs(
         name=name,
         limit=limit,
         before_id=before,
+        replicas=replicas,
     )
     jobs = await context.read(context.plane.store.jobs, asked)
     following = jobs[-1].id if len(jobs) == limit else None

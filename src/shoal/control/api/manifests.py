@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -11,17 +12,31 @@ from fastapi import APIRouter, Request, Response
 from shoal.control.api import models
 from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
 from shoal.control.api.describe import fails, shows, takes_manifest
-from shoal.control.api.jobs import owner, read_manifest
+from shoal.control.api.jobs import owner, parse_body
 from shoal.control.api.views import reason_view
-from shoal.control.manifest import import_ffdl, manifest_schema
+from shoal.control.manifest import (
+    JobManifest,
+    ServiceManifest,
+    import_ffdl,
+    is_service,
+    manifest_schema,
+    parse_manifest,
+    parse_service,
+    service_schema,
+)
 
 router = APIRouter(prefix="/v1", tags=["manifests"])
 
 
-@router.get("/manifests/schema", summary="The manifest's JSON Schema", tags=["manifests"])
-async def schema() -> Response:
+@router.get(
+    "/manifests/schema",
+    summary="The manifest's JSON Schema",
+    tags=["manifests"],
+    responses={422: fails(422)[422]},
+)
+async def schema(kind: Literal["job", "service"] = "job") -> Response:
     """For editors; needs no token."""
-    return answer(manifest_schema())
+    return answer(service_schema() if kind == "service" else manifest_schema())
 
 
 @router.post(
@@ -31,10 +46,18 @@ async def schema() -> Response:
     openapi_extra={"requestBody": takes_manifest()},
 )
 async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
-    """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
-    manifest = await read_manifest(request, context)
-    name = owner(manifest, who, tenant)
-    remarks = context.plane.check(manifest, tenant=name)
+    """Answers with the manifest as it was understood, and remarks on what would happen to it here. It may be a job's or
+    a service's."""
+    body = await read_body(request, context.limits.body_bytes)
+    manifest: JobManifest | ServiceManifest
+    if await asyncio.to_thread(is_service, body):
+        manifest = await parse_body(body, parse_service)
+        name = owner(manifest, who, tenant)
+        remarks = context.plane.check_service(manifest, tenant=name)
+    else:
+        manifest = await parse_body(body, parse_manifest)
+        name = owner(manifest, who, tenant)
+        remarks = context.plane.check(manifest, tenant=name)
     return answer(
         {
             "name": manifest.name,

@@ -64,7 +64,7 @@ class Metrics:
             tenant = event.tenant or ""
             if event.kind == "job.submitted":
                 self._submitted.labels(tenant).inc()
-            if event.new_state is not None:
+            if event.new_state is not None and event.kind.startswith("job."):
                 self._steps.labels(tenant, event.new_state).inc()
             if event.new_state == JobState.ADMITTED and "waited_s" in event.data:
                 self._waits.labels(tenant).observe(event.data["waited_s"])

@@ -89,6 +89,16 @@ def gauges(context: Context) -> list[Metric]:
         gauge("shoal_devices", "Accelerators and slots.", ("node", "type"), devices),
         gauge("shoal_devices_free", "Accelerators and slots that nobody holds.", ("node", "type"), free),
     ]
+    services: Counter[tuple[str, ...]] = Counter()
+    ready: dict[tuple[str, ...], float] = {}
+    for known in plane.services.live():
+        service = known.record
+        services[service.tenant, service.state.value] += 1
+        ready[service.tenant, service.name] = float(len(known.sight.ready))
+    found += [
+        gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), services),
+        gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),
+    ]
     for key, (name, text) in _FIGURES.items():
         found.append(gauge(name, text, (), {(): float(status[key])}))
     return found

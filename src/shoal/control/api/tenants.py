@@ -14,8 +14,8 @@ from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, te
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.views import tenant_view, token_view
 from shoal.control.records import NewEvent, TenantRecord, TokenRecord
-from shoal.control.tokens import ADMIN, Principal, digest, new_token, new_token_id
-from shoal.core import Conflict, Invalid, NotFound, Quota
+from shoal.control.tokens import ADMIN, Principal, new_token, new_token_id
+from shoal.core import Conflict, Invalid, NotFound, Quota, token_digest
 
 router = APIRouter(prefix="/v1", tags=["tenants"])
 
@@ -91,7 +91,7 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     token = new_token(name)
     label = body.label
     now = context.plane.clock.now()
-    record = TokenRecord(new_token_id(), name, digest(token), label, now)
+    record = TokenRecord(new_token_id(), name, token_digest(token), label, now)
     event = NewEvent(now, "token.created", who.actor, label, tenant=name, data={"token_id": record.id})
     await context.plane.store.put_token(record, event)
     context.reload_tokens()

@@ -57,6 +57,7 @@ def job_view(job: JobRecord) -> Json:
         "wait_cause": job.wait_cause,
         "progress": job.progress,
         "idempotency_key": job.idempotency_key,
+        "service_id": job.service_id,
     }
 
 
@@ -99,6 +100,7 @@ def event_view(event: Event) -> Json:
         "old_state": event.old_state,
         "new_state": event.new_state,
         "data": dict(event.data),
+        "service_id": event.service_id,
     }
 
 

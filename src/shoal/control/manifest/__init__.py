@@ -1,12 +1,13 @@
 """Manifests: what a tenant asks for, read from YAML or JSON, checked whole before anything is stored.
 
-`parse_manifest` is the one door; a right manifest comes out normalised (`JobManifest`), a wrong one as `Invalid` with
-every problem's field, line and remedy. `import_ffdl` reads the manifests of FfDL (Middleware'19).
+`parse_manifest` and `parse_service` are the doors; a right manifest comes out normalised (`JobManifest`,
+`ServiceManifest`), a wrong one as `Invalid` with every problem's field, line and remedy. `import_ffdl` reads the
+manifests of FfDL (Middleware'19).
 """
 
 from shoal.control.manifest.document import MAX_BYTES
 from shoal.control.manifest.ffdl import import_ffdl
-from shoal.control.manifest.parse import parse_manifest
+from shoal.control.manifest.parse import is_service, parse_manifest, parse_service
 from shoal.control.manifest.schema import (
     Accelerators,
     Checkpoint,
@@ -20,8 +21,10 @@ from shoal.control.manifest.schema import (
     RestartLimits,
     manifest_schema,
 )
+from shoal.control.manifest.service import Model, RouteField, ServiceManifest, Slo, TensorField, service_schema
 
 __all__ = [
-    "MAX_BYTES", "Accelerators", "Checkpoint", "Input", "JobManifest", "Metrics", "Output", "Placement",
-    "ResourceRequest", "Restart", "RestartLimits", "import_ffdl", "manifest_schema", "parse_manifest",
+    "MAX_BYTES", "Accelerators", "Checkpoint", "Input", "JobManifest", "Metrics", "Model", "Output", "Placement",
+    "ResourceRequest", "Restart", "RestartLimits", "RouteField", "ServiceManifest", "Slo", "TensorField",
+    "import_ffdl", "is_service", "manifest_schema", "parse_manifest", "parse_service", "service_schema",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ is wrong, by composing the text again as YAML, which JSON is as well.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 
 from shoal.control.manifest.document import Document, decode, read_document
 from shoal.control.manifest.problems import explain
-from shoal.control.manifest.schema import JobManifest
+from shoal.control.manifest.schema import JOB, JobManifest, Kind, Part
+from shoal.control.manifest.service import SERVICE, ServiceManifest
 from shoal.core import Invalid
 
 
@@ -23,27 +25,47 @@ class _Repeated(Exception):
 
 
 def parse_manifest(text: str | bytes, *, source: str = "manifest") -> JobManifest:
-    """The manifest in this YAML or JSON text; `source` is what messages call the text.
+    """The job in this YAML or JSON text; `source` is what messages call the text.
 
     Raises Invalid, whose `problems` hold one error for each thing wrong, `where` being `source:LINE: field.path`.
     """
+    manifest: JobManifest = _parse(text, source, JOB)
+    return manifest
+
+
+def parse_service(text: str | bytes, *, source: str = "manifest") -> ServiceManifest:
+    """The service in this YAML or JSON text, as `parse_manifest` reads jobs."""
+    manifest: ServiceManifest = _parse(text, source, SERVICE)
+    return manifest
+
+
+def is_service(text: str | bytes) -> bool:
+    """Whether the text means a service, by its `kind`, or without one by its `models`. Wrong texts mean jobs."""
+    with contextlib.suppress(Invalid):
+        values = read_document(decode(text, "manifest"), "manifest").value
+        return bool(values["kind"] == "service" if "kind" in values else "models" in values)
+    return False
+
+
+def _parse(text: str | bytes, source: str, kind: Kind) -> Any:
     text = decode(text, source)
+    model: type[Part] = kind.model
     if text.lstrip().startswith("{"):
         try:
-            return JobManifest.model_validate(_DECODER.decode(text))
+            return model.model_validate(_DECODER.decode(text))
         except (ValueError, RecursionError, _Repeated):
             pass  # also YAML in flow style; the careful way below knows, and says where
         text = _SURROGATES.sub(_character, text)
     document = read_document(text, source)
     try:
-        return JobManifest.model_validate(document.value)
+        return model.model_validate(document.value)
     except ValidationError as error:
-        raise report(error, document) from None
+        raise _report(error, document, kind) from None
 
 
-def report(error: ValidationError, document: Document) -> Invalid:
+def _report(error: ValidationError, document: Document, kind: Kind) -> Invalid:
     """Every problem of a document, in the order of its lines."""
-    problems = sorted(explain(error, document), key=lambda found: found.line)
+    problems = sorted(explain(error, document, kind), key=lambda found: found.line)
     errors = tuple(
         Invalid(found.what, where=f"{document.source}:{found.line}: {found.field}", hint=found.hint)
         for found in problems

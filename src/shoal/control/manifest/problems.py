@@ -9,13 +9,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal.control.manifest import schema
+from shoal.control.manifest import schema, service
 from shoal.control.manifest.document import Document, Path, show_path
 from shoal.control.manifest.quantities import shown
+from shoal.control.manifest.schema import JOB, Kind
 
 MAX_PROBLEMS = 50
 
 _SHAPES = {
+    service.SERVICE_NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 48, such as ocr-fast"),
+    service.MODEL_NAME: ("is not a model's name", "use letters, digits and _ . -, at most 64"),
+    service.VERSION: ("is not a version", "use letters, digits and _ . -, at most 32, such as 1 or 2024-05"),
+    service.SHA256: ("is not a SHA-256", "write 64 hexadecimal digits, as sha256sum prints them"),
     schema.NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 63, such as digits-sgd"),
     schema.ENV_NAME: ("is not a variable's name", "use letters, digits and underscores, not first a digit"),
     schema.SECRET_NAME: ("is not a secret's name", "name a stored secret: letters, digits, dashes, dots, underscores"),
@@ -46,35 +51,40 @@ class Problem:
     hint: str | None
 
 
-def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+def explain(error: ValidationError, document: Document, kind: Kind = JOB) -> Iterator[Problem]:
     """Every problem of the document, at most `MAX_PROBLEMS` of them."""
-    details = [detail for detail in error.errors(include_url=False) if detail["loc"]]
+    details = [detail for detail in error.errors(include_url=False) if detail["loc"] and not _echo(dict(detail))]
     for detail in details[:MAX_PROBLEMS]:
-        yield _explain(dict(detail), document)
-    for field, what, hint in schema.conflicts(document.value):
-        yield Problem(document.line(tuple(field.split("."))), field, what, hint)
+        yield _explain(dict(detail), document, kind)
+    for field, what, hint in kind.conflicts(document.value):
+        yield Problem(document.line(field), show_path(field), what, hint)
     if len(details) > MAX_PROBLEMS:
         left = len(details) - MAX_PROBLEMS
         yield Problem(document.line(()), "manifest", f"there are {left} more problems", "mend these first")
 
 
-def _explain(detail: dict[str, Any], document: Document) -> Problem:
+def _echo(detail: dict[str, Any]) -> bool:
+    """A list whose every item is wrong is called empty as well."""
+    return bool(detail["type"] == "too_short" and detail["input"])
+
+
+def _explain(detail: dict[str, Any], document: Document, kind: Kind) -> Problem:
     loc: Path = detail["loc"]
     is_key = loc[-1] == "[key]"
     path = loc[:-1] if is_key else loc
-    what, hint = _say(detail, path, document)
+    what, hint = _say(detail, path, document, kind)
     return Problem(document.line(path), show_path(path), what, hint)
 
 
-def _say(detail: dict[str, Any], path: Path, document: Document) -> tuple[str, str | None]:
-    kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
-    match kind:
+def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> tuple[str, str | None]:
+    found, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
+    match found:
         case "shoal":
             return context["what"], context["hint"]
         case "missing":
             return f"the field `{path[-1]}` is missing", _MISSING.get(str(path[-1]))
         case "extra_forbidden":
-            return _unknown_field(path)
+            return _unknown_field(path, kind)
         case "string_pattern_mismatch":
             said, hint = _SHAPES[context["pattern"]]
             return f"{_quoted(value, path)} {said}", hint
@@ -84,18 +94,24 @@ def _say(detail: dict[str, Any], path: Path, document: Document) -> tuple[str, s
         case "greater_than_equal" | "less_than_equal":
             bound = f"at least {context['ge']:g}" if "ge" in context else f"at most {context['le']:g}"
             return f"{shown(value)} is out of range", f"{bound}"
+        case "greater_than":
+            return f"{shown(value)} is out of range", f"more than {context['gt']:g}"
+        case "too_short":
+            return "there is nothing in it", _hint_at(path, kind)
         case "string_too_long" | "too_long":
             return "the value is too long", f"at most {context['max_length']}"
-    if kind == "string_type" and path in document.written and not isinstance(value, str):
+    if found == "string_type" and path in document.written and not isinstance(value, str):
         text = document.written[path]
         return f"{text or 'nothing'} is read as {_read_as(value)}, not as text", f'quote it: "{text}"'
-    if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, and {shown(value)} is not", _hint_at(path)
-    return str(detail["msg"]), _hint_at(path)
+    if found in _WANTED:
+        return f"must be {_WANTED[found]}, and {shown(value)} is not", _hint_at(path, kind)
+    return str(detail["msg"]), _hint_at(path, kind)
 
 
 _MISSING = {
-    "name": "name the job, such as `name: digits-sgd`",
+    "name": "give it a name, such as `name: digits-sgd`",
+    "models": "say what to serve, such as `models: [{name: ocr, source: ocr.onnx}]`",
+    "source": "say where the model is: a file below the manifest's directory, a path on the server, or a URL",
     "from": "say where the data is",
     "to": "say where the data goes",
 }
@@ -104,16 +120,17 @@ _MISSING = {
 _KNOWN_AS = {
     "gpu": "accelerators", "gpus": "accelerators", "cpu": "cpus", "mem": "memory", "learners": "ranks",
     "replicas": "ranks", "nodes": "ranks", "timeout": "max_runtime", "retries": "limits", "cmd": "command",
-    "args": "command", "environment": "env", "partition": "priority_class",
+    "args": "command", "environment": "env", "partition": "priority_class", "model": "models", "path": "source",
+    "file": "source", "url": "source", "uri": "source", "latency": "p99", "slo_p99": "p99", "instances": "replicas",
 }  # fmt: skip
 """What other systems call a field."""
 
 
-def _unknown_field(path: Path) -> tuple[str, str]:
-    names = schema.field_names(_pattern_of(path[:-1]))
+def _unknown_field(path: Path, kind: Kind) -> tuple[str, str]:
+    names = kind.field_names(_pattern_of(path[:-1], kind))
     name = str(path[-1])
     meant = _KNOWN_AS.get(name.lower(), name.lower().replace("-", "_"))
-    elsewhere = [(*at, meant) for at in schema.PARTS if "*" not in at and meant in schema.field_names(at)]
+    elsewhere = [(*at, meant) for at in kind.parts if "*" not in at and meant in kind.field_names(at)]
     near = difflib.get_close_matches(meant, names, n=1) or [known for known in names if known.startswith(meant)]
     if meant in names:
         hint = f"did you mean `{meant}`? "
@@ -124,8 +141,13 @@ def _unknown_field(path: Path) -> tuple[str, str]:
     return f"there is no field `{name[:60]}` here", f"{hint}allowed: {', '.join(names)}"
 
 
-def _pattern_of(path: Path) -> tuple[str, ...]:
-    return tuple("*" if isinstance(step, int) else step for step in path)
+def _pattern_of(path: Path, kind: Kind) -> tuple[str, ...]:
+    """The path as the kind's parts name it."""
+    pattern: tuple[str, ...] = ()
+    for step in path:
+        anything = isinstance(step, int) or (*pattern, "*") in kind.parts
+        pattern = (*pattern, "*" if anything else str(step))
+    return pattern
 
 
 def _near(value: Any, allowed: str) -> str:
@@ -145,8 +167,10 @@ def _read_as(value: Any) -> str:
     return "a number" if isinstance(value, int | float) else shown(value)
 
 
-def _hint_at(path: Path) -> str | None:
-    if path and path[-1] in ("inputs", "outputs"):
-        return "write a list of {from: ..., to: ...}"
-    names = schema.field_names(_pattern_of(path))
+def _hint_at(path: Path, kind: Kind) -> str | None:
+    pattern = _pattern_of(path, kind)
+    of_each = kind.needed_names((*pattern, "*"))
+    if of_each:
+        return f"write a list of {{{', '.join(f'{name}: ...' for name in of_each)}}}"
+    names = kind.field_names(pattern)
     return f"its fields: {', '.join(names)}" if names else None

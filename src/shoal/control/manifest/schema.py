@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import keyword
+import math
 import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -25,6 +28,7 @@ from pydantic import (
 )
 
 from shoal.control.manifest import places, quantities
+from shoal.control.manifest.document import Path, show_path
 from shoal.control.manifest.quantities import problem, shown
 from shoal.control.patterns import compile_pattern
 from shoal.core import ANY, Fault, PriorityClass, Resources
@@ -44,7 +48,7 @@ BACKOFF_CAP_S = 60.0
 MAX_GRACE_S = 600.0
 
 
-def _sorted(value: dict[str, Any]) -> dict[str, Any]:
+def in_order(value: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(value.items())) if len(value) > 1 else value
 
 
@@ -82,7 +86,7 @@ def _entrypoint(value: str) -> str:
 
 def _only_jobs(value: Any) -> Any:
     if value == "service":
-        raise problem("services are not available yet", "only `kind: job` can be submitted")
+        raise problem("this is a service, and a job is wanted here", "deploy it: `shoal deploy`, or POST /v1/services")
     return value
 
 
@@ -97,13 +101,13 @@ def _accelerators(value: Any) -> Any:
     return value
 
 
-def _secrets(value: Any) -> Any:
+def read_secrets(value: Any) -> Any:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return {name: name for name in value}
     return value
 
 
-def _grace(value: float) -> float:
+def read_grace(value: float) -> float:
     if value > MAX_GRACE_S:
         raise problem(f"{value:g} seconds is too long a grace", "at most 10m")
     return value
@@ -143,7 +147,7 @@ RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringCons
 Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
@@ -158,14 +162,14 @@ class Placement(StrEnum):
     SPREAD = "spread"
 
 
-class Accelerators(_Part):
+class Accelerators(Part):
     """How many accelerators of which type one rank holds."""
 
     type: Annotated[str, StringConstraints(pattern=ACCELERATOR_TYPE)] = ANY
     count: Count = 1
 
 
-class ResourceRequest(_Part):
+class ResourceRequest(Part):
     """What one rank holds while it runs. `memory` 0 and `cpus` 0 set no limit."""
 
     accelerators: Annotated[
@@ -190,7 +194,7 @@ class ResourceRequest(_Part):
     memory: Size = 0
 
 
-class RestartLimits(_Part):
+class RestartLimits(Part):
     """How many times a failed job is tried again, by whose fault the failure was."""
 
     user: Count = 0
@@ -198,29 +202,30 @@ class RestartLimits(_Part):
     infrastructure: Count = 5
 
 
-class Restart(_Part):
-    """When to try again. Preempted attempts always resume and count against no limit."""
+class Restart(Part):
+    """When to try again. Preempted attempts always resume and count against no limit. `always` means after a success
+    as well, without limit, the first time at once: such a job ends only when it is asked to."""
 
-    on: Literal["failure", "never"] = "failure"
+    on: Literal["failure", "never", "always"] = "failure"
     limits: RestartLimits = RestartLimits()
     backoff: DurationOrZero = 1.0
 
 
-class Input(_Part):
+class Input(Part):
     """Data to fetch before the command starts: from a location to a path in the run directory."""
 
     source: Location = Field(alias="from")
     target: RelativePath = Field(alias="to")
 
 
-class Output(_Part):
+class Output(Part):
     """Results to store after the command succeeded: from a path in the run directory to a location."""
 
     source: RelativePath = Field(alias="from")
     target: Location = Field(alias="to")
 
 
-class Checkpoint(_Part):
+class Checkpoint(Part):
     """Where checkpoints are kept; Shoal keeps them in its own home when no directory is named."""
 
     directory: Location | None = None
@@ -230,24 +235,24 @@ MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
 MetricPattern = Annotated[Text, AfterValidator(_pattern), StringConstraints(max_length=1024)]
 
 
-class Metrics(_Part):
+class Metrics(Part):
     """Where metrics of an unmodified script come from: patterns on its log, or a file of JSON lines it writes."""
 
-    regex: Annotated[dict[MetricName, MetricPattern], Field(max_length=64), AfterValidator(_sorted)] = {}
+    regex: Annotated[dict[MetricName, MetricPattern], Field(max_length=64), AfterValidator(in_order)] = {}
     jsonl: RelativePath | None = None
 
 
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(_not_reserved)]
 
 
-class JobManifest(_Part):
+class JobManifest(Part):
     """One job as its tenant describes it. Use `parse_manifest` to make one from text."""
 
     kind: Annotated[Literal["job"], BeforeValidator(_only_jobs)] = "job"
     name: Name
     tenant: Name | None = None
     description: Annotated[Text, StringConstraints(max_length=4096)] = ""
-    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(_sorted)] = {}
+    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = {}
 
     command: Annotated[
         Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(_program)] | None,
@@ -257,12 +262,12 @@ class JobManifest(_Part):
     entrypoint: Annotated[Text, AfterValidator(_entrypoint)] | None = None
     files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
     bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
-    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(_sorted)] = {}
+    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = {}
     secrets: Annotated[
         dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
-        BeforeValidator(_secrets),
+        BeforeValidator(read_secrets),
         Field(max_length=256),
-        AfterValidator(_sorted),
+        AfterValidator(in_order),
     ] = {}
 
     resources: ResourceRequest = ResourceRequest()
@@ -279,7 +284,7 @@ class JobManifest(_Part):
     ] = None
     max_runtime: Duration | None = None
     expected_runtime: Duration | None = None
-    grace: Annotated[DurationOrZero, AfterValidator(_grace)] = 10.0
+    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = 10.0
 
     inputs: tuple[Input, ...] = Field((), max_length=256)
     outputs: tuple[Output, ...] = Field((), max_length=256)
@@ -289,7 +294,7 @@ class JobManifest(_Part):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         for path, what, hint in conflicts(self.__dict__):
-            raise problem(f"{path}: {what}", hint)
+            raise problem(f"{show_path(path)}: {what}", hint)
         return self
 
     def argv(self, python: str = "python") -> tuple[str, ...]:
@@ -316,14 +321,30 @@ class JobManifest(_Part):
             return datetime.fromisoformat(self.deadline).timestamp()
         return None if self.deadline is None else submitted_at + self.deadline
 
-    def retry_limit(self, fault: Fault) -> int:
-        """How many failures of this fault are tried again."""
+    def retry_limit(self, fault: Fault) -> float:
+        """How many failures of this fault are tried again; infinity for an endless job."""
+        if self.endless:
+            return math.inf
         return 0 if self.restart.on == "never" else int(getattr(self.restart.limits, fault.value))
 
     def backoff_s(self, retry: int) -> float:
-        """Seconds to wait before the given retry (1 is the first): doubling, at most a minute or the first wait."""
+        """Seconds to wait before the given retry (1 is the first): doubling, at most a minute or the first wait. An
+        endless job is tried again at once first."""
         first = self.restart.backoff
+        if self.endless:
+            if retry == 1:
+                return 0.0
+            retry -= 1
         return first if first >= BACKOFF_CAP_S else min(BACKOFF_CAP_S, first * 2.0 ** min(retry - 1, 32))
+
+    @property
+    def endless(self) -> bool:
+        """Whether the job runs until it is asked to end."""
+        return self.restart.on == "always"
+
+    def forgives(self, ran_s: float) -> bool:
+        """Whether an attempt that ran so long makes up for the failures before it."""
+        return self.endless and ran_s >= BACKOFF_CAP_S
 
     @property
     def grace_s(self) -> float:
@@ -351,40 +372,69 @@ class JobManifest(_Part):
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
 
-def conflicts(values: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Fields that contradict each other, as (field, what, hint). `values` may also be an unchecked mapping."""
-    found = []
+Conflict = tuple[Path, str, str]
+"""Fields that contradict each other: which field, what, hint."""
+
+
+def conflicts(values: dict[str, Any]) -> list[Conflict]:
+    """What contradicts itself in a job. `values` may also be an unchecked mapping."""
+    found: list[Conflict] = []
     if values.get("command") is not None and values.get("entrypoint") is not None:
-        found.append(("entrypoint", "there is a command already", "keep one of `command` and `entrypoint`"))
+        found.append((("entrypoint",), "there is a command already", "keep one of `command` and `entrypoint`"))
     if values.get("command") is None and values.get("entrypoint") is None:
-        found.append(("command", "the job has nothing to run", "give a `command` or an `entrypoint`"))
+        found.append((("command",), "the job has nothing to run", "give a `command` or an `entrypoint`"))
+    return found + shared_conflicts(values)
+
+
+def shared_conflicts(values: dict[str, Any]) -> list[Conflict]:
+    """Those between fields that every kind of manifest has."""
+    found: list[Conflict] = []
     if values.get("files") and values.get("bundle") is not None:
-        found.append(("files", "the files are bundled already", "keep one of `files` and `bundle`"))
-    env, secrets = values.get("env"), _secrets(values.get("secrets"))
+        found.append((("files",), "the files are bundled already", "keep one of `files` and `bundle`"))
+    env, secrets = values.get("env"), read_secrets(values.get("secrets"))
     if isinstance(env, dict) and isinstance(secrets, dict) and env and secrets:
         for name in sorted(str(name) for name in env.keys() & secrets.keys()):
-            found.append((f"secrets.{name}", "the name is in `env` as well", "keep it in one of `env` and `secrets`"))
+            what = "the name is in `env` as well"
+            found.append((("secrets", name), what, "keep it in one of `env` and `secrets`"))
     return found
 
 
-PARTS: dict[tuple[str, ...], type[BaseModel]] = {
-    (): JobManifest,
-    ("resources",): ResourceRequest,
-    ("resources", "accelerators"): Accelerators,
-    ("restart",): Restart,
-    ("restart", "limits"): RestartLimits,
-    ("inputs", "*"): Input,
-    ("outputs", "*"): Output,
-    ("checkpoint",): Checkpoint,
-    ("metrics",): Metrics,
-}
-"""The model at each path of a manifest; `*` stands for a position in a list."""
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of manifest, as far as reading it and telling its problems goes. `parts` has the model at each path; `*`
+    stands for a position in a list or a name in a mapping."""
+
+    model: type[Part]
+    parts: Mapping[tuple[str, ...], type[Part]]
+    conflicts: Callable[[dict[str, Any]], list[Conflict]]
+
+    def field_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """The names a mapping at this path may hold, as they are written in a manifest."""
+        part = self.parts.get(path)
+        return tuple(field.alias or name for name, field in part.model_fields.items()) if part else ()
+
+    def needed_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of them that it must hold."""
+        part = self.parts.get(path)
+        fields = part.model_fields.items() if part else ()
+        return tuple(field.alias or name for name, field in fields if field.is_required())
 
 
-def field_names(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The names a mapping at this path may hold, as they are written in a manifest."""
-    part = PARTS.get(path)
-    return tuple(field.alias or name for name, field in part.model_fields.items()) if part else ()
+JOB = Kind(
+    JobManifest,
+    {
+        (): JobManifest,
+        ("resources",): ResourceRequest,
+        ("resources", "accelerators"): Accelerators,
+        ("restart",): Restart,
+        ("restart", "limits"): RestartLimits,
+        ("inputs", "*"): Input,
+        ("outputs", "*"): Output,
+        ("checkpoint",): Checkpoint,
+        ("metrics",): Metrics,
+    },
+    conflicts,
+)
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -8,7 +8,7 @@ runs the same operations by `apart`, where each stands or falls alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -30,7 +30,10 @@ class Pending(NamedTuple):
     row: Row
 
 
-def pending(events: Iterable[NewEvent]) -> tuple[Pending, ...]:
+def pending(events: Iterable[NewEvent], service_id: str | None = None) -> tuple[Pending, ...]:
+    """`service_id`: whose replica the events are of; they are its events as well."""
+    if service_id is not None:
+        events = [replace(event, service_id=service_id) for event in events]
     return tuple([Pending(event, rows.event_row(event)) for event in events])
 
 
@@ -108,7 +111,7 @@ Operation = Submit | Apply | AddMetrics | Progress | Other
 
 
 def submit(job: JobRecord, events: Iterable[NewEvent]) -> Submit:
-    return Submit(job, rows.job_row(job), pending(events))
+    return Submit(job, rows.job_row(job), pending(events, job.service_id))
 
 
 def apply(changes: Iterable[Change]) -> Apply:
@@ -130,7 +133,7 @@ def _step(change: Change) -> Step:
         change.before.id,
         rows.change_row(change.before, change.after),
         None if change.attempt is None else rows.attempt_row(change.attempt),
-        pending(change.events),
+        pending(change.events, change.before.service_id),
     )
 
 

@@ -47,6 +47,8 @@ class Reads:
             query = query.where(_job.state.in_(sorted(state.value for state in job_filter.states)))
         if job_filter.name is not None:
             query = query.where(_job.name == job_filter.name)
+        if not job_filter.replicas:
+            query = query.where(_job.service_id.is_(None))
         if job_filter.before_id is not None:
             position = schema.job.alias().c
             start = select(position.submitted_at, position.id).where(position.id == job_filter.before_id)
@@ -94,15 +96,19 @@ class Reads:
     # --- events ---
 
     def events(
-        self, after: int = 0, *, tenant: str | None = None, job_id: str | None = None, limit: int = 1000
-    ) -> list[Event]:
-        """The first `limit` events with a higher sequence number than `after`, in order."""
+        self, after: int = 0, *, tenant: str | None = None, job_id: str | None = None, service_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[Event]:  # fmt: skip
+        """The first `limit` events with a higher sequence number than `after`, in order; those of a service include
+        its replicas'."""
         table = schema.event.c
         query = select(schema.event).where(table.seq > after).order_by(table.seq).limit(limit)
         if tenant is not None:
             query = query.where(table.tenant == tenant)
         if job_id is not None:
             query = query.where(table.job_id == job_id)
+        if service_id is not None:
+            query = query.where(table.service_id == service_id)
         return [rows.event_of(row) for row in self._all(query)]
 
     def last_seq(self) -> int:

@@ -26,7 +26,10 @@ from shoal.control.store.statements import Row
 from shoal.core import Invalid, PriorityClass, Quota, Resources
 
 JOB_COLUMNS = tuple(schema.job.c.keys())
-JOB_FIXED = ("id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint")
+JOB_FIXED = (
+    "id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint",
+    "service_id",
+)  # fmt: skip
 """What a job keeps for life; no change may touch it."""
 fixed = attrgetter(*JOB_FIXED)
 JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in JOB_FIXED)
@@ -114,6 +117,7 @@ def job_row(job: JobRecord) -> Row:
         job.submitted_at,
         job.idempotency_key,
         job.fingerprint,
+        job.service_id,
         *_changing(job, json_text(job.progress, "progress")),
     )
 
@@ -161,6 +165,7 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         progress=_mapping(row[27]),
         idempotency_key=row[28],
         fingerprint=row[29],
+        service_id=row[30],
     )
 
 
@@ -224,13 +229,14 @@ def event_row(event: NewEvent) -> Row:
         None if event.old_state is None else str(event.old_state),
         None if event.new_state is None else str(event.new_state),
         json_text(event.data, "event data"),
+        event.service_id,
     )
 
 
 def event_of(row: Sequence[Any]) -> Event:
     """From the values of EVENT_COLUMNS."""
-    seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, data = row
-    return Event(seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, _mapping(data))
+    seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, data, service_id = row
+    return Event(seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, _mapping(data), service_id)
 
 
 def numbered(seq: int, event: NewEvent) -> Event:
@@ -247,6 +253,7 @@ def numbered(seq: int, event: NewEvent) -> Event:
         event.old_state,
         event.new_state,
         event.data,
+        event.service_id,
     )
 
 

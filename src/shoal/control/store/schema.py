@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
 NAMING = {
@@ -39,6 +39,9 @@ RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 UNFINISHED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 """Written with literals: a partial index serves only a query that repeats its condition word for word."""
+
+OF_SERVICES = text("service_id IS NOT NULL")
+LIVE = text("state <> 'STOPPED'")
 
 job = Table(
     "job",
@@ -73,12 +76,14 @@ job = Table(
     Column("progress", Text, nullable=False),
     Column("idempotency_key", Text),
     Column("fingerprint", Text, nullable=False),
+    Column("service_id", Key),
     UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
     Index("ix_job_submitted", "submitted_at", "id"),
     Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),
     Index("ix_job_tenant_name", "tenant", "name"),
     Index("ix_job_tenant_state", "tenant", "state"),
     Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
+    Index("ix_job_service", "service_id", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
 )
 
 attempt = Table(
@@ -114,8 +119,47 @@ event = Table(
     Column("old_state", Text),
     Column("new_state", Text),
     Column("data", Text, nullable=False),
+    Column("service_id", Key),
     Index("ix_event_job", "job_id", "seq"),
     Index("ix_event_tenant", "tenant", "seq"),
+    Index("ix_event_service", "service_id", "seq", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
+)
+
+service = Table(
+    "service",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("replicas", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("deployment", BigInteger, nullable=False),
+    Column("serves", BigInteger, nullable=False),
+    Column("launched", BigInteger, nullable=False),
+    Column("ended_at", Double),
+    Column("reason", Text),
+    Column("fingerprint", Text, nullable=False),
+    Index("ix_service_created", "created_at", "id"),
+    Index("uq_service_live_name", "tenant", "name", unique=True, sqlite_where=LIVE, postgresql_where=LIVE),
+)
+
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("service_id", Key, ForeignKey("service.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("idempotency_key", Text),
+    UniqueConstraint("tenant", "idempotency_key", name="uq_deployment_idempotency_key"),
 )
 
 tenant = Table(

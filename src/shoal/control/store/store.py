@@ -1,4 +1,4 @@
-"""The store's public face: leases, writes, and (from `Reads`) reads."""
+"""The store's public face: leases, writes, and (from `ServiceReads`) reads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from shoal.control.records import Change, Event, JobRecord, MetricPoint, NewEvent, TenantRecord, TokenRecord
-from shoal.control.store import operations, rows, schema
+from shoal.control.services.records import ServiceChange
+from shoal.control.store import operations, rows, schema, services
 from shoal.control.store.database import Database
 from shoal.control.store.lease import control_lock
 from shoal.control.store.migrate import migrate
 from shoal.control.store.operations import Other
-from shoal.control.store.reads import Reads, lease_holder
+from shoal.control.store.reads import lease_holder
+from shoal.control.store.services import ServiceReads
 from shoal.control.store.writer import Writer
 from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
 
@@ -43,8 +45,8 @@ def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inlin
     return Store(database, clock or SystemClock(), inline=inline)
 
 
-class Store(Reads):
-    """Jobs, attempts, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
+class Store(ServiceReads):
+    """Jobs, services, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
 
     Writes raise Conflict (illegal step, taken key), LeaseLost (fenced), Invalid (cannot be stored) or Unavailable (disk
     full, database away); then nothing of that write is stored. Only when PostgreSQL vanishes during a commit may it be
@@ -149,6 +151,17 @@ class Store(Reads):
     async def add_metrics(self, points: Sequence[MetricPoint]) -> None:
         if points:
             await self._writer.write(operations.add_metrics(points))
+
+    # --- services ---
+
+    async def apply_service(self, change: ServiceChange) -> bool:
+        """Make or move a service, and submit the replicas that come with the step, all in one transaction.
+
+        False when the stored version is not `before.version` any more: then nothing is written. Raises Conflict when
+        the step is illegal, another live service of the tenant has the name, or the idempotency key was used.
+        """
+        applied: bool = await self._writer.write(services.apply(change))
+        return applied
 
     # --- events ---
 

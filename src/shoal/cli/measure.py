@@ -1,0 +1,386 @@
+"""`shoal measure`: put load on any server of the Open Inference Protocol, and say what it can take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import FAILED, Door, JsonFlag, guarded
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.measure.generator import Load
+    from shoal.measure.judge import Trial
+    from shoal.measure.types import Floats, InputMaker, LoadResult
+
+measure_app = typer.Typer(
+    help="Put load on any server of the Open Inference Protocol (Shoal, Triton, MLServer, ...) and judge it.",
+    no_args_is_help=True,
+)
+
+
+class Arrivals(StrEnum):
+    POISSON = "poisson"
+    CONSTANT = "constant"
+    BURSTY = "bursty"
+    DIURNAL = "diurnal"
+    TRACE = "trace"
+
+
+class Form(StrEnum):
+    AUTO = "auto"
+    BINARY = "binary"
+    JSON = "json"
+
+
+_TARGET, _INPUTS, _SHAPE = "Target", "Inputs", "Shape of the load"
+UrlOption = Annotated[
+    str, typer.Option("--url", "-u", help="The server, as http://host:port.", rich_help_panel=_TARGET)
+]
+ModelOption = Annotated[str, typer.Option("--model", "-m", help="The model's name.", rich_help_panel=_TARGET)]
+ModelsOption = Annotated[
+    list[str],
+    typer.Option("--model", "-m", help="The model's name; repeat it to load several at once.", rich_help_panel=_TARGET),
+]
+VersionOption = Annotated[
+    str | None, typer.Option("--version", help="Its version; else the server chooses.", rich_help_panel=_TARGET)
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="SHOAL_TOKEN", show_default=False, rich_help_panel=_TARGET,
+        help="Bearer token. Prefer the environment: others can read command lines.",
+    ),
+]  # fmt: skip
+TimeoutOption = Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)]
+FormOption = Annotated[
+    Form,
+    typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS),
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--input", "-i", rich_help_panel=_INPUTS,
+        help="Examples: an inference request (or a list of them) as .json, or .npz with one array per input.",
+    ),
+]  # fmt: skip
+ZerosOption = Annotated[bool, typer.Option("--zeros", help="Zeros, not random numbers.", rich_help_panel=_INPUTS)]
+BatchOption = Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)]
+DimsOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="An input's shape, as in image:1x3x224x224.", rich_help_panel=_INPUTS),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed makes the same load.")]
+WarmupOption = Annotated[str, typer.Option("--warmup", help="Sent first, and not counted.")]
+CapOption = Annotated[int, typer.Option("--max-outstanding", min=1, help="Unanswered requests at once, a target.")]
+
+
+def register(app: typer.Typer) -> None:
+    from shoal.cli import measure_frontier
+
+    measure_frontier.register(measure_app)
+    app.add_typer(measure_app, name="measure", rich_help_panel="Measure")
+
+
+@measure_app.command("run")
+def run(
+    url: UrlOption,
+    model: ModelsOption,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option("--rate", "-r", help="Requests per second; one for each model, or one for all."),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option("--clients", "-c", min=1, help="A closed loop of so many clients instead of a rate.")
+    ] = None,
+    duration: Annotated[str, typer.Option("--duration", "-d", help="Of the whole load, warm-up included.")] = "10s",
+    warmup: WarmupOption = "1s",
+    arrivals: Annotated[Arrivals, typer.Option("--arrivals", "-a", rich_help_panel=_SHAPE)] = Arrivals.POISSON,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Recorded arrivals: Azure's CSV, or seconds.", rich_help_panel=_SHAPE),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option("--speed", help="Play the trace so many times as fast.", rich_help_panel=_SHAPE)
+    ] = 1.0,
+    burst_factor: Annotated[
+        float, typer.Option("--burst-factor", help="Rate in a burst, over that between.", rich_help_panel=_SHAPE)
+    ] = 5.0,
+    burst: Annotated[str, typer.Option("--burst", help="Mean length of a burst.", rich_help_panel=_SHAPE)] = "1s",
+    period: Annotated[
+        str, typer.Option("--period", help="Length of a diurnal load's day.", rich_help_panel=_SHAPE)
+    ] = "60s",
+    slo: Annotated[str | None, typer.Option("--slo", help="Count what is answered within this, as in 50ms.")] = None,
+    require: Annotated[
+        float | None, typer.Option("--require", min=0, max=1, help="Exit 1 if a smaller share is within --slo.")
+    ] = None,
+    version: VersionOption = None,
+    token: TokenOption = None,
+    timeout: TimeoutOption = "30s",
+    encoding: FormOption = Form.AUTO,
+    input: InputOption = None,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    shape: DimsOption = None,
+    max_outstanding: CapOption = 1000,
+    give_up: Annotated[str, typer.Option("--give-up", help="Abort after so long of nothing but failures.")] = "5s",
+    seed: SeedOption = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Load one or more models and report latency from the scheduled arrival, with intervals.
+
+    shoal measure run -u http://127.0.0.1:8000 -m resnet --rate 200 --slo 50ms
+    """
+    door = Door(json, None, url)
+
+    def act() -> None:
+        from shoal.cli import measure_view as view
+        from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, run_load
+        from shoal.measure.oip import Encoding
+        from shoal.measure.progress import bar
+        from shoal.measure.types import Target
+
+        duration_s, slo_s = _seconds(duration, "--duration"), _seconds(slo, "--slo") if slo else None
+        if require is not None and slo_s is None:
+            raise Invalid("--require needs an objective", where="--require", hint="add --slo 50ms")
+        maker = _inputs(input, zeros, batch, shape)
+        targets = [Target(url, name, version, token, inputs=maker) for name in model]
+        loads: list[Load]
+        if clients is not None:
+            if rate or trace:
+                raise Invalid(
+                    "a closed loop makes its own rate", where="--clients", hint="leave out --rate and --trace"
+                )
+            loads = [ClosedLoad(target, clients, duration_s) for target in targets]
+        else:
+            rates = _rates(rate, len(targets), needed=arrivals is not Arrivals.TRACE)
+            loads = []
+            for at, (target, wanted) in enumerate(zip(targets, rates, strict=True)):
+                times = _times(
+                    arrivals, wanted, duration_s, seed=seed + at, trace=trace, speed=speed, burst_factor=burst_factor,
+                    burst_s=_seconds(burst, "--burst"), period_s=_seconds(period, "--period"),
+                )  # fmt: skip
+                loads.append(OpenLoad(target, times, duration_s))
+        settings = Settings(
+            warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
+            give_up_s=_seconds(give_up, "--give-up"), max_outstanding=max_outstanding,
+            encoding=Encoding(encoding.value),
+        )  # fmt: skip
+        with bar("measuring") as on_progress:
+            results = run_load(loads, settings, on_progress=on_progress)
+        documents = [result.as_json(slo_s=slo_s) for result in results]
+        door.show(documents[0] if len(documents) == 1 else documents, lambda: view.results(results, slo_s))
+        _warn(door, results)
+        missed = require is not None and slo_s is not None and any(
+            result.attainment(slo_s).value < require for result in results
+        )  # fmt: skip
+        if missed or any(result.aborted for result in results):
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+@measure_app.command("capacity")
+def capacity(
+    url: UrlOption,
+    model: ModelOption,
+    slo_p99: Annotated[
+        str | None, typer.Option("--slo-p99", help="The objective for the 99th percentile, as in 50ms.")
+    ] = None,
+    slo: Annotated[str | None, typer.Option("--slo", help="The objective for another one: see --quantile.")] = None,
+    quantile: Annotated[float, typer.Option("--quantile", "-q", help="0.95 is the 95th percentile.")] = 0.99,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="As exact as this, as a share.")] = 0.03,
+    confidence: Annotated[float, typer.Option("--confidence", help="How sure each end is.")] = 0.95,
+    trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many at one rate.")] = 100_000,
+    trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one rate.")] = "30s",
+    budget: Annotated[str, typer.Option("--budget", help="Begin no trial later than this.")] = "5m",
+    start_rate: Annotated[
+        float | None, typer.Option("--start-rate", help="The first guess; else 70 % of the saturated throughput.")
+    ] = None,
+    warmup: WarmupOption = "500ms",
+    version: VersionOption = None,
+    token: TokenOption = None,
+    timeout: TimeoutOption = "30s",
+    encoding: FormOption = Form.AUTO,
+    input: InputOption = None,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    shape: DimsOption = None,
+    max_outstanding: CapOption = 1000,
+    seed: SeedOption = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Search the highest rate of independent (Poisson) requests that keeps a latency objective.
+
+    shoal measure capacity -u http://127.0.0.1:8000 -m resnet --slo-p99 50ms
+
+    Exit code 1 if no rate keeps it.
+    """
+    door = Door(json, None, url)
+
+    def act() -> None:
+        from shoal.cli import measure_view as view
+        from shoal.measure.capacity import Effort, Goal
+        from shoal.measure.generator import Settings
+        from shoal.measure.live import measure_capacity
+        from shoal.measure.oip import Encoding
+        from shoal.measure.progress import bar, clear
+        from shoal.measure.types import Target
+
+        def told(trial: Trial) -> None:
+            clear()
+            door.note(view.trial(trial))
+
+        if (slo_p99 is None) == (slo is None):
+            raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
+        goal = Goal(_seconds(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(_seconds(slo, "--slo"), quantile)
+        settings = Settings(
+            warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
+            max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
+        )  # fmt: skip
+        with bar("searching") as on_progress:
+            found = measure_capacity(
+                Target(url, model, version, token, inputs=_inputs(input, zeros, batch, shape)),
+                goal,
+                effort=Effort(tolerance, confidence, trial_requests),
+                settings=settings,
+                start_per_s=start_rate,
+                trial_s=_seconds(trial_time, "--trial-time"),
+                budget_s=_seconds(budget, "--budget"),
+                on_trial=told,
+                on_progress=on_progress,
+            )
+        door.show(found.as_json(), lambda: view.capacity(found))
+        for doubt in found.doubts:
+            door.note(f"warning: {doubt.text}")
+        if found.capacity.rate_per_s.value == 0:
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+@measure_app.command("coldstart")
+def coldstart(
+    url: UrlOption,
+    model: ModelOption,
+    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="So many cold starts.")] = 10,
+    token: TokenOption = None,
+    timeout: TimeoutOption = "120s",
+    encoding: FormOption = Form.AUTO,
+    input: InputOption = None,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    shape: DimsOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Unload and load a model over and over, and time it until its first answer."""
+    door = Door(json, None, url)
+
+    def act() -> None:
+        from shoal.cli import measure_view as view
+        from shoal.measure.coldstart import cold_starts
+        from shoal.measure.generator import run as run_loop
+        from shoal.measure.oip import Encoding
+        from shoal.measure.types import Target
+
+        target = Target(url, model, token=token, inputs=_inputs(input, zeros, batch, shape))
+        found = run_loop(
+            cold_starts(
+                target, repeats=repeats, timeout_s=_seconds(timeout, "--timeout"), encoding=Encoding(encoding.value),
+                on_start=lambda number: door.note(f"cold start {number} of {repeats}"),
+            )
+        )  # fmt: skip
+        door.show(found.as_json(), lambda: view.cold_starts(found))
+
+    guarded(door, act)
+
+
+def _warn(door: Door, results: Sequence[LoadResult]) -> None:
+    for result in results:
+        name = f"{result.tenant}/{result.model}" if result.tenant else result.model
+        if (doubt := result.bottleneck()) is not None:
+            door.note(f"warning: {name}: {doubt.text}")
+        if result.aborted is not None:
+            door.note(f"aborted: {result.aborted.text}")
+
+
+def _seconds(text: str | None, where: str, *, zero: bool = False) -> float:
+    from pydantic_core import PydanticCustomError
+
+    from shoal.control.manifest.quantities import read_duration, read_duration_or_zero
+
+    try:
+        return (read_duration_or_zero if zero else read_duration)(text)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        raise Invalid(str(context.get("what")), where=where, hint=context.get("hint")) from None
+
+
+def _inputs(file: Path | None, zeros: bool, batch: int, shapes: list[str] | None) -> InputMaker:
+    from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
+
+    if file is not None:
+        if zeros or shapes or batch != 1:
+            raise Invalid(
+                "examples have their own values and shapes", where="--input", hint="leave out --zeros, --batch, --shape"
+            )
+        return inputs_from_file(file)
+    wanted = dict(_shape(one) for one in shapes or ())
+    return zero_inputs(batch=batch, shapes=wanted) if zeros else random_inputs(batch=batch, shapes=wanted)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, colon, sizes = text.rpartition(":")
+    parts = sizes.split("x")
+    if not colon or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise Invalid(f"{text!r} is no shape", where="--shape", hint="write it as image:1x3x224x224")
+    return name, tuple(int(part) for part in parts)
+
+
+def _rates(given: list[float] | None, models: int, *, needed: bool) -> list[float | None]:
+    """One for each model; None where a trace keeps its own."""
+    if not given:
+        if needed:
+            raise Invalid("how many requests per second?", where="--rate", hint="--rate 100, or --clients 8")
+        return [None] * models
+    if len(given) == 1:
+        return [given[0]] * models
+    if len(given) != models:
+        raise Invalid(f"there are {len(given)} rates for {models} models", where="--rate", hint="give one for each")
+    return list(given)
+
+
+def _times(
+    arrivals: Arrivals,
+    rate: float | None,
+    duration_s: float,
+    *,
+    seed: int,
+    trace: Path | None,
+    speed: float,
+    burst_factor: float,
+    burst_s: float,
+    period_s: float,
+) -> Floats:
+    from shoal.measure import arrivals as processes
+    from shoal.measure.traces import read_trace
+
+    if (trace is not None) != (arrivals is Arrivals.TRACE):
+        raise Invalid("a trace is played by `--arrivals trace --trace FILE`", where="--trace")
+    if trace is not None:
+        played = read_trace(trace).faster(speed)
+        played = played.at_rate(rate, seed=seed) if rate is not None else played
+        return processes.recorded(played.times_s, duration_s=duration_s)
+    assert rate is not None
+    if arrivals is Arrivals.CONSTANT:
+        return processes.constant(rate, duration_s)
+    if arrivals is Arrivals.BURSTY:
+        return processes.bursty(rate, duration_s, seed=seed, factor=burst_factor, burst_s=burst_s)
+    if arrivals is Arrivals.DIURNAL:
+        return processes.diurnal(rate, duration_s, seed=seed, period_s=period_s)
+    return processes.poisson(rate, duration_s, seed=seed)

@@ -1,0 +1,469 @@
+"""`shoal measure frontier`, `interference`, `compare` and `plan`: several tenants, several servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import FAILED, Door, JsonFlag, guarded
+from shoal.cli.measure import (
+    BatchOption,
+    CapOption,
+    DimsOption,
+    Form,
+    FormOption,
+    InputOption,
+    SeedOption,
+    TimeoutOption,
+    TokenOption,
+    WarmupOption,
+    ZerosOption,
+    _inputs,
+    _seconds,
+)
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from shoal.measure.feasibility import Feasibility
+    from shoal.measure.generator import Settings
+    from shoal.measure.report import Section
+    from shoal.measure.types import InputMaker, Target
+
+
+class Model(StrEnum):
+    QUEUEING = "queueing"
+    DUTY_CYCLE = "duty-cycle"
+    SIMULATED = "simulated"
+
+
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", help="Write a report, one page that needs nothing else.", dir_okay=False)
+]
+TargetsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--target", "-T", metavar="NAME=URL,MODEL,SLO",
+        help="A tenant, as in ocr=http://127.0.0.1:8000,ocr-det,50ms; add p=0.95, version=2 or token-env=OCR_TOKEN.",
+    ),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to an app: `measure_app`."""
+    for name, function in (
+        ("frontier", frontier),
+        ("interference", interference),
+        ("compare", compare),
+        ("plan", plan),
+    ):
+        app.command(name)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A `--target`: its name, the server and the model, the third field, and the others."""
+
+    name: str
+    target: Target
+    third: str | None
+    p: float
+
+
+def frontier(
+    target: TargetsOption,
+    want: Annotated[
+        list[str] | None,
+        typer.Option("--want", metavar="NAME=RATE", help="A wanted rate; their mix is searched first, and priced."),
+    ] = None,
+    price: Annotated[
+        str | None, typer.Option("--price", help="Dollars per server-hour, for the cost of what --want wants.")
+    ] = None,
+    rays: Annotated[int | None, typer.Option("--mixes", min=1, help="At most so many mixes; else 4 a tenant.")] = None,
+    gap: Annotated[float, typer.Option("--gap", help="As exact as this, in sums of normalised throughput.")] = 0.05,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="How near the proven ends shall be.")] = 0.1,
+    confidence: Annotated[float, typer.Option("--confidence", help="How sure each verdict is.")] = 0.95,
+    trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many a tenant.")] = 10_000,
+    trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one vector of rates.")] = "60s",
+    warmup: WarmupOption = "500ms",
+    token: TokenOption = None,
+    timeout: TimeoutOption = "30s",
+    encoding: FormOption = Form.AUTO,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    max_outstanding: CapOption = 1000,
+    seed: SeedOption = 0,
+    html: HtmlOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Search what several tenants can have of one server at once, so that every objective holds.
+
+    shoal measure frontier -T a=http://127.0.0.1:8000,resnet,50ms -T b=http://127.0.0.1:8000,bert,80ms
+
+    Exit code 1 if a tenant keeps its objective at no rate.
+    """
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import measure_frontier_view as view
+        from shoal.core import Money
+        from shoal.measure import report
+        from shoal.measure.cost import mix_cost
+        from shoal.measure.frontier import VectorTrial, find_frontier
+        from shoal.measure.judge import Effort, Goal
+        from shoal.measure.progress import bar, clear
+        from shoal.measure.together import LiveProbe, Together
+
+        specs = _specs(target, _inputs(None, zeros, batch, None), token)
+        goals = {one.name: Goal(_seconds(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
+        wanted = _wanted(want or [], goals)
+        if price is not None and not wanted:
+            raise Invalid("a price is for wanted rates", where="--price", hint="add --want NAME=RATE")
+        per_hour = None if price is None else Money.usd(_number(price, "--price"))
+        effort = Effort(tolerance, confidence, trial_requests)
+
+        def told(trial: VectorTrial) -> None:
+            clear()
+            door.note(view.trial(trial))
+
+        with bar("searching") as on_progress:
+            together = Together(
+                {one.name: one.target for one in specs},
+                settings=_settings(warmup, timeout, encoding, max_outstanding, seed), on_progress=on_progress,
+            )  # fmt: skip
+            found = find_frontier(
+                LiveProbe(together, goals, effort, most_s=_seconds(trial_time, "--trial-time")), goals,
+                start_per_s=together.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
+                seed=seed, on_trial=told,
+            )  # fmt: skip
+        document = found.as_json()
+        sections = [report.frontier(found)]
+        cost = None
+        if wanted:
+            document["wanted"] = {"total": found.total(wanted).as_json(), "saving": found.saving(wanted).as_json()}
+        if per_hour is not None:
+            alone = {name: one.value for name, one in found.dedicated.items()}
+            cost = mix_cost(wanted, alone, found.total(wanted), per_hour)
+            document["cost"] = cost.as_json()
+            sections.append(report.mix_costs(cost))
+        _write(door, html, "What tenants can have of one server", sections)
+        door.show(document, lambda: view.frontier(found, wanted, cost))
+        for doubt in together.doubts():
+            door.note(f"warning: {doubt.text}")
+
+    guarded(door, act)
+
+
+def interference(
+    target: Annotated[
+        list[str],
+        typer.Option(
+            "--target", "-T", metavar="NAME=URL,MODEL,RATE", help="A tenant, as in ocr=http://127.0.0.1:8000,ocr,40."
+        ),
+    ],
+    duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
+    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
+    warmup: WarmupOption = "500ms",
+    token: TokenOption = None,
+    timeout: TimeoutOption = "30s",
+    encoding: FormOption = Form.AUTO,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    max_outstanding: CapOption = 1000,
+    seed: SeedOption = 0,
+    html: HtmlOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Measure who slows down whom: each tenant alone, beside each other one, and beside all.
+
+    shoal measure interference -T a=http://127.0.0.1:8000,resnet,40 -T b=http://127.0.0.1:8000,bert,20
+    """
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import measure_frontier_view as view
+        from shoal.measure import report
+        from shoal.measure.interference import measure_interference
+        from shoal.measure.together import Together
+
+        specs = _specs(target, _inputs(None, zeros, batch, None), token)
+        rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
+        together = Together(
+            {one.name: one.target for one in specs},
+            settings=_settings(warmup, timeout, encoding, max_outstanding, seed),
+        )
+        duration_s = _seconds(duration, "--duration")
+        with steps("loads") as on_run:
+            found = measure_interference(
+                lambda each, number: together.run(each, duration_s=duration_s, seed=number), rates,
+                rounds=rounds, seed=seed, on_run=on_run,
+            )  # fmt: skip
+        _write(door, html, "Who slows down whom", [report.interference(found)])
+        door.show(found.as_json(), lambda: view.interference(found))
+        for doubt in found.doubts:
+            door.note(f"warning: {doubt.text}")
+
+    guarded(door, act)
+
+
+def compare(
+    target: Annotated[
+        list[str],
+        typer.Option(
+            "--target", "-T", metavar="NAME=URL,MODEL", help="A server; the first is the baseline. Two at least."
+        ),
+    ],
+    rate: Annotated[float | None, typer.Option("--rate", "-r", help="Poisson requests per second.")] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", help="Recorded arrivals: Azure's CSV, or seconds.")] = None,
+    speed: Annotated[float, typer.Option("--speed", help="Play the trace so many times as fast.")] = 1.0,
+    duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
+    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
+    slo: Annotated[str | None, typer.Option("--slo", help="Compare what is answered within this as well.")] = None,
+    warmup: WarmupOption = "500ms",
+    token: TokenOption = None,
+    timeout: TimeoutOption = "30s",
+    encoding: FormOption = Form.AUTO,
+    input: InputOption = None,
+    zeros: ZerosOption = False,
+    batch: BatchOption = 1,
+    shape: DimsOption = None,
+    max_outstanding: CapOption = 1000,
+    seed: SeedOption = 0,
+    html: HtmlOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Send the same requests at the same moments to several servers in turn, and compare.
+
+    shoal measure compare -T shoal=http://127.0.0.1:8000,ocr -T triton=http://127.0.0.1:9000,ocr --rate 100
+    """
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import measure_frontier_view as view
+        from shoal.measure import report
+        from shoal.measure.arrivals import poisson, recorded
+        from shoal.measure.compare import compare as compared
+        from shoal.measure.together import Together
+        from shoal.measure.traces import read_trace
+        from shoal.measure.types import LoadResult
+
+        if (rate is None) == (trace is None):
+            raise Invalid("which requests?", where="--rate", hint="give --rate 100, or --trace FILE")
+        specs = _specs(target, _inputs(input, zeros, batch, shape), token)
+        for one in specs:
+            if one.third is not None:
+                raise Invalid(
+                    f"what is {one.third!r}?", where=f"--target {one.name}", hint="write it as NAME=URL,MODEL"
+                )
+        settings = _settings(warmup, timeout, encoding, max_outstanding, seed)
+        duration_s, slo_s = _seconds(duration, "--duration"), _seconds(slo, "--slo") if slo else None
+        whole_s = settings.warmup_s + duration_s
+        played = read_trace(trace).faster(speed) if trace is not None else None
+        each = {one.name: Together({one.name: one.target}, settings=settings) for one in specs}
+
+        def play(name: str, number: int) -> LoadResult:
+            if played is not None:
+                times = recorded(played.times_s, duration_s=whole_s)
+            else:
+                times = poisson(rate or 0.0, whole_s, seed=seed * 1009 + number)
+            return each[name].replay({name: times}, duration_s=duration_s)[name]
+
+        with steps("loads") as on_run:
+            found = compared(play, [one.name for one in specs], rounds=rounds, slo_s=slo_s, on_run=on_run)
+        _write(door, html, "The same requests to several servers", [report.comparison(found)])
+        door.show(found.as_json(), lambda: view.comparison(found))
+        for doubt in found.doubts:
+            door.note(f"warning: {doubt.text}")
+
+    guarded(door, act)
+
+
+def plan(
+    profiles: Annotated[Path, typer.Option("--profiles", help="Models: times by batch, memory, load time.")],
+    servers: Annotated[Path, typer.Option("--servers", help="Types of servers: price, slots, memory.")],
+    rates: Annotated[Path | None, typer.Option("--rates", help="A file of rates and objectives.")] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option("--rate", "-r", metavar="MODEL=RATE,SLO", help="One more, as in vision/resnet=120,50ms,burst=2."),
+    ] = None,
+    model: Annotated[
+        Model, typer.Option("--model", help="What decides who may share: a proven bound, Nexus' model, or simulation.")
+    ] = Model.QUEUEING,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Simulate each planned server.")] = True,
+    asks: Annotated[int | None, typer.Option("--asks", min=1, help="Look at no more sets of models than this.")] = None,
+    seed: SeedOption = 0,
+    html: HtmlOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Decide which models share which servers so that every objective holds at least cost. Measures nothing.
+
+    shoal measure plan --profiles models.json --servers servers.yaml --rate resnet=120,50ms --rate bert=40,80ms
+
+    Exit code 1 if something could not be placed.
+    """
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import measure_files as files
+        from shoal.cli import measure_frontier_view as view
+        from shoal.measure import report
+        from shoal.measure.planner import plan as planned
+
+        known = files.read_profiles(profiles)
+        demands = files.read_rates(rates, known) if rates is not None else []
+        demands += [files.read_rate(one, known) for one in rate or ()]
+        if not demands:
+            raise Invalid(
+                "how much of which model is wanted?", where="--rate", hint="--rate resnet=120,50ms, or --rates FILE"
+            )
+        with line() as on_step:
+            found = planned(
+                demands, files.read_servers(servers), model=_model(model), check=check, asks=asks, seed=seed,
+                on_step=on_step,
+            )  # fmt: skip
+        _write(door, html, "Who shares which server", [report.plan(found)])
+        door.show(found.as_json(), lambda: view.plan(found))
+        if found.refused:
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+def _model(model: Model) -> Feasibility:
+    from shoal.measure.dutycycle import DutyCycle
+    from shoal.measure.looking import Simulated
+    from shoal.measure.queueing import Queueing
+
+    made: Mapping[Model, Callable[[], Feasibility]] = {
+        Model.QUEUEING: Queueing, Model.DUTY_CYCLE: DutyCycle, Model.SIMULATED: Simulated,
+    }  # fmt: skip
+    return made[model]()
+
+
+def _specs(texts: Sequence[str], maker: InputMaker, token: str | None) -> list[Spec]:
+    specs = [_spec(text, maker, token) for text in texts]
+    names = [one.name for one in specs]
+    if len(names) < 2:
+        raise Invalid("one target is not enough", where="--target", hint="repeat --target for each")
+    if len(set(names)) < len(names):
+        raise Invalid("two targets share a name", where="--target", hint=", ".join(names))
+    return specs
+
+
+def _spec(text: str, maker: InputMaker, token: str | None) -> Spec:
+    from shoal.measure.types import Target
+
+    name, _, rest = text.partition("=")
+    parts = rest.split(",")
+    plain = [part for part in parts if "=" not in part or part is parts[0]]
+    extra = dict(part.partition("=")[::2] for part in parts if part not in plain)
+    if not name or len(plain) not in (2, 3) or not all(plain) or set(extra) - {"p", "version", "token-env"}:
+        raise Invalid(
+            f"{text!r} is no target", where="--target",
+            hint="write it as NAME=URL,MODEL,SLO and perhaps ,p=0.95 ,version=2 ,token-env=VARIABLE",
+        )  # fmt: skip
+    variable = extra.get("token-env")
+    if variable is not None and variable not in os.environ:
+        raise Invalid(f"the environment has no {variable}", where=f"--target {name}")
+    secret = os.environ[variable] if variable is not None else token
+    target = Target(plain[0], plain[1], extra.get("version"), secret, tenant=name, inputs=maker)
+    p = _number(extra["p"], f"--target {name}") if "p" in extra else 0.99
+    return Spec(name, target, plain[2] if len(plain) > 2 else None, p)
+
+
+def _third(one: Spec, what: str) -> str:
+    if one.third is None:
+        hint = f"write it as {one.name}={one.target.url},{one.target.model},{what}"
+        raise Invalid(f"it has no {what}", where=f"--target {one.name}", hint=hint)
+    return one.third
+
+
+def _wanted(texts: Sequence[str], known: Mapping[str, object]) -> dict[str, float]:
+    wanted = {}
+    for text in texts:
+        name, _, rate = text.partition("=")
+        if name not in known:
+            raise Invalid(f"there is no target {name!r}", where="--want", hint=f"targets: {', '.join(known)}")
+        wanted[name] = _number(rate, f"--want {name}", positive=True)
+    return wanted
+
+
+def _number(text: str, where: str, *, positive: bool = False) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf") or (positive and not value):
+        raise Invalid(f"{text!r} is not a {'positive ' if positive else ''}number", where=where)
+    return value
+
+
+def _settings(warmup: str, timeout: str, encoding: Form, max_outstanding: int, seed: int) -> Settings:
+    from shoal.measure.generator import Settings
+    from shoal.measure.oip import Encoding
+
+    return Settings(
+        warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
+        max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
+    )  # fmt: skip
+
+
+def _write(door: Door, path: Path | None, title: str, sections: Sequence[Section]) -> None:
+    if path is None:
+        return
+    from shoal.measure.report import Report, write_html
+
+    command = "shoal " + shlex.join(_without_secrets(sys.argv[1:]))
+    write_html(Report.of(title, sections, facts={"command": command}), path)
+    door.note(f"report: {path}")
+
+
+def _without_secrets(words: Sequence[str]) -> list[str]:
+    """Neither what follows --token nor what a URL holds before its host."""
+    shown = []
+    for before, word in zip(["", *words], words, strict=False):
+        hidden = "***" if before == "--token" else re.sub(r"^--token=.*", "--token=***", word)
+        shown.append(re.sub(r"//[^/@\s]*@", "//***@", hidden))
+    return shown
+
+
+@contextmanager
+def steps(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Counts on stderr for the time of the block; nothing where stderr is not a terminal."""
+    with line() as show:
+        began_s = time.monotonic()
+
+        def counted(done: int, total: int) -> None:
+            left_s = (time.monotonic() - began_s) / done * (total - done)
+            show(f"{done} of {total} {what}, about {left_s:.0f} s left")
+
+        yield counted
+
+
+@contextmanager
+def line() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that is drawn over and over; nothing where stderr is not a terminal."""
+    from shoal.measure.progress import clear
+
+    shown = sys.stderr.isatty()
+
+    def show(text: str) -> None:
+        if shown:
+            clear()
+            sys.stderr.write(text[:100])
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        clear()

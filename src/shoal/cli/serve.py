@@ -1,0 +1,202 @@
+"""`shoal serve`: a gateway for some models, in the foreground, without a control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import Door, command
+from shoal.core import Invalid, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.serve.gateway.standalone import Standalone
+    from shoal.serve.types import ModelSpec, RuntimeKind
+
+_TENANT = "default"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_STARTS = 4
+"""A replica that was started so often and is still not ready is given up."""
+_LOG_LINES = 8
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "serve", rich_help_panel="Services")(serve)
+
+
+def serve(
+    door: Door,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="An .onnx or .skops file, or package.module:function; NAME=MODEL gives it another name than its own.",
+            show_default=False,
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="For HTTP; 0: any free one.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="For gRPC; 0: any free one.")] = 8001,
+    replicas: Annotated[int, typer.Option(min=1, help="Processes that have all models loaded.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Of one execution.")] = 1,
+    max_batch: Annotated[int, typer.Option(min=1, help="Samples that may be executed together.")] = 1,
+    slots: Annotated[int | None, typer.Option(min=1, help="Compute slots to share out (the number of cores).")] = None,
+    slo_p99: Annotated[
+        str | None, typer.Option("--slo-p99", help="Latency objective, such as 50ms; later answers are refused.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of a replica, such as 2GiB; what does not fit is loaded when asked for.")
+    ] = None,
+    scheduler: Annotated[str, typer.Option(help="deadline, fair, all-share or aimd.")] = "deadline",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHOAL_SERVE_CLIENT_TOKEN",
+            help="Clients must show it (rather by the variable).",
+        ),
+    ] = None,
+) -> None:
+    """Serve models by the Open Inference Protocol (REST and gRPC), here and now, until Ctrl-C.
+
+    `shoal serve ocr=text.onnx` answers at http://127.0.0.1:8000/v2/models/ocr/infer. For models of several tenants,
+    kept running and measured, deploy services: `shoal deploy`.
+    """
+    from shoal.control.manifest.quantities import read_duration, read_size
+    from shoal.serve.contract import Address
+    from shoal.serve.gateway.standalone import Standalone
+    from shoal.serve.scheduling import make_scheduler
+    from shoal.serve.types import RuntimeKind, ServiceSpec
+
+    if host not in ("127.0.0.1", "::1", "localhost") and not token:
+        raise Invalid("others could reach this without a token", where="--host", hint="give --token as well")
+    slots = slots or len(os.sched_getaffinity(0))
+    make_scheduler(scheduler, slots=slots)  # refuses what there is not before anything is started
+    specs = _models(models, threads, max_batch)
+    service = ServiceSpec(
+        name="models",
+        tenant=_TENANT,
+        models=specs,
+        replicas=replicas,
+        slo_p99_s=_read(read_duration, slo_p99, "--slo-p99", "such as 50ms"),
+        memory_bytes=int(_read(read_size, memory, "--memory", "such as 2GiB") or 0),
+    )
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own errors say the same, more clearly
+    with tempfile.TemporaryDirectory(prefix="shoal-serve-") as folder:
+        alone = Standalone(
+            Path(folder),
+            [service],
+            slots=slots,
+            http=Address(host, port),
+            grpc=Address(host, grpc_port),
+            admin_token=token,
+            python_path=[Path.cwd()] if any(spec.runtime is RuntimeKind.CALLABLE for spec in specs) else [],
+            scheduler=scheduler,
+        )
+        _run(door, alone, [spec.name for spec in specs])
+
+
+def _run(door: Door, alone: Standalone, names: Sequence[str]) -> None:
+    import uvloop
+
+    from shoal.serve.gateway.process import end_on_signals
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        end_on_signals(ended)
+        await alone.start()
+        try:
+            await _until_ready(alone, ended)
+            if not ended.is_set():
+                _announce(door, alone, names)
+            await ended.wait()
+        finally:
+            await alone.stop()
+
+    uvloop.run(main())
+
+
+async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
+    """Raises Invalid for a model that cannot be loaded, ShoalError for a replica that does not live."""
+    gateway = alone.process.gateway
+    while not gateway.ready() and not ended.is_set():
+        for member in gateway.fleet.members.values():
+            for why in member.problems.values():
+                raise Invalid(why)
+        for name, starts in alone.starts():
+            if starts >= _STARTS:
+                log = (alone.folder / f"{name}.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
+                why = "; ".join(dict.fromkeys(model.reason for model in gateway.index("", False) if model.reason))
+                what = f"a replica ended {starts - 1} times before it was ready: {why}"
+                raise ShoalError(what, hint="\n".join(log) or None)
+        await asyncio.sleep(0.02)
+
+
+def _announce(door: Door, alone: Standalone, names: Sequence[str]) -> None:
+    http, grpc = alone.process.http, alone.process.grpc
+    url = f"http://{_bracketed(http.host)}:{http.port}"
+    facts = {"http": url, "grpc": f"{_bracketed(grpc.host)}:{grpc.port}", "models": list(names)}
+
+    def human() -> None:
+        for name in names:
+            print(f"ready: {url}/v2/models/{name}/infer")
+        print(f"gRPC on {facts['grpc']}; Ctrl-C ends it", flush=True)
+
+    door.line(facts, human)
+
+
+def _models(words: Sequence[str], threads: int, max_batch: int) -> tuple[ModelSpec, ...]:
+    from shoal.serve.types import ModelSpec
+
+    specs: dict[str, ModelSpec] = {}
+    for word in words:
+        name, source = "", word
+        if not Path(word).exists() and "=" in word:
+            name, _, source = word.partition("=")
+        runtime, own_name, source = _source(source)
+        name = name or own_name
+        if not _NAME.fullmatch(name):
+            raise Invalid(f"{name!r} is no name for a model", where=word, hint="letters, digits, dots and dashes")
+        if name in specs:
+            raise Invalid(f"two models are called {name!r}", where=word, hint="give one another name: NAME=MODEL")
+        specs[name] = ModelSpec(name, source, runtime, threads=threads, max_batch=max_batch)
+    return tuple(specs.values())
+
+
+def _source(source: str) -> tuple[RuntimeKind, str, str]:
+    """The runtime for it, the name that it suggests, and where replicas find it."""
+    from shoal.serve.types import RuntimeKind
+
+    path = Path(source)
+    if _CALLABLE.fullmatch(source) and not path.exists():
+        return RuntimeKind.CALLABLE, source.rpartition(":")[2], source
+    if not path.is_file():
+        raise Invalid("there is no such file", where=source, hint="a model file, or package.module:function")
+    runtime = {".onnx": RuntimeKind.ONNX, ".skops": RuntimeKind.SKLEARN}.get(path.suffix.lower())
+    if runtime is None:
+        raise Invalid(
+            f"{path.suffix or 'such'} files are not served like this", where=source,
+            hint="an .onnx or .skops file, or package.module:function; torch models need a manifest: `shoal deploy`",
+        )  # fmt: skip
+    return runtime, re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "model", str(path.resolve())
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _read(read: Callable[[str], float], word: str | None, option: str, hint: str) -> float | None:
+    if word is None:
+        return None
+    try:
+        return read(word)
+    except ValueError as error:
+        raise Invalid(str(error), where=option, hint=hint) from None

@@ -1,0 +1,289 @@
+"""Services: deploy, services, scale, undeploy."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.command import Door, TenantOption, command
+from shoal.core import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from shoal.sdk import Client
+    from shoal.sdk.models import ServiceDetail, ServiceExplanationView, ServiceView
+
+_PANEL = "Services"
+_MANIFESTS = (".yaml", ".yml", ".json")
+_LONGEST_NAME = 48
+
+ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="Its name, or its id.")]
+WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Return when it is done.")]
+TimeoutOption = Annotated[float, typer.Option(help="With --wait: seconds to wait at most.")]
+CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "deploy", rich_help_panel=_PANEL)(deploy)
+    command(app, "services", rich_help_panel=_PANEL)(services)
+    command(app, "scale", rich_help_panel=_PANEL)(scale)
+    command(app, "undeploy", rich_help_panel=_PANEL)(undeploy)
+
+
+def deploy(
+    door: Door,
+    file: Annotated[
+        Path,
+        typer.Argument(help="A service's manifest (YAML or JSON; - reads stdin), or a model file.", allow_dash=True),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Its name, and a model file's model's. [as the manifest or file]")
+    ] = None,
+    slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Latency objective, such as 50ms.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=0, help="Replicas wanted. [1 at first, then as it is]")] = None,
+    priority_class: Annotated[str | None, typer.Option("--class", help="guaranteed or best-effort.")] = None,
+    tenant: TenantOption = None,
+    key: Annotated[str | None, typer.Option("--key", help="Idempotency key: twice the same is one deployment.")] = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Deploy a service, or update the one of this name. Old replicas leave only when new ones are ready."""
+    given = {
+        "name": name,
+        "slo": {"p99": slo_p99} if slo_p99 is not None else None,
+        "replicas": replicas,
+        "priority_class": priority_class,
+    }
+    manifest, base = _manifest(file, {field: value for field, value in given.items() if value is not None})
+    with door.client(patience_s=10.0) as client:
+        made = client.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
+        if not wait:
+            door.show(made, lambda: print(_line(made)))
+            return
+        door.note(_line(made))
+        ready = client.wait_ready(made.id, timeout_s=timeout)
+    door.show(ready, lambda: _ready(ready))
+
+
+def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any], Path | None]:
+    """What the client takes, and where its files are."""
+    if file.suffix.lower() not in _MANIFESTS and str(file) != "-":
+        return _of_model(file, given.get("name")) | given, file.absolute().parent
+    if str(file) != "-" and not given:
+        return file, None
+    from shoal.control.manifest import parse_service
+
+    text, source = (sys.stdin.read(), "stdin") if str(file) == "-" else (_read(file), str(file))
+    values = parse_service(text, source=source).values() | given
+    return values, file.absolute().parent if str(file) != "-" else None
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"the file cannot be read: {error}", where=str(file)) from error
+
+
+def _of_model(file: Path, name: str | None) -> dict[str, Any]:
+    """A service of one model, both of this name, else named after the file."""
+    if not file.is_file():
+        raise Invalid("there is no such file", where=str(file), hint="`shoal deploy service.yaml`, or a model file")
+    word = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    name = name or word or "model"
+    return {"name": name, "models": [{"name": name, "source": file.name}]}
+
+
+def _line(service: ServiceView) -> str:
+    return f"{service.id}  {service.name} ({service.tenant}): {service.state}, generation {service.generation}"
+
+
+def _ready(service: ServiceDetail) -> None:
+    print(f"{service.name} is READY: {service.ready} of {service.replicas} replicas")
+    _endpoints(service)
+
+
+def _endpoints(service: ServiceView) -> None:
+    if service.endpoints is None:
+        return
+    for model in dict.fromkeys(model.name for model in service.models):
+        print(f"  {service.endpoints.http}/v2/models/{model}/infer")
+    print(f"  grpc {service.endpoints.grpc}")
+
+
+def services(
+    door: Door,
+    service: Annotated[str | None, typer.Argument(metavar="[SERVICE]", help="Show this one. [list all]")] = None,
+    tenant: TenantOption = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
+) -> None:
+    """List services, or show one with its replicas and models."""
+    from shoal.control.services.lifecycle import ServiceState
+
+    with door.client() as client:
+        if service is not None:
+            one = client.service(service, tenant=tenant)
+            door.show(one, lambda: _show(one))
+            return
+        found = client.services(tenant=tenant, state=list(ServiceState) if everything else None, limit=limit)
+
+    def human() -> None:
+        from shoal.cli import output
+
+        if found.services:
+            output.put(_table(found.services))
+        else:
+            print("no services")
+        if found.next:
+            door.note("there are more: give a greater --limit")
+
+    door.show(found, human)
+
+
+def _table(found: list[ServiceView]) -> Any:
+    from shoal.cli import output
+
+    columns = [
+        "service", "name", "tenant", "state", "class", "ready", "gen", "models", "p99", "objective", "rate", "refused",
+        "why",
+    ]  # fmt: skip
+    rows = []
+    for one in found:
+        traffic = one.traffic
+        rows.append(
+            [
+                one.id, one.name, one.tenant, _state(one), one.priority_class.value, f"{one.ready}/{one.replicas}",
+                one.generation, " ".join(dict.fromkeys(model.name for model in one.models)),
+                _latency(traffic.p99_s if traffic else None), _latency(one.slo_p99_s),
+                f"{traffic.rate_per_s:.3g}/s" if traffic else "-", traffic.rejected if traffic else "-",
+                one.reason.text if one.reason else "",
+            ]
+        )  # fmt: skip
+    return output.table(columns, rows)
+
+
+def _state(service: ServiceView) -> Any:
+    from shoal.cli import output
+
+    styles = {"READY": "green", "DEPLOYING": "yellow", "DEGRADED": "bold yellow", "FAILED": "bold red"}
+    return output.styled(service.state.value, styles.get(service.state.value, "dim"))
+
+
+def _latency(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.3g}ms"
+
+
+def _show(service: ServiceDetail) -> None:
+    from shoal.cli import output
+
+    traffic = service.traffic
+    output.facts(
+        {
+            "service": service.id,
+            "name": service.name,
+            "tenant": service.tenant,
+            "state": _state(service),
+            "why": service.reason.text if service.reason else None,
+            "class": service.priority_class.value,
+            "replicas": f"{service.ready} of {service.replicas} ready",
+            "generation": f"{service.generation} (deployment {service.deployment})",
+            "objective": f"p99 {_latency(service.slo_p99_s)}" if service.slo_p99_s else None,
+            "rate limit": f"{service.rate_limit:g} compute-seconds per second" if service.rate_limit else None,
+            "deployed": output.moment(service.created_at),
+            "changed": output.moment(service.updated_at),
+            "stopped": output.moment(service.ended_at),
+            "latency": f"p50 {_latency(traffic.p50_s)}, p99 {_latency(traffic.p99_s)}" if traffic else None,
+            "requests": f"{traffic.requests}, {traffic.rejected} refused, {traffic.failed} failed" if traffic else None,
+            "http": service.endpoints.http if service.endpoints else None,
+            "grpc": service.endpoints.grpc if service.endpoints else None,
+        }
+    )
+    models = [[one.name, one.version, one.runtime, one.state, one.reason] for one in service.models]
+    print()
+    output.put(output.table(["model", "version", "runtime", "state", "why"], models))
+    if not service.members:
+        return
+    rows = [
+        [
+            one.name, one.job_id, one.generation, one.state.value, "yes" if one.ready else "no", one.attempt,
+            output.needs(one.resources), "leaving" if one.leaving else one.text,
+        ]
+        for one in service.members
+    ]  # fmt: skip
+    print()
+    output.put(output.table(["replica", "job", "gen", "state", "ready", "try", "needs", "why"], rows))
+
+
+def scale(
+    door: Door,
+    service: ServiceArgument,
+    replicas: Annotated[int, typer.Argument(min=0, max=1000)],
+    tenant: TenantOption = None,
+    because: CauseOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Change how many replicas a service has; 0 keeps it without any."""
+    with door.client() as client:
+        changed: ServiceView = client.scale(service, replicas, tenant=tenant, cause=because)
+        if wait:
+            changed = client.wait_ready(changed.id, timeout_s=timeout)
+    door.show(changed, lambda: print(f"{_line(changed)}, {changed.ready} of {changed.replicas} replicas ready"))
+
+
+def undeploy(
+    door: Door,
+    service: Annotated[list[str], typer.Argument(metavar="SERVICE...")],
+    tenant: TenantOption = None,
+    because: CauseOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """End services: their replicas finish what they were asked, and end."""
+    changed: list[ServiceView] = []
+    with door.client() as client:
+        try:
+            for ref in service:
+                one: ServiceView = client.undeploy(ref, tenant=tenant, cause=because)
+                if wait:
+                    one = client.wait_stopped(one.id, timeout_s=timeout)
+                changed.append(one)
+                if not door.json:
+                    print(f"{one.id}  {one.name}: {one.state}", flush=True)
+        finally:
+            if door.json and changed:
+                door.show(changed[0] if len(service) == 1 else changed, lambda: None)
+
+
+# --- for commands that take jobs and services ---
+
+
+def meant_service(client: Client, ref: str, tenant: str | None) -> ServiceView | None:
+    """The service that a reference means; None if it can only mean a job. A service that is over gives way to a job."""
+    try:
+        service = client.service(ref, tenant=tenant)
+    except NotFound:
+        return None
+    if service.state.terminal and service.id != ref:
+        try:
+            client.job(ref, tenant=tenant)
+        except NotFound:
+            return service
+        return None
+    return service
+
+
+def print_explanation(found: ServiceExplanationView) -> None:
+    from shoal.cli import output
+
+    print(f"{found.name} is {found.summary}")
+    for cause in found.causes:
+        line = output.styled(f"{cause.subject:<24}", "bold yellow")
+        line.append(f"  {cause.reason.text}", style="default")
+        if cause.change:
+            line.append(f"\n{'':<26}to change it: {cause.change}", style="dim")
+        output.console().print(line, soft_wrap=True)

@@ -1,0 +1,36 @@
+"""What must hold before anything is accepted for a tenant, be it a job or a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shoal.control.records import TenantRecord
+from shoal.control.stages import Layout
+from shoal.core import Forbidden, Invalid, NotFound, PriorityClass
+
+
+def check_class(
+    tenants: Mapping[str, TenantRecord], tenant: str, priority_class: PriorityClass, what: str
+) -> TenantRecord:
+    """The tenant, who may have such `what`. Raises NotFound or Forbidden."""
+    record = tenants.get(tenant)
+    if record is None:
+        raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
+    if priority_class is PriorityClass.GUARANTEED and record.max_priority_class is PriorityClass.BEST_EFFORT:
+        raise Forbidden(
+            f"tenant {tenant} may not have guaranteed {what}", where="priority_class",
+            hint="write `priority_class: best-effort`",
+        )  # fmt: skip
+    return record
+
+
+def check_files(layout: Layout, bundle: str | None, left: tuple[str, ...], command: str) -> None:
+    """Working files are where the server has them. `left` are those that nobody uploaded; `command` would have."""
+    if bundle and not layout.bundle(bundle).is_file():
+        raise Invalid(f"the bundle {bundle} was never uploaded", where="bundle",
+                      hint="POST the archive to /v1/bundles first")  # fmt: skip
+    if left:
+        raise Invalid(
+            "the files were not uploaded", where="files",
+            hint=f"use `{command}`, or upload a bundle and name it under `bundle`",
+        )  # fmt: skip

@@ -1,0 +1,350 @@
+"""The live services in memory, and every way in which somebody asks for one, changes one, or asks about one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shoal.control.admission import Explanation
+from shoal.control.checks import check_class, check_files
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import Desired, JobState
+from shoal.control.manifest import ServiceManifest, parse_service
+from shoal.control.records import JobRecord, TenantRecord
+from shoal.control.services import steps
+from shoal.control.services.gateway import Gateway, Look
+from shoal.control.services.plan import UNSEEN, Plan, Replica, Sight
+from shoal.control.services.records import ServiceChange, ServiceRecord
+from shoal.control.services.replicas import replica_job
+from shoal.control.stages import Layout
+from shoal.control.view import Live
+from shoal.core import Conflict, NotFound, Reason
+from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
+
+Step = Callable[[ServiceRecord], ServiceChange | None]
+
+MAX_REPLICAS = 1000
+
+
+@dataclass(slots=True)
+class Known:
+    """A live service: its row, what it and older generations were deployed as, and how it was seen last."""
+
+    record: ServiceRecord
+    manifests: dict[int, ServiceManifest]
+    plan: Plan | None = None
+    sight: Sight = UNSEEN
+    status: ServiceStatus | None = None
+
+    @property
+    def manifest(self) -> ServiceManifest:
+        return self.manifests[self.record.generation]
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is not ready, as of now."""
+        if self.plan is not None:
+            return self.plan.reason
+        found = self.record.reason
+        return Reason(found["code"], found["text"], found["facts"]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLook:
+    """A replica's job; whether the gateway sends it requests, and if not what it is at."""
+
+    job: JobRecord
+    replica: Replica
+    ready: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLook:
+    """Everything that can be shown of a service. `http` and `grpc` are where its gateway listens."""
+
+    record: ServiceRecord
+    manifest: ServiceManifest
+    reason: Reason | None
+    replicas: tuple[ReplicaLook, ...] = ()
+    status: ServiceStatus | None = None
+    http: Address | None = None
+    grpc: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCause:
+    """One thing that keeps a service from being ready; `subject` says of what it is, `change` what would mend it."""
+
+    subject: str
+    reason: Reason
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceExplanation:
+    record: ServiceRecord
+    summary: str
+    causes: tuple[ServiceCause, ...]
+
+
+class Services:
+    """`wake` is called after every change, `explain_job` tells why a replica waits."""
+
+    def __init__(
+        self, ledger: Ledger, gateway: Gateway, layout: Layout, tenants: Mapping[str, TenantRecord], *,
+        explain_job: Callable[[str], Explanation],
+        new_id: Callable[[], str],
+        wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._store = ledger.store
+        self._gateway = gateway
+        self._layout = layout
+        self._tenants = tenants
+        self._explain_job = explain_job
+        self._new_id = new_id
+        self._wake = wake
+        self._live: dict[str, Known] = {}
+        self._deploying = asyncio.Lock()
+        self.gateway_seen = Look(None, UNSEEN.why)
+
+    def open(self) -> None:
+        """Read the live services back, as after a restart."""
+        for record in self._store.live_services():
+            self._recall(record)
+
+    def _recall(self, record: ServiceRecord) -> None:
+        deployments = self._store.deployments(record.id)
+        manifests = {one.generation: parse_service(one.manifest, source=record.id) for one in deployments}
+        self._live[record.id] = Known(record, manifests)
+
+    def live(self) -> list[Known]:
+        return list(self._live.values())
+
+    def known(self, service_id: str) -> Known | None:
+        """A live service."""
+        return self._live.get(service_id)
+
+    def service(self, service_id: str) -> ServiceRecord:
+        """Raises NotFound."""
+        known = self._live.get(service_id)
+        record = known.record if known is not None else self._store.service(service_id)
+        if record is None:
+            raise NotFound(f"no service {service_id}", where=service_id, hint="`shoal services` lists them")
+        return record
+
+    def named(self, name: str, tenant: str | None) -> list[ServiceRecord]:
+        """The live services of this name; one at most where a tenant is given."""
+        return [
+            known.record
+            for known in self._live.values()
+            if known.record.name == name and tenant in (None, known.record.tenant)
+        ]
+
+    # --- what a tenant may do ---
+
+    async def deploy(
+        self, manifest: ServiceManifest, *, tenant: str, actor: str, idempotency_key: str | None = None
+    ) -> tuple[ServiceRecord, bool]:
+        """Make the service, or update the live one of this name: durable when this returns. The flag is False when it
+        was there before.
+
+        A used key gives the service that it made or updated, as it is now. Raises Conflict for a key that was used for
+        another manifest, or while the service is stopping.
+        """
+        async with self._deploying:
+            if idempotency_key is not None:
+                earlier = self._store.deployment_by_key(tenant, idempotency_key)
+                if earlier is not None:
+                    if earlier.fingerprint != manifest.fingerprint():
+                        raise Conflict(
+                            f"the idempotency key {idempotency_key!r} was used for another service",
+                            where=earlier.service_id, hint="give a new key, or repeat the very same deployment",
+                        )  # fmt: skip
+                    record = self.service(earlier.service_id)
+                    if record.id not in self._live and not record.state.terminal:
+                        self._recall(record)  # the database kept it, but could not say so then
+                        self._wake()
+                    return record, False
+            self._check(manifest, tenant)
+            check_files(self._layout, manifest.bundle, manifest.uploads(), "shoal deploy")
+            found = self.named(manifest.name, tenant)
+            if not found:
+                change = steps.create(
+                    self._new_id(), manifest, tenant=tenant, actor=actor, now=self._ledger.now(), key=idempotency_key
+                )
+                self._ledger.fault("before-commit")
+                await self._store.apply_service(change)
+                self._live[change.after.id] = Known(change.after, {change.after.generation: manifest})
+                self._wake()
+                self._ledger.fault("after-commit")
+                return change.after, True
+            return await self._update(found[0].id, manifest, actor, idempotency_key), False
+
+    async def _update(self, service_id: str, new: ServiceManifest, actor: str, key: str | None) -> ServiceRecord:
+        known = self._live[service_id]
+
+        def step(service: ServiceRecord) -> ServiceChange | None:
+            if service.fingerprint == new.fingerprint() and new.replicas in (None, service.replicas) and key is None:
+                return None
+            return steps.update(service, known.manifest, new, actor=actor, now=self._ledger.now(), key=key)
+
+        change = await self._change(service_id, step)
+        if change is not None:
+            known.manifests[change.after.generation] = new
+        return known.record
+
+    async def scale(self, service_id: str, replicas: int, *, actor: str, cause: str = "") -> ServiceRecord:
+        self._must_live(service_id)
+        await self._change(
+            service_id,
+            lambda service: steps.scale(service, replicas, actor=actor, now=self._ledger.now(), cause=cause),
+        )
+        return self.service(service_id)
+
+    async def undeploy(self, service_id: str, *, actor: str, cause: str = "") -> ServiceRecord:
+        """Asks for the end of a service; it is STOPPED when all its replicas have ended."""
+        if service_id in self._live:
+            await self._change(
+                service_id, lambda service: steps.stop(service, actor=actor, now=self._ledger.now(), cause=cause)
+            )
+        return self.service(service_id)
+
+    def check(self, manifest: ServiceManifest, *, tenant: str) -> JobRecord:
+        """What a replica would be, without deploying anything; raises as `deploy` does, files taken for uploaded."""
+        self._check(manifest, tenant)
+        check_files(self._layout, manifest.bundle, (), "shoal deploy")
+        service = steps.create("s-check", manifest, tenant=tenant, actor="", now=self._ledger.now(), key=None).after
+        return replica_job(service, manifest, 0, socket=self._gateway.socket, now=self._ledger.now())
+
+    def _check(self, manifest: ServiceManifest, tenant: str) -> None:
+        check_class(self._tenants, tenant, manifest.priority_class, "services")
+        self._gateway.require()
+        names = {model.name: position for position, model in enumerate(manifest.models)}
+        for other in self._live.values():
+            if other.record.tenant != tenant or other.record.name == manifest.name:
+                continue
+            for model in other.manifest.models:
+                if model.name in names:
+                    raise Conflict(
+                        f"service {other.record.name} of tenant {tenant} has a model {model.name} already",
+                        where=f"models[{names[model.name]}].name", hint="give the model another name",
+                    )  # fmt: skip
+
+    def _must_live(self, service_id: str) -> None:
+        if service_id not in self._live:
+            raise Conflict(
+                f"the service is over: {self.service(service_id).state}", where=service_id, hint="deploy it again"
+            )
+
+    # --- changes ---
+
+    async def change(self, service_id: str, step: Step) -> ServiceChange | None:
+        """As anybody's change; None when the service is not live any more or the step found nothing to do."""
+        return await self._change(service_id, step) if service_id in self._live else None
+
+    async def _change(self, service_id: str, step: Step) -> ServiceChange | None:
+        """Apply a step to the newest row, again when another change came first."""
+        while True:
+            known = self._live[service_id]
+            change = step(known.record)
+            if change is None:
+                return None
+            self._ledger.fault("before-commit")
+            if await self._store.apply_service(change):
+                self._applied(known, change)
+                self._ledger.fault("after-commit")
+                return change
+            if known.record is change.before:  # changed behind our back: read it
+                known.record = self._store.service(service_id) or known.record
+
+    def _applied(self, known: Known, change: ServiceChange) -> None:
+        known.record = change.after
+        for job in change.jobs:
+            self._ledger.view.added(job)
+        if change.after.state.terminal:
+            self._live.pop(change.after.id, None)
+        self._wake()
+
+    # --- what is to be seen ---
+
+    def replicas(self, service_id: str) -> list[Replica]:
+        """Those that are not over, oldest first."""
+        found = [_replica(live) for live in self._ledger.view.replicas(service_id)]
+        return sorted(found, key=lambda replica: replica.index)
+
+    def look(self, service_id: str) -> ServiceLook:
+        """Raises NotFound."""
+        return self.look_at(self.service(service_id))
+
+    def look_at(self, record: ServiceRecord) -> ServiceLook:
+        """As it is now, if it is live."""
+        known = self._live.get(record.id)
+        if known is None:
+            return ServiceLook(record, parse_service(record.manifest, source=record.id), None)
+        texts = {**dict(known.sight.loading), **dict(known.sight.broken)}
+        replicas = tuple(
+            ReplicaLook(
+                self._ledger.view[one.job_id].job,
+                one,
+                one.name in known.sight.ready,
+                texts.get(one.name) or one.why or one.last,
+            )
+            for one in self.replicas(record.id)
+        )
+        gateway = self.gateway_seen.status
+        return ServiceLook(
+            known.record, known.manifest, known.reason, replicas, known.status,
+            http=gateway.http if gateway else None, grpc=gateway.grpc if gateway else None,
+        )  # fmt: skip
+
+    def explain(self, service_id: str) -> ServiceExplanation:
+        """Why a service is not ready: the gateway's reasons, and those of each replica."""
+        look = self.look(service_id)
+        record = look.record
+        reason = look.reason
+        summary = f"{record.state}: {reason.text}" if reason is not None else f"{record.state}"
+        known = self._live.get(service_id)
+        causes: list[ServiceCause] = []
+        if known is not None and not known.sight.alive:
+            seen = Reason("gateway", known.sight.why)
+            causes.append(ServiceCause("gateway", seen, "see HOME/serve/gateway.log"))
+        if look.status is not None and look.status.reason is not None:
+            causes.append(ServiceCause("gateway", look.status.reason))
+        for one in look.replicas:
+            if not one.ready:
+                causes += self._replica_causes(one)
+        for model in look.status.models if look.status is not None else ():
+            if model.state != "READY" and model.reason:
+                seen = Reason("model", model.reason, {"state": model.state})
+                causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
+        return ServiceExplanation(record, summary, tuple(causes))
+
+    def _replica_causes(self, look: ReplicaLook) -> list[ServiceCause]:
+        subject = f"replica {look.replica.name}"
+        if look.replica.leaving:
+            return [ServiceCause(subject, Reason("leaving", "it was asked to end"))]
+        if look.replica.state is not JobState.QUEUED:
+            text = look.text or f"it is {look.replica.state}, and not ready in the gateway yet"
+            return [ServiceCause(subject, Reason("starting", text), f"see `shoal logs {look.replica.name}`")]
+        found = self._explain_job(look.replica.job_id)
+        blocking = [cause for cause in found.causes if cause.blocking]
+        if not blocking:
+            return [ServiceCause(subject, Reason("waiting", found.summary))]
+        return [ServiceCause(subject, cause.reason, cause.change) for cause in blocking]
+
+
+def _replica(live: Live) -> Replica:
+    job = live.job
+    _, index, generation = parse_replica_name(job.name)
+    waits = live.wait.text if live.wait is not None else str((job.reason or {}).get("text", ""))
+    queued = job.state is JobState.QUEUED
+    return Replica(
+        job_id=job.id, name=job.name, index=index, generation=generation, state=job.state,
+        leaving=job.desired is Desired.CANCEL,
+        failures=sum(job.retries.values()),
+        last=job.message,
+        why=waits if queued else "",
+    )  # fmt: skip

@@ -1,0 +1,312 @@
+"""The gateway as the control plane sees it: one process per home, told what to serve by a file, looked at by another.
+
+It outlives the server, like the replicas behind it: the next server finds it by its lock. It is started when the first
+service is there, again when it died, and asked to end when the last service has gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from shoal.control.config import ServeSettings
+from shoal.control.home import start_ticks
+from shoal.core import Clock, Invalid, SystemClock, Unavailable
+from shoal.serve import contract
+from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
+
+log = structlog.get_logger("shoal.gateway")
+
+_NEEDED = ("numpy", "onnxruntime", "grpc")
+_SOCKET_PATH_BYTES = 100
+"""The kernel takes 107 for a socket's path."""
+_STALE_S = 5.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
+_STEADY_S = 30.0
+"""A gateway that lived so long is started again at once."""
+_FAILING_ENDS = 3
+_KILL_AFTER_S = 15.0
+_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the gateway is to know."""
+
+    tenants: tuple[TenantEntry, ...] = ()
+    admin_token_hashes: tuple[str, ...] = ()
+    services: tuple[Deployment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`status` is what a living gateway said within the last seconds; without one, `why` says what is the matter.
+    `failing` when it does not stay up: it is tried on, but there is little hope."""
+
+    status: GatewayStatus | None
+    why: str = ""
+    failing: bool = False
+
+
+class Gateway(Protocol):
+    @property
+    def socket(self) -> str:
+        """Where replicas connect."""
+        ...
+
+    def require(self) -> None:
+        """Raises Unavailable where nothing can be served."""
+        ...
+
+    def serve(self, wish: Wish) -> None:
+        """See that a gateway runs and knows this. Returns at once; may be repeated. Raises Unavailable."""
+        ...
+
+    def rest(self) -> bool:
+        """Nothing is to be served any more: see that it ends. True once it has."""
+        ...
+
+    def look(self) -> Look: ...
+
+
+class NoGateway:
+    """For servers that serve nothing."""
+
+    socket = ""
+
+    def require(self) -> None:
+        raise Unavailable("this server has no gateway", hint="start it with `shoal up`")
+
+    def serve(self, wish: Wish) -> None:  # noqa: ARG002 - the protocol's
+        return
+
+    def rest(self) -> bool:
+        return True
+
+    def look(self) -> Look:
+        return Look(None, "this server has no gateway")
+
+
+Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
+
+
+class LocalGateway:
+    """The gateway of this machine. `start` starts a process detached, its output appended to a file."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: ServeSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        start: Start | None = None,
+    ) -> None:
+        self._folder = folder
+        self._settings = settings or ServeSettings()
+        self._clock = clock or SystemClock()
+        self._start = start or start_detached
+        self._child: subprocess.Popen[bytes] | None = None
+        self._config: GatewayConfig | None = None
+        self._status: GatewayStatus | None = None
+        self._seen: tuple[int, int] = (0, 0)
+        self._started_at = 0.0
+        self._start_at = 0.0
+        self._wait_s = 0.0
+        self._ends = 0
+        self._ended = ""
+        self._asked_at: float | None = None
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / "gateway.log"
+
+    @property
+    def socket(self) -> str:
+        path = str(self._folder.absolute() / "replicas.sock")
+        if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
+            return path
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        return f"/tmp/shoal-{os.getuid()}/{name}.sock"  # noqa: S108 - a private directory, see `_make_folders`
+
+    def require(self) -> None:
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise Unavailable(
+                f"serving needs packages that are not installed here: {', '.join(missing)}",
+                hint="pip install 'shoal[serve]', then restart the server",
+            )
+
+    def serve(self, wish: Wish) -> None:
+        self._asked_at = None
+        self._make_folders()
+        self._tell(wish)
+        if contract.held(self._folder):
+            self._ended = ""
+            return
+        if self._child is not None and self._child.poll() is None:
+            return
+        now = self._clock.monotonic()
+        if self._child is not None:
+            self._mourn(self._child, now)
+        if now >= self._start_at:
+            self._child = self._start(self._command(), self.log_file)
+            self._started_at = now
+            log.info("gateway started", pid=self._child.pid)
+
+    def rest(self) -> bool:
+        if self._child is not None and self._child.poll() is not None:
+            self._child = None
+        if not self._folder.is_dir() or not contract.held(self._folder):
+            return self._child is None
+        self._tell(Wish())
+        status, now = self._read_status(), self._clock.monotonic()
+        if status is None:
+            return False
+        if self._asked_at is None:
+            self._asked_at = now
+            _signal(status, signal.SIGTERM)
+        elif now - self._asked_at > _KILL_AFTER_S:
+            _signal(status, signal.SIGKILL)
+        return False
+
+    def look(self) -> Look:
+        if not self._folder.is_dir() or not contract.held(self._folder):
+            starting = self._child is not None and self._child.poll() is None
+            why = self._ended or ("the gateway is starting" if starting else "the gateway does not run yet")
+            return Look(None, why, failing=self._ends >= _FAILING_ENDS)
+        try:
+            status = self._read_status()
+        except Invalid as error:
+            return Look(None, f"what the gateway says cannot be understood: {error}")
+        if status is None or start_ticks(status.pid) != status.started:
+            return Look(None, "the gateway is starting")
+        age = self._clock.now() - status.at
+        if age > _STALE_S:
+            return Look(None, f"the gateway (pid {status.pid}) has said nothing for {age:.0f} s")
+        return Look(status)
+
+    # --- files ---
+
+    def _make_folders(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            place = Path(self.socket).parent
+            place.mkdir(exist_ok=True, mode=0o700)
+            found = place.stat()
+        except OSError as error:
+            raise Unavailable(f"the gateway has no place: {error.strerror}", where=str(self._folder)) from error
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise Unavailable("others may enter the directory of the replicas' socket", where=str(place))
+
+    def _tell(self, wish: Wish) -> None:
+        if self._config is None:
+            try:
+                self._config = contract.read_config(self._folder)
+            except Invalid as error:
+                log.warning("the gateway's config is written anew", error=str(error))
+        known = self._config
+        settings, status = self._settings, self._read_status_gently()
+        config = GatewayConfig(
+            generation=known.generation if known else 0,
+            socket=self.socket,
+            slots=settings.slots or len(os.sched_getaffinity(0)),
+            http=_kept(settings.http, status.http if status else known.http if known else None),
+            grpc=_kept(settings.grpc, status.grpc if status else known.grpc if known else None),
+            price_per_hour=settings.price_per_hour,
+            tenants=wish.tenants,
+            admin_token_hashes=wish.admin_token_hashes,
+            anonymous=settings.anonymous,
+            services=wish.services,
+        )
+        if config != known:
+            config = replace(config, generation=config.generation + 1)
+            contract.write_config(self._folder, config)
+            self._config = config
+
+    def _read_status(self) -> GatewayStatus | None:
+        """Read again only when it was written again."""
+        try:
+            found = (self._folder / contract.STATUS_FILE).stat()
+        except OSError:
+            return None
+        if (found.st_ino, found.st_mtime_ns) != self._seen:
+            self._status = contract.read_status(self._folder)
+            self._seen = (found.st_ino, found.st_mtime_ns)
+        return self._status
+
+    def _read_status_gently(self) -> GatewayStatus | None:
+        try:
+            return self._read_status()
+        except Invalid:
+            return None
+
+    # --- the process ---
+
+    def _command(self) -> tuple[str, ...]:
+        return (sys.executable, "-m", "shoal.serve.gateway", "--home-dir", str(self._folder))
+
+    def _mourn(self, child: subprocess.Popen[bytes], now: float) -> None:
+        """It ended: wait before the next start, longer each time unless it had lived long."""
+        self._child = None
+        steady = now - self._started_at > _STEADY_S
+        self._ends = 1 if steady else self._ends + 1
+        self._wait_s = 0.0 if steady else min(_LONGEST_WAIT_S, self._wait_s * 2 or _FIRST_WAIT_S)
+        self._start_at = now + self._wait_s
+        said = _last_line(self.log_file)
+        self._ended = f"the gateway ended with code {child.returncode}{': ' + said if said else ''}"
+        log.warning("gateway ended", code=child.returncode, said=said, wait_s=self._wait_s)
+
+
+def start_detached(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that it outlives the server. Raises Unavailable."""
+    environment = {name: value for name, value in os.environ.items() if name != "SHOAL_TOKEN"}
+    try:
+        with log_file.open("ab") as output:
+            log_file.chmod(0o600)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                cwd=log_file.parent, env=environment,
+            )  # fmt: skip
+    except OSError as error:
+        raise Unavailable(f"the gateway cannot be started: {error.strerror}", where=str(log_file)) from error
+
+
+def _kept(wanted: Address, known: Address | None) -> Address:
+    """Where any free port will do, the one it had before: clients find it again."""
+    return known if wanted.port == 0 and known is not None and known.host == wanted.host else wanted
+
+
+def _signal(status: GatewayStatus, signum: int) -> None:
+    """To exactly the process that wrote the status."""
+    try:
+        descriptor = os.pidfd_open(status.pid)
+    except OSError:
+        return
+    try:
+        if start_ticks(status.pid) == status.started:
+            signal.pidfd_send_signal(descriptor, signum)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,208 @@
+"""The keeper makes each service what it is wanted to be: the loop around the pure `plan`.
+
+Each turn tells the gateway what to serve, looks at what it serves, and does what the plan says. It keeps nothing that
+is not written down: replicas are submitted in the transaction that counts them, their ids follow from that count, and a
+turn that was cut short is simply told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from shoal.control import steps as job_steps
+from shoal.control.ledger import Ledger
+from shoal.control.lifecycle import Desired
+from shoal.control.loops import Turns
+from shoal.control.records import AttemptRecord, Change, Event, JobRecord
+from shoal.control.services import steps
+from shoal.control.services.book import Known, Services
+from shoal.control.services.gateway import Gateway, Look, Wish
+from shoal.control.services.plan import Cancel, Plan, Sight, plan
+from shoal.control.services.records import ServiceChange, ServiceRecord
+from shoal.control.services.replicas import replica_job
+from shoal.control.services.routes import rolling
+from shoal.core import NotFound, Unavailable, token_digest
+from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
+
+log = structlog.get_logger("shoal.keeper")
+
+
+class ServiceKeeper:
+    """`replica_token` gives the token of a service's generation, the same each time."""
+
+    def __init__(
+        self, services: Services, ledger: Ledger, gateway: Gateway, *,
+        replica_token: Callable[[str, int], str],
+        on_fatal: Callable[[BaseException], None],
+        every_s: float = 0.25,
+        retry_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._services = services
+        self._ledger = ledger
+        self._gateway = gateway
+        self._replica_token = replica_token
+        self._turns = Turns(log, "services held up", on_fatal)
+        self._every_s = every_s
+        self._retry_s = retry_s
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._unfollow: Callable[[], None] = lambda: None
+        self._owners: tuple[tuple[TenantEntry, ...], tuple[str, ...]] | None = None
+
+    def open(self) -> None:
+        self._unfollow = self._ledger.store.subscribe(self._committed)
+        self._wake.set()
+        self._task = asyncio.create_task(self._run(), name="keeper")
+
+    async def close(self) -> None:
+        """Services go on without the server, and so does the gateway as long as there is one."""
+        self._unfollow()
+        if self._task is None:
+            return
+        in_control = not self._task.done()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if in_control and not self._services.live():
+            with suppress(Unavailable):
+                self._gateway.rest()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def _committed(self, events: Iterable[Event]) -> None:
+        if any(event.kind.startswith(("tenant.", "token.")) for event in events):
+            self._owners = None
+            self.wake()
+
+    async def _run(self) -> None:
+        busy = True
+        while True:
+            await self._next(busy)
+            self._wake.clear()
+            with self._turns.turn() as turn:
+                busy = await self.turn()
+            if turn.over:
+                return
+            if turn.held_up:
+                busy = True
+                await asyncio.sleep(self._retry_s)
+
+    async def _next(self, busy: bool) -> None:
+        """Without services there is nothing to look at until somebody deploys one."""
+        try:
+            async with asyncio.timeout(self._every_s if busy else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def turn(self) -> bool:
+        """Look at everything once; whether there is anything to look at again soon."""
+        await self._cancel_strays()
+        live = self._services.live()
+        if not live:
+            return not self._gateway.rest() or bool(self._ledger.view.services_with_replicas())
+        self._ledger.fault("before-gateway")
+        self._gateway.serve(self._wish(live))
+        look = self._gateway.look()
+        self._services.gateway_seen = look
+        for known in live:
+            await self._keep(known, look)
+        return True
+
+    async def _keep(self, known: Known, look: Look) -> None:
+        known.sight, known.status = sight_of(known.record, look)
+        found: Plan | None = None
+
+        def step(service: ServiceRecord) -> ServiceChange | None:
+            nonlocal found
+            replicas = self._services.replicas(service.id)
+            manifest = known.manifests[service.generation]
+            found = plan(service, replicas, known.sight, surge=manifest.rollout == "surge")
+            now, first = self._ledger.now(), service.launched
+            jobs = [
+                replica_job(service, manifest, index, socket=self._gateway.socket, now=now)
+                for index in range(first, first + found.create)
+            ]
+            return steps.follow(service, found, jobs, now)
+
+        await self._services.change(known.record.id, step)
+        known.plan = found
+        if found is not None:
+            await self._cancel(found.cancel)
+
+    async def _cancel(self, wanted: Sequence[Cancel]) -> None:
+        for one in wanted:
+
+            def step(job: JobRecord, attempt: AttemptRecord | None, cause: str = one.cause) -> Change | None:
+                if job.desired is Desired.CANCEL:
+                    return None
+                return job_steps.cancel(job, attempt, self._ledger.now(), steps.KEEPER, cause)
+
+            self._ledger.fault("before-cancel")
+            with suppress(NotFound):  # it has ended meanwhile
+                await self._ledger.change(one.job_id, step)
+
+    async def _cancel_strays(self) -> None:
+        """Replicas whose service is over: none should be, and none may stay."""
+        for service_id in self._ledger.view.services_with_replicas():
+            if self._services.known(service_id) is None:
+                strays = self._services.replicas(service_id)
+                await self._cancel([Cancel(one.job_id, "its service is over") for one in strays if not one.leaving])
+
+    # --- what the gateway is told ---
+
+    def _wish(self, live: Sequence[Known]) -> Wish:
+        if self._owners is None:
+            self._owners = self._read_owners()
+        tenants, admins = self._owners
+        return Wish(tenants, admins, tuple(one for known in live for one in self._deployments(known)))
+
+    def _read_owners(self) -> tuple[tuple[TenantEntry, ...], tuple[str, ...]]:
+        store = self._ledger.store
+        valid = [token for token in store.tokens() if token.revoked_at is None]
+        tenants = tuple(
+            TenantEntry(
+                tenant.name, tenant.weight, tuple(token.token_sha256 for token in valid if token.tenant == tenant.name)
+            )
+            for tenant in store.tenants()
+        )
+        return tenants, tuple(token.token_sha256 for token in valid if token.tenant is None)
+
+    def _deployments(self, known: Known) -> list[Deployment]:
+        """The present generation, and older ones of which a replica is left."""
+        service = known.record
+        replicas = self._services.replicas(service.id)
+        left = {replica.generation for replica in replicas} | {service.generation}
+        ready = Counter(replica.generation for replica in replicas if replica.name in known.sight.ready)
+        specs = {
+            generation: manifest.spec(service.tenant, service.replicas)
+            for generation, manifest in sorted(known.manifests.items())
+            if generation in left
+        }
+        specs[service.generation] = rolling(specs, ready)
+        return [
+            Deployment(service.id, generation, spec, token_digest(self._replica_token(service.id, generation)))
+            for generation, spec in specs.items()
+        ]
+
+
+def sight_of(service: ServiceRecord, look: Look) -> tuple[Sight, ServiceStatus | None]:
+    """What the gateway says of a service, as the plan takes it."""
+    if look.status is None:
+        return Sight(False, look.why, failing=look.failing), None
+    status = next((one for one in look.status.services if one.id == service.id), None)
+    if status is None:
+        return Sight(True), None
+    prefix = connection_name(service.tenant, "")
+    named = [(one.name.removeprefix(prefix), one) for one in status.replicas]
+    return Sight(
+        True,
+        ready=frozenset(name for name, one in named if one.ready),
+        loading=tuple((name, one.reason) for name, one in named if not one.ready and not one.failed),
+        broken=tuple((name, one.reason) for name, one in named if not one.ready and one.failed),
+    ), status

@@ -1,0 +1,202 @@
+"""What to do for a service now: a pure function of its row, its replicas, and what the gateway says of them.
+
+Updates follow the rolling update of Kubernetes' deployment controller: at most one replica more than wanted (`surge`)
+or one fewer (`replace`), and older replicas leave only as far as ready ones stay enough. Those that are not ready go
+first. Generations that never served anything leave at once: nobody depends on them, and they may hold the very room
+that their mend needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.control.lifecycle import JobState
+from shoal.control.services.lifecycle import (
+    EMPTY,
+    FAILING,
+    GATEWAY,
+    MODEL,
+    ROLLING,
+    STARTING,
+    STOPPING,
+    WAITING,
+    ServiceState,
+)
+from shoal.control.services.records import ServiceRecord
+from shoal.core import Reason
+
+FAILURES = 3
+"""A replica that ended so often in a row is said to fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One that has not ended. `leaving` once it was asked to. `failures` counts its ends since it last ran well; `last`
+    says how it ended last, `why` why it waits."""
+
+    job_id: str
+    name: str
+    index: int
+    generation: int
+    state: JobState
+    leaving: bool = False
+    failures: int = 0
+    last: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the gateway says of one service.
+
+    `alive` False: there is no gateway to say anything, for the reason `why`; `failing` when there will hardly be one.
+    `ready` are names of replicas; `loading` says of each other connected one what it is at, `broken` which of those
+    cannot load a model, and why.
+    """
+
+    alive: bool
+    why: str = ""
+    ready: frozenset[str] = frozenset()
+    loading: tuple[tuple[str, str], ...] = ()
+    broken: tuple[tuple[str, str], ...] = ()
+    failing: bool = False
+
+
+UNSEEN = Sight(False, "the gateway was not asked yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    job_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Start `create` replicas of the present generation, end some, and write down the state with its reason. `serves`
+    is the newest generation of which a replica was ever ready."""
+
+    create: int
+    cancel: tuple[Cancel, ...]
+    state: ServiceState
+    reason: Reason | None
+    serves: int
+
+
+def plan(service: ServiceRecord, replicas: Sequence[Replica], sight: Sight, *, surge: bool = True) -> Plan:
+    """`surge`: an update starts a new replica before an old one ends; else an old one ends first."""
+    if service.state is ServiceState.STOPPING:
+        return _stop(service, replicas)
+    staying = [replica for replica in replicas if not replica.leaving]
+    ready = [replica for replica in staying if replica.name in sight.ready]
+    serves = max((service.serves, *(replica.generation for replica in ready)))
+    never = [replica for replica in staying if service.serves < replica.generation < service.generation]
+    never = [replica for replica in never if replica not in ready]
+    cancel = [Cancel(one.job_id, f"generation {one.generation} never served, and is replaced") for one in never]
+    current = [replica for replica in staying if replica.generation == service.generation]
+    older = [replica for replica in staying if replica.generation < service.generation and replica not in never]
+
+    cancel += _surplus(service, current, ready)
+    if sight.alive:
+        cancel += _replaced(service, current, older, ready, least=service.replicas - (0 if surge else 1))
+    going = {one.job_id for one in cancel}
+    most = service.replicas + (1 if surge and older else 0)
+    left = sum(replica.job_id not in going for replica in (*current, *older))
+    create = max(0, min(service.replicas - len(current), most - left))
+    state, reason = _judge(service, current, older, ready, sight)
+    return Plan(create, tuple(cancel), state, reason, serves)
+
+
+def _stop(service: ServiceRecord, replicas: Sequence[Replica]) -> Plan:
+    if not replicas:
+        return Plan(0, (), ServiceState.STOPPED, None, service.serves)
+    cancel = tuple(Cancel(one.job_id, "its service is stopping") for one in replicas if not one.leaving)
+    left = f"{len(replicas)} replica{' has' if len(replicas) == 1 else 's have'} not ended yet"
+    return Plan(0, cancel, ServiceState.STOPPING, Reason(STOPPING, left), service.serves)
+
+
+def _surplus(service: ServiceRecord, current: Sequence[Replica], ready: Sequence[Replica]) -> list[Cancel]:
+    """More of the present generation than wanted: those that are not ready leave first, then the newest."""
+    order = sorted(current, key=lambda one: (one in ready, -one.index))
+    going = order[: max(0, len(current) - service.replicas)]
+    return [Cancel(one.job_id, f"{service.replicas} replicas are wanted") for one in going]
+
+
+def _replaced(
+    service: ServiceRecord,
+    current: Sequence[Replica],
+    older: Sequence[Replica],
+    ready: Sequence[Replica],
+    *,
+    least: int,
+) -> list[Cancel]:
+    """Older replicas that the new ones make superfluous, those that are not ready first. As many stay as new ones are
+    not ready yet, so that no fewer than `least` are ready unless they were fewer before."""
+    unready_new = sum(replica not in ready for replica in current)
+    may_go = max(0, len(current) + len(older) - max(0, least) - unready_new)
+    going = sorted(older, key=lambda one: (one in ready, one.generation, one.index))[:may_go]
+    return [Cancel(one.job_id, f"replaced by generation {service.generation}") for one in going]
+
+
+def _judge(
+    service: ServiceRecord, current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], sight: Sight
+) -> tuple[ServiceState, Reason | None]:
+    wanted = service.replicas
+    ready_new = sum(replica in ready for replica in current)
+    if ready_new >= wanted and not older and (sight.alive or wanted == 0):
+        return ServiceState.READY, Reason(EMPTY, "it is scaled to no replica") if wanted == 0 else None
+    counts = f"{ready_new} of {wanted} replica{'' if wanted == 1 else 's'} ready"
+    facts = {"ready": ready_new, "wanted": wanted, "older": len(older), "generation": service.generation}
+    if not sight.alive:
+        state = ServiceState.FAILED if sight.failing else _unsettled(service)
+        return state, Reason(GATEWAY, f"{counts}: {sight.why}", facts)
+    trouble = _trouble(current, ready, sight)
+    if trouble is not None:
+        code, about = trouble
+        goes_on = [one.generation for one in older if one in ready]
+        serving = f", generation {max(goes_on)} goes on serving" if goes_on else ""
+        reason = Reason(code, f"{counts}{serving}: {about}", facts)
+        return (ServiceState.DEGRADED if ready else ServiceState.FAILED), reason
+    code, about = _delay(current, older, ready, sight)
+    return _unsettled(service), Reason(code, f"{counts}: {about}", facts)
+
+
+def _unsettled(service: ServiceRecord) -> ServiceState:
+    """Neither complete nor in trouble: it is on its way, or something that was there is missing."""
+    complete_before = service.state in (ServiceState.READY, ServiceState.DEGRADED)
+    return ServiceState.DEGRADED if complete_before else ServiceState.DEPLOYING
+
+
+def _trouble(current: Sequence[Replica], ready: Sequence[Replica], sight: Sight) -> tuple[str, str] | None:
+    """One of `TROUBLES`, if there is any."""
+    broken = dict(sight.broken)
+    for replica in current:
+        if replica in ready:
+            continue
+        if replica.name in broken:
+            return MODEL, f"{replica.name}: {broken[replica.name]}"
+        if replica.failures >= FAILURES:
+            return FAILING, f"{replica.name} ended {replica.failures} times: {replica.last}"
+    return None
+
+
+def _delay(
+    current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], sight: Sight
+) -> tuple[str, str]:
+    loading = dict(sight.loading)
+    unready = [replica for replica in current if replica not in ready]
+    code = ROLLING if older else STARTING
+    for replica in unready:
+        if replica.state is JobState.QUEUED and replica.why:
+            return WAITING, f"{replica.name} {replica.why}"
+    for replica in unready:
+        if replica.name in loading:
+            return code, f"{replica.name} loads its models ({loading[replica.name]})"
+        if replica.state is not JobState.QUEUED:
+            return code, f"{replica.name} is starting"
+    if unready:
+        return code, f"{unready[0].name} waits for its turn"
+    if older:
+        return code, f"generation {max(replica.generation for replica in older)} is being replaced"
+    return code, "replicas are being started"

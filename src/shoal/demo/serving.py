@@ -1,0 +1,193 @@
+"""The serving half of the plot: two real services of a guaranteed tenant, measured alone and beside the training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.control.home import Home
+from shoal.core import ShoalError, Unavailable
+from shoal.demo.models import fetch, find
+from shoal.demo.play import Demo
+from shoal.demo.stage import PRICE_PER_HOUR
+from shoal.serve.contract import read_status
+
+TENANT = "search"
+SLO_MS = 100.0
+ALONE, SHARED = "alone", "shared"
+"""The columns measured so far, in order; a room that isolates better adds its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoService:
+    """`sample` names the model in the catalogue; `rate_per_s` is the load it gets."""
+
+    sample: str
+    rate_per_s: float
+    about: str
+
+
+SERVICES = (
+    DemoService("orientation", 30.0, "is a line of text upside down?"),
+    DemoService("magika", 10.0, "which of 214 types is a file of?"),
+)
+_ALONE_S, _BESIDE_S, _WARMUP_S = 5.0, 12.0, 0.5
+_FAST_ALONE_S, _FAST_BESIDE_S = 3.0, 8.0
+
+
+def deploy_the_services(demo: Demo) -> None:
+    """Fetch two published networks and deploy them with a latency objective."""
+    demo.screen.heading("2. A fourth tenant deploys two real models as services, with a latency objective")
+    files = fetch([one.sample for one in SERVICES], progress=lambda *_: None)
+    demo.admin.create_tenant(TENANT, weight=2.0)
+    token = demo.admin.create_token(TENANT, label="demo").token
+    demo.enter_tenant(TENANT, token)
+    client = demo.tenants[TENANT]
+    for one in SERVICES:
+        manifest = {
+            "kind": "service",
+            "name": one.sample,
+            "priority_class": "guaranteed",
+            "slo": {"p99": f"{SLO_MS:g}ms"},
+            "models": [{"name": one.sample, "source": str(files[one.sample])}],
+            "resources": {"cpus": 0.5, "memory": "512MiB"},
+        }
+        client.deploy(manifest, idempotency_key=f"demo-{one.sample}")
+    ready = [client.wait_ready(one.sample, timeout_s=60.0) for one in SERVICES]
+    endpoints = ready[0].endpoints
+    if endpoints is None:
+        raise Unavailable("the gateway does not say where it listens")
+    demo.load = Load(demo, endpoints.http, token)
+    for one in SERVICES:
+        model = find(one.sample)
+        demo.screen.say(f"  {one.sample:<12} {one.about} ({model.network}, {model.licence}), p99 <= {SLO_MS:g} ms")
+    demo.report.extra["serving"] = {"slo_p99_ms": SLO_MS, "columns": [], "services": {}}
+
+
+def serve_alone(demo: Demo) -> None:
+    """The services' latency while nothing else runs: what sharing is compared with."""
+    seconds = _FAST_ALONE_S if demo.report.extra.get("fast") else _ALONE_S
+    demo.screen.say(f"  {seconds:g} s of load at random moments, alone ...")
+    _load(demo).start(ALONE, seconds)
+    _load(demo).finish()
+
+
+def serve_beside_the_training(demo: Demo) -> None:
+    """From now on the services are under load while everything else happens."""
+    seconds = _FAST_BESIDE_S if demo.report.extra.get("fast") else _BESIDE_S
+    rates = " and ".join(f"{one.rate_per_s:g}/s to {one.sample}" for one in SERVICES)
+    demo.screen.say(f"  for the next {seconds:g} s, through all that follows, requests are sent: {rates}")
+    _load(demo).start(SHARED, seconds)
+
+
+def count_the_answers(demo: Demo) -> None:
+    """What became of the requests, those during the server's absence included."""
+    demo.screen.heading("8. The services, alone and beside the training, with the server killed meanwhile")
+    load = _load(demo)
+    load.finish()
+    found = load.measured
+    lost = sum(facts["unanswered"] for column in found.values() for facts in column.values())
+    asked = sum(facts["requests"] for column in found.values() for facts in column.values())
+    kept = all(facts["within_slo"] >= 0.99 for facts in found[ALONE].values())
+    status = [demo.tenants[TENANT].service(one.sample) for one in SERVICES]
+    serving: dict[str, Any] = demo.report.extra["serving"]
+    serving |= {"columns": list(found), "services": found, "cost": _cost(demo)}
+    demo.screen.quote(_table(found))
+    for cost in serving["cost"]:
+        demo.screen.say(
+            f"  {cost['tenant']} used {cost['device_s']:.2f} compute-seconds; with the idle time it reserved it owes "
+            f"{cost['cost']} of a machine of ${PRICE_PER_HOUR} an hour"
+        )
+    demo.report.check("no request unanswered", asked > 0 and not lost, f"{asked} requests, {lost} without an answer")
+    demo.report.check(
+        "services kept their objective alone", kept,
+        ", ".join(f"{name} {facts['within_slo']:.1%} within {SLO_MS:g} ms" for name, facts in found[ALONE].items()),
+    )  # fmt: skip
+    demo.report.check(
+        "services outlive the server",
+        demo.report.server_killed and all(one.state == "READY" for one in status),
+        "the gateway answered while the server was dead, and both services are READY",
+    )
+
+
+def undeploy_the_services(demo: Demo) -> None:
+    """Their replicas end before the server is stopped."""
+    client = demo.tenants.get(TENANT)
+    if client is None:
+        return
+    for one in client.services().services:
+        client.undeploy(one.name)
+        client.wait_stopped(one.id, timeout_s=30.0)
+
+
+class Load:
+    """One load at a time, sent by a process of its own. `measured` has the facts by column and model."""
+
+    def __init__(self, demo: Demo, url: str, token: str) -> None:
+        self._demo = demo
+        self._url = url
+        self._token = token
+        self._running: tuple[str, subprocess.Popen[str]] | None = None
+        self.measured: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def start(self, column: str, duration_s: float) -> None:
+        command = [sys.executable, "-m", "shoal.demo.drive"]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._demo.after(process.kill)
+        asked = {
+            "url": self._url, "token": self._token, "tenant": TENANT, "duration_s": duration_s,
+            "warmup_s": _WARMUP_S, "seed": 7,
+            "targets": [
+                {"model": one.sample, "sample": one.sample, "rate_per_s": one.rate_per_s, "slo_s": SLO_MS / 1e3}
+                for one in SERVICES
+            ],
+        }  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asked))
+        process.stdin.close()
+        process.stdin = None
+        self._running = column, process
+
+    def finish(self) -> None:
+        """Wait for the load's end. Raises ShoalError if it could not be sent."""
+        if self._running is None:
+            return
+        column, process = self._running
+        self._running = None
+        out, err = process.communicate(timeout=120.0)
+        if process.returncode:
+            raise ShoalError(f"the load could not be sent: {err.strip().splitlines()[-1:] or 'no reason given'}")
+        self.measured[column] = json.loads(out)
+
+
+def _load(demo: Demo) -> Load:
+    if demo.load is None:
+        raise Unavailable("the services were not deployed")
+    return demo.load
+
+
+def _table(measured: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """One line for each service and column."""
+    lines = [
+        f"{'service':<12} {'':<8} {'requests':>8} {'p50 ms':>8} {'p99 ms':>8} {'goodput/s':>10} {'in objective':>13}"
+    ]
+    for one in SERVICES:
+        for column, services in measured.items():
+            facts = services[one.sample]
+            lines.append(
+                f"{one.sample:<12} {column:<8} {facts['requests']:>8} {facts['p50_ms']:>8.2f} {facts['p99_ms']:>8.2f} "
+                f"{facts['goodput_per_s']:>10.1f} {facts['within_slo']:>13.1%}"
+            )
+    return lines
+
+
+def _cost(demo: Demo) -> list[dict[str, Any]]:
+    """Compute-seconds and what they cost, by tenant, from the gateway's ledger."""
+    status = read_status(Home(demo.stage.home).serve_folder)
+    totals = status.ledger if status is not None else ()
+    return [{"tenant": one.tenant, "device_s": one.device_s, "cost": str(one.cost)} for one in totals]

@@ -1,0 +1,103 @@
+"""How long a model takes from nothing to its first answer, many times over.
+
+Two ways to make it cold: through the repository extension (unload, load), or by a function that restarts the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.core import Clock, Invalid, SystemClock, Unavailable
+from shoal.measure.oip import Client, Encoding, prepare
+from shoal.measure.statistics import ecdf, quantile
+from shoal.measure.types import Floats, Target
+
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColdStarts:
+    """Seconds, all of shape (repeats,): until the model was ready, of the first inference then, and of the second."""
+
+    ready_s: Floats
+    first_s: Floats
+    warm_s: Floats
+
+    def total_s(self) -> Floats:
+        """Until the first answer."""
+        return self.ready_s + self.first_s
+
+    def as_json(self) -> dict[str, Any]:
+        total = self.total_s()
+        positions, shares = ecdf(total)
+        columns = {"ready_s": self.ready_s, "first_s": self.first_s, "warm_s": self.warm_s, "total_s": total}
+        return {
+            "repeats": len(total),
+            **{
+                name: {f"p{100 * p:g}": quantile(each, p).as_json() for p in (0.5, 0.95)}
+                for name, each in columns.items()
+            },
+            "ecdf": {"total_s": positions.tolist(), "share": shares.tolist()},
+        }
+
+
+async def cold_starts(
+    target: Target,
+    *,
+    repeats: int,
+    restart: Callable[[], None] | None = None,
+    timeout_s: float = 120.0,
+    encoding: Encoding = Encoding.AUTO,
+    clock: Clock | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> ColdStarts:
+    """Make the model cold `repeats` times. `restart` ends the server and begins it anew (it may return at once);
+    without it the model is unloaded and loaded.
+
+    The page cache stays warm, so a first load after the machine's own start takes longer. Raises what `Client` does,
+    and Unavailable if the model is not ready `timeout_s` after it was started.
+    """
+    if repeats < 1:
+        raise Invalid(f"{repeats} cold starts tell nothing", where="repeats")
+    clock = clock or SystemClock()
+    prepared = await prepare(target, encoding=encoding, timeout_s=timeout_s)
+    rows = []
+    for number in range(repeats):
+        if restart is None:
+            async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
+                await client.unload(target.model)
+                began_s = clock.monotonic()
+                await client.load(target.model)
+        else:
+            began_s = clock.monotonic()
+            await asyncio.to_thread(restart)
+        await _ready(target, began_s + timeout_s, clock)
+        moments = [began_s, clock.monotonic()]
+        async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
+            for _ in range(2):
+                await client.infer(prepared.requests[0])
+                moments.append(clock.monotonic())
+        rows.append(np.diff(moments))
+        if on_start is not None:
+            on_start(number + 1)
+    ready, first, warm = np.array(rows).T
+    return ColdStarts(ready, first, warm)
+
+
+async def _ready(target: Target, deadline_s: float, clock: Clock) -> None:
+    """Ask until the model is ready; a server that is away is one that is not up yet."""
+    while True:
+        try:
+            async with Client(target.url, token=target.token, timeout_s=5.0) as client:
+                if await client.model_ready(target.model, target.version):
+                    return
+        except Unavailable:
+            pass
+        if clock.monotonic() > deadline_s:
+            raise Unavailable(f"the model {target.model!r} did not become ready", where=target.url)
+        await asyncio.sleep(_POLL_S)

@@ -1,0 +1,108 @@
+"""Feasibility by simulation: alone, or to confirm what a model on paper says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal.core import Reason
+from shoal.measure.feasibility import Feasibility, Fit, contradiction, limited, simulate, static_limits
+from shoal.measure.profiles import Demand, ServerType
+from shoal.measure.queueing import Queueing
+from shoal.measure.simulated import Order
+
+
+class Simulated:
+    """Simulate the set and look: tighter and slower than a model on paper. `batched` False keeps batches at 1.
+
+    Where nothing is batched, what `Queueing` proves is not simulated.
+    """
+
+    name = "simulated"
+    asks = 500
+    trusted = True
+
+    def __init__(
+        self,
+        *,
+        batched: bool = True,
+        order: Order = Order.FIFO,
+        requests: int = 1_000,
+        most: int = 50_000,
+        seed: int = 0,
+    ) -> None:
+        self._proof = Queueing() if order is Order.FIFO else None
+        self._batched = batched
+        self._order = order
+        self._requests = requests
+        self._most = most
+        self._seed = seed
+
+    def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
+        occupancy = sum(self.least_share(demand, server) for demand in demands)
+        broken = static_limits(demands, server)
+        if broken is not None:
+            return Fit(False, occupancy, broken)
+        if occupancy >= 1:
+            text = f"{occupancy:.0%} of the slots would be in use even with the best batches"
+            return Fit(False, occupancy, Reason("load", text, {"occupancy": occupancy}))
+        batches = tuple(demand.profile.max_batch if self._batched else 1 for demand in demands)
+        if self._proof is not None and max(batches) == 1:
+            proven = self._proof.judge(demands, server)
+            if proven.holds:
+                return proven
+        found = simulate(
+            limited(demands, batches),
+            server,
+            order=self._order,
+            seed=self._seed,
+            requests=self._requests,
+            most=self._most,
+        )
+        if not found:
+            return Fit(True, occupancy, Reason("holds", "nothing is asked of it"), batches, (0.0,) * len(demands))
+        tight = max(found, key=lambda one: (not one.holds, one.late.high / one.allowed))
+        facts = {
+            "model": tight.name,
+            "late": tight.late.value,
+            "late_at_most": tight.late.high,
+            "requests": tight.requests,
+        }
+        text = (
+            f"{tight.late.value:.2%} of {tight.requests} simulated requests of {tight.name} were late "
+            f"(at most {tight.late.high:.2%}), {tight.allowed:.2%} may"
+        )
+        if not tight.holds:
+            return Fit(False, occupancy, Reason("objective", text, facts))
+        latency_s = {one.name: one.latency_s for one in found}
+        return Fit(
+            True, occupancy, Reason("holds", text, facts), batches,
+            tuple(latency_s.get(demand.name, 0.0) for demand in demands),
+        )  # fmt: skip
+
+    def least_share(self, demand: Demand, server: ServerType) -> float:
+        profile = demand.profile
+        item_s = profile.best_item_s if self._batched else profile.times[0].mean_s * profile.slots
+        return demand.rate_per_s * item_s / (server.speed * server.slots)
+
+
+class Confirmed:
+    """A model whose word is taken only if a simulation does not contradict it."""
+
+    trusted = True
+
+    def __init__(self, model: Feasibility, *, seed: int = 0) -> None:
+        self.name = f"{model.name}, confirmed by simulation"
+        self.asks = min(model.asks, Simulated.asks)
+        self._model = model
+        self._seed = seed
+
+    def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
+        fit = self._model.judge(demands, server)
+        if not fit.holds:
+            return fit
+        broken = contradiction(simulate(limited(demands, fit.batches), server, seed=self._seed, requests=4_000))
+        return fit if broken is None else replace(fit, holds=False, reason=broken)
+
+    def least_share(self, demand: Demand, server: ServerType) -> float:
+        return self._model.least_share(demand, server)

@@ -1,0 +1,135 @@
+"""The sections about money: what a trace or a mix costs, and a consolidation plan."""
+
+from __future__ import annotations
+
+from shoal.core import Money
+from shoal.measure.cost import Bill, MixCost, TraceCost
+from shoal.measure.planner import Plan, PlannedServer
+from shoal.measure.report.document import Section, Table
+from shoal.measure.report.figures import bars
+from shoal.measure.report.scales import duration
+from shoal.measure.report.words import number, percent, share
+
+
+def trace_costs(found: TraceCost, *, simulated: bool = False) -> Section:
+    """Dedicated against shared servers under the same trace."""
+    rows = [
+        [alone.tenant, *(cell for bill in (alone, shared) for cell in _billed(bill))]
+        for alone, shared in zip(found.dedicated, found.shared, strict=True)
+    ]
+    rows.append(["all", _money(found.dedicated_cost), "", "", _money(found.shared_cost), "", ""])
+    table = Table(
+        "Bills of the measured windows; per 1,000 requests within the objective",
+        ["tenant", "dedicated", "per 1,000", "within", "shared", "per 1,000", "within"], rows,
+    )  # fmt: skip
+    lengths = {
+        bill.tenant: {"dedicated": first.cost.micro_usd / 1e6, "shared": bill.cost.micro_usd / 1e6}
+        for first, bill in zip(found.dedicated, found.shared, strict=True)
+    }
+    figure = bars(
+        "Cost of the trace", "The bill by tenant, on servers of their own and shared.", "dollars", lengths, table
+    )
+    text = [f"Sharing saves {share(found.saving, 1)} of the cost of a request within its objective."]
+    return Section("trace-cost", "Cost", text, [figure], data=found.as_json(), simulated=simulated)
+
+
+def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
+    """Perseus' cost model at the wanted mix."""
+    rows = [
+        ["dedicated", f"{found.dedicated.value:.3g}", f"{found.whole_dedicated}", _money(found.dedicated_per_hour)],
+        ["shared", number(found.shared), f"{found.whole_shared}", _money(found.shared_per_hour)],
+    ]
+    table = Table("Servers for the wanted rates", ["", "if they could be cut", "whole", "per hour"], rows)
+    lengths = {"servers": {"dedicated": found.dedicated.value, "shared": found.shared.value}}
+    figure = bars("Servers needed", "If servers could be cut.", "servers", lengths, table)
+    text = [
+        f"Sharing saves {share(found.saving, 1)} of servers that could be cut (1 - 1/sum). A server costs "
+        f"{_money(found.per_server_hour)} an hour."
+    ]
+    return Section("mix-cost", "Cost of the wanted mix", text, [figure], data=found.as_json(), simulated=simulated)
+
+
+def plan(found: Plan) -> Section:
+    """Who shares what, why, and what it saves."""
+    costs = {
+        "dedicated servers": found.dedicated_per_hour,
+        "squishy bin packing": found.squishy_per_hour,
+        "this plan": found.per_hour,
+        "lower bound": found.least_per_hour,
+    }
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    table = Table(
+        "Cost per hour of the same demands", ["", "per hour"], [[name, _money(one)] for name, one in known.items()]
+    )
+    lengths = {"dollars per hour": {name: cost.micro_usd / 1e6 for name, cost in known.items()}}
+    figure = bars("Cost per hour", "This plan beside its baselines.", "dollars per hour", lengths, table)
+    servers = Table(
+        "Servers",
+        ["server", "per hour", "slots used", "memory used", "loads in", "what is tightest, and why nothing more fits"],
+        [_server(server) for server in found.servers],
+    )
+    placements = Table(
+        "Placements",
+        [
+            "server",
+            "demand",
+            "rate",
+            "of the demand",
+            "batch",
+            "promised",
+            "objective",
+            "late in simulation",
+            "allowed",
+        ],
+        [row for server in found.servers for row in _placements(server)],
+    )
+    tables = [servers, placements]
+    if found.refused:
+        rows = [[one.demand.name, f"{one.demand.rate_per_s:.4g}/s", one.text] for one in found.refused]
+        tables.append(Table("Not placed", ["demand", "rate", "binding constraint by type of server"], rows))
+    proof = (
+        "No other packing is cheaper under this model."
+        if found.optimal
+        else "Found by search; a cheaper one may exist."
+    )
+    return Section(
+        "plan",
+        "Plan",
+        [
+            f"{len(found.servers)} servers at {_money(found.per_hour)} an hour, {percent(found.saving)} less than one "
+            f"server for each demand. What may share is decided by the {found.model} model. {proof}"
+        ],
+        [figure],
+        tables,
+        data=found.as_json(),
+        warnings=[f"not placed: {one.demand.name} ({one.text})" for one in found.refused],
+    )  # fmt: skip
+
+
+def _server(server: PlannedServer) -> list[str]:
+    memory = server.memory_bytes / max(1, server.server.memory_bytes)
+    return [
+        server.name, _money(server.server.per_hour), percent(server.occupancy), percent(memory),
+        duration(server.load_s) if server.load_s else "-", server.reason.text,
+    ]  # fmt: skip
+
+
+def _placements(server: PlannedServer) -> list[list[str]]:
+    late = {check.name: share(check.late) for check in server.checks}
+    return [
+        [
+            server.name, one.demand.name, f"{one.demand.rate_per_s:.4g}/s", percent(one.share), f"{one.batch}",
+            duration(one.latency_s), duration(one.demand.slo_s), late.get(one.demand.name, "-"),
+            f"{1 - one.demand.quantile:.2%}",
+        ]
+        for one in server.placements
+    ]  # fmt: skip
+
+
+def _billed(bill: Bill) -> tuple[str, str, str]:
+    return _money(bill.cost), f"${bill.per_thousand.value:.4g}", percent(bill.within / max(1, bill.requests))
+
+
+def _money(money: Money) -> str:
+    """To the cent where that says enough."""
+    return f"${money.micro_usd / 1e6:,.2f}" if money.micro_usd >= 100_000 or not money.micro_usd else str(money)

@@ -1,0 +1,41 @@
+"""How numbers are written in a report: an estimate with its interval, `?` for an end that is not known."""
+
+from __future__ import annotations
+
+import math
+
+from shoal.measure.report.scales import duration
+from shoal.measure.statistics import Estimate
+
+
+def or_else(value: float, instead: float) -> float:
+    return value if math.isfinite(value) else instead
+
+
+def end(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "?"
+
+
+def number(one: Estimate) -> str:
+    return f"{one.value:.3f} ({end(one.low)} to {end(one.high)})"
+
+
+def percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def share(one: Estimate, digits: int = 2) -> str:
+    ends = (f"{end:.{digits}%}" if math.isfinite(end) else "?" for end in (one.low, one.high))
+    return f"{one.value:.{digits}%} ({' to '.join(ends)})"
+
+
+def rate(one: Estimate) -> str:
+    ends = (f"{end:.4g}" if math.isfinite(end) else "?" for end in (one.low, one.high))
+    return f"{one.value:.4g} ({' to '.join(ends)})"
+
+
+def time(one: Estimate) -> str:
+    if not math.isfinite(one.value):
+        return "-"
+    ends = (duration(end) if math.isfinite(end) else "?" for end in (one.low, one.high))
+    return f"{duration(one.value)} ({' to '.join(ends)})"

@@ -1,0 +1,170 @@
+"""How sure a measurement is: intervals for quantiles and proportions, tests, resampling, correlation, fairness.
+
+Of scipy only its special functions are used: they load quickly, and here, so that no load has to wait for an import.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and the interval it lies in with (at least) this confidence."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+    def as_json(self) -> dict[str, float | None]:
+        """Numbers that JSON has no word for (nan, infinity) become null."""
+        known = {"value": self.value, "low": self.low, "high": self.high, "confidence": self.confidence}
+        return {name: number if math.isfinite(number) else None for name, number in known.items()}
+
+
+def quantile(values: ArrayLike, p: float, *, confidence: float = 0.95, effect: float = 1.0) -> Estimate:
+    """The p-quantile (inverted ECDF: the smallest value with at least a share p at or below it) of `values` (n,).
+
+    The interval is made of two order statistics whose ranks come from the binomial distribution, so it assumes no
+    shape (Hahn and Meeker 1991, ch. 5), only independent samples; `effect` is their `design_effect` where they are not.
+    An end that so few samples cannot tell is infinite.
+    """
+    _check_share(p, "p")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, confidence)
+    tail = (1 - confidence) / 2
+    worth = max(1, round(n / effect))
+    # P(X_(k) <= q) = P(B >= k), P(X_(k) >= q) = P(B <= k - 1), with B ~ Bin(n, p): the k-th smallest, counted from 1.
+    low, high = _binomial_quantile(tail, worth, p), _binomial_quantile(1 - tail, worth, p) + 1
+    return Estimate(
+        float(ordered[min(max(math.ceil(p * n), 1), n) - 1]),
+        float(ordered[max(math.floor(low * n / worth), 1) - 1]) if low >= 1 else -math.inf,
+        float(ordered[min(math.ceil(high * n / worth), n) - 1]) if high <= worth else math.inf,
+        confidence,
+    )
+
+
+def proportion(successes: int, n: int, *, confidence: float = 0.95, effect: float = 1.0) -> Estimate:
+    """A share and its exact interval (Clopper and Pearson 1934), of counts divided by the design effect; nan in [0, 1]
+    for no trials."""
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} trials")
+    if n == 0:
+        return Estimate(math.nan, 0.0, 1.0, confidence)
+    tail = (1 - confidence) / 2
+    few, worth = successes / effect, n / effect
+    return Estimate(successes / n, lower_bound(few, worth, alpha=tail), upper_bound(few, worth, alpha=tail), confidence)
+
+
+def lower_bound(successes: float, n: float, *, alpha: float) -> float:
+    """One-sided Clopper-Pearson: the true share is above this with confidence 1 - alpha. Counts may be fractions (those
+    of correlated trials, divided by their design effect)."""
+    return float(special.betaincinv(successes, n - successes + 1, alpha)) if successes else 0.0
+
+
+def upper_bound(successes: float, n: float, *, alpha: float) -> float:
+    """As `lower_bound`, from above."""
+    return float(special.betaincinv(successes + 1, n - successes, 1 - alpha)) if successes < n else 1.0
+
+
+def more_misses(misses: int, n: int, share: float) -> float:
+    """One-sided exact binomial test: how probable so many misses (or more) are if each is one with this `share`."""
+    _check_share(share, "share")
+    return float(special.betainc(misses, n - misses + 1, share)) if misses > 0 else 1.0
+
+
+def fewer_misses(misses: int, n: int, share: float) -> float:
+    """As `more_misses`, for so many or fewer."""
+    _check_share(share, "share")
+    return float(special.bdtr(misses, n, share))
+
+
+def bootstrap(
+    values: ArrayLike,
+    statistic: Callable[[Floats], float],
+    *,
+    seed: int,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    block: int | None = None,
+) -> Estimate:
+    """Percentile interval of a statistic of `values` (n,), which are in order of time.
+
+    Whole blocks of neighbours are drawn (circular block bootstrap: Politis and Romano 1992), so that requests which
+    waited behind the same jam are not taken for independent. `block` None takes n^(1/3), the usual rate, rounded up.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    n = len(series)
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, confidence)
+    length = min(n, block if block is not None else math.ceil(n ** (1 / 3)))
+    rng = np.random.default_rng(seed)
+    offsets = np.arange(length)
+    found = np.empty(resamples)
+    for at in range(resamples):
+        starts = rng.integers(0, n, size=math.ceil(n / length))
+        found[at] = statistic(series[((starts[:, None] + offsets) % n).ravel()[:n]])
+    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Estimate(float(statistic(series)), float(low), float(high), confidence)
+
+
+def design_effect(values: ArrayLike, *, batches: int = 20) -> float:
+    """How many samples of the series `values` (n,), in order of time, say as much as one independent one; at least 1.
+
+    By the means of equal, adjacent batches (Law and Kelton, "Simulation Modeling and Analysis", ch. 9): their variance
+    over that which independent samples would have. At most about n / batches, so a longer series can show more.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    size = len(series) // batches
+    if size < 2:
+        return 1.0
+    kept = series[len(series) - size * batches :]
+    spread = float(kept.var())
+    if spread == 0:
+        return 1.0
+    means = kept.reshape(batches, size).mean(axis=1)
+    return max(1.0, float(means.var(ddof=1)) * size / spread)
+
+
+def jain(shares: ArrayLike) -> float:
+    """Jain's index of fairness (1984): 1 if all have the same, 1/n if one has all."""
+    taken = np.asarray(shares, dtype=np.float64)
+    if taken.size == 0 or (taken < 0).any():
+        raise ValueError("fairness is defined for at least one share, none of them negative")
+    squares = float((taken**2).sum())
+    return 1.0 if squares == 0 else float(taken.sum()) ** 2 / (taken.size * squares)
+
+
+def ecdf(values: ArrayLike, *, points: int = 200) -> tuple[Floats, Floats]:
+    """At most so many steps of the empirical distribution function of `values` (n,): positions and shares at or below,
+    both (k,). Steps are thinned evenly in rank, and the ends are kept."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    if n == 0:
+        return np.empty(0), np.empty(0)
+    ranks = np.unique(np.linspace(0, n - 1, min(points, n)).round().astype(np.int64))
+    return ordered[ranks], np.searchsorted(ordered, ordered[ranks], side="right") / n
+
+
+def _binomial_quantile(q: float, n: int, p: float) -> int:
+    """The smallest k with P(B <= k) >= q for B ~ Bin(n, p)."""
+    k = max(int(np.ceil(special.bdtrik(q, n, p))), 0)
+    while k > 0 and special.bdtr(k - 1, n, p) >= q:
+        k -= 1
+    return k
+
+
+def _check_share(p: float, name: str) -> None:
+    if not 0 < p < 1:
+        raise ValueError(f"{name} must lie between 0 and 1: {p}")

@@ -1,0 +1,162 @@
+"""Recorded arrivals: the Azure LLM inference traces, and plain files of seconds.
+
+Azure's files (github.com/Azure/AzurePublicDataset, CC-BY) are CSV with the columns `TIMESTAMP,ContextTokens,
+GeneratedTokens`, the first in UTC with 7 digits after the second. A plain file has one arrival per line, in seconds;
+empty lines and those that begin with `#` are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.core import Invalid, NotFound
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STAMP, _CONTEXT, _GENERATED = "TIMESTAMP", "ContextTokens", "GeneratedTokens"
+_HINT = f"a trace is a CSV file with the column {_STAMP} (2023-11-16 18:17:03.9799600), or one number of seconds a line"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """`times_s` (n,) ascends from 0. Token counts, shape (n,), are None where the file has none."""
+
+    times_s: Floats
+    context_tokens: Ints | None = None
+    generated_tokens: Ints | None = None
+
+    @property
+    def duration_s(self) -> float:
+        return float(self.times_s[-1])
+
+    @property
+    def rate_per_s(self) -> float:
+        """Mean rate; nan for a trace of one moment."""
+        return (len(self.times_s) - 1) / self.duration_s if self.duration_s > 0 else math.nan
+
+    def faster(self, factor: float) -> Trace:
+        """The same arrivals `factor` times as fast: a day in a minute, bursts included."""
+        if not (math.isfinite(factor) and factor > 0):
+            raise Invalid(f"a trace cannot be played {factor:g} times as fast", where="speed", hint="above 0")
+        return replace(self, times_s=self.times_s / factor)
+
+    def at_rate(self, rate_per_s: float, *, seed: int) -> Trace:
+        """The same hours with another mean rate. Fewer: each arrival is kept with the same chance, which keeps the
+        shape of the day. More: each stands for several users, who come within a mean gap of it."""
+        if not (math.isfinite(rate_per_s) and rate_per_s > 0):
+            raise Invalid(f"{rate_per_s:g} requests per second is not a rate", where="rate", hint="above 0")
+        if not self.duration_s > 0:
+            raise Invalid("a trace of one moment has no rate to change", where="rate")
+        rng = np.random.default_rng(seed)
+        factor = rate_per_s / self.rate_per_s
+        whole, part = divmod(factor, 1.0)
+        copies = int(whole) + (rng.random(len(self.times_s)) < part)
+        rows = np.repeat(np.arange(len(self.times_s)), copies)
+        if rows.size == 0:
+            raise Invalid(f"nothing is left of the trace at {rate_per_s:g} requests per second", where="rate")
+        # The first of each stands where it was recorded, the others after it, still inside the trace.
+        first = np.concatenate(([True], rows[1:] != rows[:-1]))
+        times = self.times_s[rows] + np.where(first, 0.0, rng.random(rows.size) / self.rate_per_s)
+        times = np.minimum(times, self.duration_s)
+        order = np.argsort(times, kind="stable")
+        return Trace(times[order], _taken(self.context_tokens, rows[order]), _taken(self.generated_tokens, rows[order]))
+
+    def window(self, start_s: float, end_s: float) -> Trace:
+        """The arrivals from `start_s` until before `end_s`, shifted so that `start_s` becomes 0."""
+        kept = (self.times_s >= start_s) & (self.times_s < end_s)
+        if not kept.any():
+            raise Invalid(
+                f"nothing arrives between {start_s:g} and {end_s:g} s",
+                where="window",
+                hint=f"the trace lasts {self.duration_s:g} s",
+            )
+        return Trace(
+            self.times_s[kept] - start_s, _taken(self.context_tokens, kept), _taken(self.generated_tokens, kept)
+        )
+
+
+def read_trace(path: Path) -> Trace:
+    """Raises NotFound if there is no such file, Invalid with file and line if it is no trace."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return parse_trace(file, name=str(path))
+    except FileNotFoundError:
+        raise NotFound("there is no such trace", where=str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"the trace cannot be read: {error}", where=str(path), hint=_HINT) from error
+
+
+def parse_trace(lines: Iterable[str], *, name: str) -> Trace:
+    """A trace from its lines; `name` is what errors call it."""
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    content = ((number, line) for number, line in numbered if line and not line.startswith("#"))
+    first = next(content, None)
+    if first is None:
+        raise Invalid("the trace is empty", where=name, hint=_HINT)
+    if _STAMP in first[1].split(","):
+        return _azure(first[1].split(","), content, name)
+    times = [_seconds(line, f"{name}:{number}") for number, line in chain([first], content)]
+    return Trace(_from_zero(np.array(times))[0])
+
+
+def _azure(columns: list[str], content: Iterator[tuple[int, str]], name: str) -> Trace:
+    times: list[float] = []
+    tokens: dict[str, list[int]] = {column: [] for column in (_CONTEXT, _GENERATED) if column in columns}
+    for number, line in content:
+        where = f"{name}:{number}"
+        row = next(csv.reader([line]))
+        if len(row) != len(columns):
+            raise Invalid(f"there are {len(row)} fields instead of {len(columns)}", where=where, hint=_HINT)
+        fields = dict(zip(columns, row, strict=True))
+        times.append(_stamp(fields[_STAMP], where))
+        for column, counts in tokens.items():
+            counts.append(_count(fields[column], column, where))
+    if not times:
+        raise Invalid("the trace has a header but no arrivals", where=name, hint=_HINT)
+    shifted, order = _from_zero(np.array(times))
+    return Trace(shifted, *(np.array(tokens[one])[order] if one in tokens else None for one in (_CONTEXT, _GENERATED)))
+
+
+def _stamp(text: str, where: str) -> float:
+    """Seconds of a moment, in UTC unless it names its zone. What it says below a microsecond is dropped."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Invalid(f"{text[:40]!r} is not a moment", where=where, hint=_HINT) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise Invalid(f"{text[:40]!r} is not a number of seconds", where=where, hint=_HINT)
+    return number
+
+
+def _count(text: str, column: str, where: str) -> int:
+    if not text.strip().isdecimal():
+        raise Invalid(f"{column} {text[:40]!r} is not a whole number", where=where)
+    return int(text)
+
+
+def _from_zero(times: Floats) -> tuple[Floats, Ints]:
+    """Sorted and shifted, with the order that sorts."""
+    order = np.argsort(times, kind="stable")
+    return times[order] - times[order[0]], order
+
+
+def _taken(values: Ints | None, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Ints | None:
+    return None if values is None else values[rows]

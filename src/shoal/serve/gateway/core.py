@@ -1,0 +1,375 @@
+"""The gateway's heart: every protocol's front asks it, and it asks directory, scheduler and replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+
+from shoal.core import ShoalError
+from shoal.serve.contract import GatewayConfig
+from shoal.serve.errors import NotReady, RateLimited, UnknownModel
+from shoal.serve.gateway.backend import IndexEntry, ModelState, ModelStatistics
+from shoal.serve.gateway.directory import Directory, Entry
+from shoal.serve.gateway.dispatcher import Call, Dispatcher, Queue
+from shoal.serve.gateway.figures import Figures
+from shoal.serve.gateway.fleet import Fleet
+from shoal.serve.gateway.meter import Meter
+from shoal.serve.runtimes.open import LoadReport
+from shoal.serve.scheduling import CostBucket, Profiles, make_scheduler
+from shoal.serve.scheduling.interface import QueueSpec
+from shoal.serve.tensors import batch_key, check_request, samples_in
+from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, Tensor
+
+_LONGEST_WAIT_S = 60.0
+"""For a model's first load, where a request has no deadline."""
+_SHADOW_PATIENCE_S = 5.0
+_MOST_COPIES = 64
+"""Of a shadow's requests on their way: each holds its inputs in memory, for nobody."""
+
+
+class Gateway:
+    """A `Backend`. `follow` tells it what to serve; `fleet` is to be told by a hub who has joined."""
+
+    def __init__(
+        self, *, slots: int, scheduler: str = "deadline", meter: Meter, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.slots = slots
+        self.meter = meter
+        self.directory = Directory()
+        self.figures: dict[str, Figures] = {}
+        self.fleet = Fleet(self.directory, self)
+        self._profiles = Profiles()
+        self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles)
+        self._dispatcher = Dispatcher(self._scheduler, self, clock=clock)
+        self._entries: dict[str, Entry] = {}
+        self._buckets: dict[str, CostBucket] = {}
+        self._news: dict[str, asyncio.Event] = {}
+
+    # --- what to serve
+
+    def follow(self, config: GatewayConfig) -> None:
+        """Serve what the configuration says, from now on. What is not in it any more is refused and let go. Raises
+        Invalid for one that makes no sense, and goes on as before."""
+        self.directory = Directory.of(config, self.directory)
+        before, self._entries = self._entries, {}
+        for entry in self.directory:
+            self._entries.update((entry.key(version), entry) for version in entry.versions)
+        self.fleet.follow(self.directory)
+        self._limit()
+        for key, entry in before.items():
+            now = self._entries.get(key)
+            if now is not None and now.service_id == entry.service_id:
+                continue
+            self._dispatcher.close_queue(key, UnknownModel("it was undeployed", where=f"model {entry.name!r}"))
+            self._profiles.by_key.pop(key, None)
+            self.fleet.forget(key)
+            self._announce(key)
+        self.figures = {key: one for key, one in self.figures.items() if one.service_id in self.directory.services}
+        for entry in self.directory:
+            for version in entry.versions:
+                self._open(entry, version)
+        self.meter.follow(config)
+
+    def _open(self, entry: Entry, version: str) -> None:
+        key = entry.key(version)
+        figures = self.figures.get(key)
+        if figures is None or figures.service_id != entry.service_id:
+            figures = self.figures[key] = Figures(entry.name, version, entry.service_id)
+        figures.shadow = entry.shadows(version)
+        known = self._dispatcher.queues.get(key)
+        if known is None:
+            spec = self._queue_spec(entry, version, 1)
+            self._dispatcher.open_queue(Queue(spec, entry.service_id, entry.name, version, figures))
+        else:
+            known.service_id, known.figures = entry.service_id, figures
+        self.changed(key)
+
+    def _queue_spec(self, entry: Entry, version: str, max_batch: int) -> QueueSpec:
+        return QueueSpec(
+            key=entry.key(version),
+            tenant=entry.service.tenant,
+            weight=entry.weight,
+            priority_class=entry.priority_class(version),
+            max_batch=max_batch,
+            slots=max(1, min(entry.versions[version].threads, self.slots)),
+            executors=0,
+            slo_s=entry.service.slo_p99_s,
+        )
+
+    def _limit(self) -> None:
+        buckets, self._buckets = self._buckets, {}
+        for service_id, spec in self.directory.services.items():
+            if spec.rate_limit is None:
+                continue
+            known = buckets.get(service_id)
+            if known is None or (known.rate, known.burst_s) != (spec.rate_limit, spec.burst_s):
+                known = CostBucket(spec.rate_limit, spec.burst_s, now=self._dispatcher.clock())
+            self._buckets[service_id] = known
+
+    def admits(self, name: str, digest: str) -> bool:
+        """Whether a replica with a token of this digest may join."""
+        del name
+        return digest in self.directory.deployments
+
+    async def close(self) -> None:
+        """What waits fails; what is being executed is answered."""
+        await self.fleet.close()
+        self._dispatcher.close(NotReady("the gateway is being stopped"))
+        for key in [*self._news]:
+            self._announce(key)
+
+    # --- calls
+
+    def tenant_of(self, token: str | None) -> str | None:
+        return self.directory.owner(token)
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        entry = self.directory.find(request.tenant, request.model)
+        version = request.version
+        if version is None:
+            version = entry.router.choose(self.takes(entry)) or entry.main
+        elif version not in entry.versions:
+            raise _no_version(entry, version)
+        key = entry.key(version)
+        queue = self._dispatcher.queues[key]
+        report = self.fleet.reports.get(key)
+        if not queue.executors:
+            self._seek(entry, queue)
+            if report is None:
+                return await self._infer_later(entry, queue, request)
+        assert report is not None, "whoever can execute it has loaded it"
+        call = self._take(entry, queue, request, report.metadata)
+        assert call.future is not None
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            self._dispatcher.withdraw(call)
+            raise
+
+    def _take(self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata) -> Call:
+        check_request(request, metadata)
+        samples = samples_in(request, metadata)
+        now = self._dispatcher.clock()
+        charged_s = self._charge(entry, queue, samples, now) if self._buckets else 0.0
+        patience_s = _patience_s(entry, request)
+        try:
+            call = self._dispatcher.submit(
+                queue, request, now,
+                deadline=inf if patience_s is None else now + patience_s, samples=samples,
+                batch_key=batch_key(request) if queue.spec.max_batch > 1 else None, charged_s=charged_s,
+            )  # fmt: skip
+        except ShoalError:
+            self._settle(queue, charged_s, 0.0)
+            raise
+        if entry.router.route.shadow is not None:
+            self._shadow(entry, request, now)
+        return call
+
+    def _seek(self, entry: Entry, queue: Queue) -> None:
+        """Nobody can execute it now: see to it that somebody soon will. Raises NotReady with the reason why nobody is
+        going to."""
+        if not self.fleet.seek(entry.service_id, queue.spec.key):
+            queue.figures.failed(0.0, time.time())
+            raise self._not_ready(entry, queue.version)
+
+    def _not_ready(self, entry: Entry, version: str) -> NotReady:
+        why = self.fleet.why_not(entry.service_id, entry.key(version))
+        return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
+
+    async def _infer_later(self, entry: Entry, queue: Queue, request: InferRequest) -> InferResponse:
+        """Until it was loaded for the first time nobody knows what requests it takes: wait for that, then ask again."""
+        now = self._dispatcher.clock()
+        patience_s = _patience_s(entry, request)
+        news = self._news.setdefault(queue.spec.key, asyncio.Event())
+        try:
+            async with asyncio.timeout(_LONGEST_WAIT_S if patience_s is None else patience_s):
+                await news.wait()
+        except TimeoutError:
+            queue.figures.failed(self._dispatcher.clock() - now, time.time())
+            raise self._not_ready(entry, queue.version) from None
+        if patience_s is not None:
+            patience_s = max(0.0, patience_s - (self._dispatcher.clock() - now))
+        return await self.infer(replace(request, version=queue.version, timeout_s=patience_s))
+
+    def _charge(self, entry: Entry, queue: Queue, samples: int, now: float) -> float:
+        """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
+        bucket = self._buckets.get(entry.service_id)
+        if bucket is None:
+            return 0.0
+        cost_s = self._profiles.of(queue.spec.key).expected_s(samples) * queue.spec.slots
+        retry_after_s = bucket.take(cost_s, now)
+        if retry_after_s > 0:
+            queue.figures.refused(0.0)
+            raise RateLimited(
+                f"service {entry.service.name!r} used up its {bucket.rate:g} compute-seconds per second",
+                where=f"model {entry.name!r}", retry_after_s=retry_after_s,
+                hint="ask again later, or raise its rate_limit",
+            )  # fmt: skip
+        return cost_s
+
+    def _settle(self, queue: Queue, charged_s: float, took_s: float) -> None:
+        bucket = self._buckets.get(queue.service_id)
+        if bucket is not None:
+            bucket.settle(charged_s, took_s, self._dispatcher.clock())
+
+    def _shadow(self, entry: Entry, request: InferRequest, now: float) -> None:
+        version = entry.router.shadow(self.takes(entry))
+        if version is None:
+            return
+        queue = self._dispatcher.queues[entry.key(version)]
+        report = self.fleet.reports.get(queue.spec.key)
+        if report is None or not queue.executors or queue.copies >= _MOST_COPIES:
+            return
+        # The caller's buffers are its own again once it has its answer; the copy may wait longer.
+        inputs = [Tensor(one.name, one.datatype, one.shape, bytes(one.data)) for one in request.inputs]
+        copy = replace(request, inputs=inputs, version=version)
+        try:
+            check_request(copy, report.metadata)
+            self._dispatcher.submit(
+                queue, copy, now, deadline=now + _SHADOW_PATIENCE_S, samples=samples_in(copy, report.metadata),
+                batch_key=batch_key(copy) if queue.spec.max_batch > 1 else None, shadow=True,
+            )  # fmt: skip
+        except ShoalError:
+            return  # a shadow never costs its original anything
+
+    # --- questions
+
+    def ready(self) -> bool:
+        return all(
+            entry.main in self.takes(entry) or entry.key(entry.main) in self.fleet.withheld for entry in self.directory
+        )
+
+    def model_ready(self, tenant: str, model: str, version: str | None) -> bool:
+        entry = self.directory.find(tenant, model)
+        if version is None:
+            return bool(self.takes(entry))
+        if version not in entry.versions:
+            raise _no_version(entry, version)
+        return version in self.takes(entry)
+
+    def metadata(self, tenant: str, model: str, version: str | None) -> ModelMetadata:
+        entry = self.directory.find(tenant, model)
+        if version is not None and version not in entry.versions:
+            raise _no_version(entry, version)
+        for one in [entry.main, *entry.versions] if version is None else [version]:
+            report = self.fleet.reports.get(entry.key(one))
+            if report is not None:
+                return replace(report.metadata, versions=tuple(entry.versions))
+        raise NotReady("it was never loaded yet", where=f"model {model!r}", hint="ask again in a moment")
+
+    def statistics(self, tenant: str, model: str | None, version: str | None) -> Sequence[ModelStatistics]:
+        entries = [self.directory.find(tenant, model)] if model else [*self.directory.visible(tenant)]
+        if version is not None:
+            for entry in entries:
+                if version not in entry.versions:
+                    raise _no_version(entry, version)
+        return [
+            self.figures[entry.key(one)].freeze()
+            for entry in entries
+            for one in entry.versions
+            if version is None or one == version
+        ]
+
+    def index(self, tenant: str, ready_only: bool) -> Sequence[IndexEntry]:
+        return [
+            found
+            for entry in self.directory.visible(tenant)
+            for version in entry.versions
+            for found in [IndexEntry(entry.name, version, *self.state(entry, version))]
+            if found.state is ModelState.READY or not ready_only
+        ]
+
+    def state(self, entry: Entry, version: str) -> tuple[ModelState, str]:
+        """A version's state, and why it is not ready."""
+        key = entry.key(version)
+        if self._dispatcher.queues[key].executors:
+            return ModelState.READY, ""
+        coming = self.fleet.coming(entry.service_id, key)
+        return ModelState.LOADING if coming else ModelState.UNAVAILABLE, self.fleet.why_not(entry.service_id, key)
+
+    async def load(self, tenant: str, model: str) -> None:
+        entry = self.directory.find(tenant, model)
+        for version in entry.versions:
+            await self.fleet.load(entry.service_id, entry.key(version))
+        if not self.takes(entry):
+            raise self._not_ready(entry, entry.main)
+
+    async def unload(self, tenant: str, model: str) -> None:
+        entry = self.directory.find(tenant, model)
+        for version in entry.versions:
+            await self.fleet.unload(entry.service_id, entry.key(version))
+
+    # --- what the fleet tells
+
+    def changed(self, key: str) -> None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        queue = self._dispatcher.queues[key]
+        able = self.fleet.executors(entry.service_id, key)
+        most = min((report.metadata.max_batch for _, report in able), default=queue.spec.max_batch)
+        entry.takers = None
+        spec = self._queue_spec(entry, queue.version, max(1, most))
+        self._dispatcher.change_queue(key, spec, [replica for replica, _ in able])
+        if queue.waiting and not able and not self.fleet.seek(entry.service_id, key):
+            self._dispatcher.give_up(key, self._not_ready(entry, queue.version))
+        self._announce(key)
+
+    def loaded(self, key: str, report: LoadReport) -> None:
+        # The first run of a batch size says more of the allocator than of the model.
+        self._profiles.prime(key, [(runs.batch, seconds) for runs in report.runs for seconds in runs.seconds[1:]])
+        entry = self._entries.get(key)
+        if entry is not None:
+            self.meter.overhead(entry.service.tenant, report.load_s + report.warmup_s)
+
+    def waiting(self, key: str) -> int:
+        queue = self._dispatcher.queues.get(key)
+        return len(queue.waiting) if queue is not None else 0
+
+    def _announce(self, key: str) -> None:
+        """Wake those who wait for a first load, to look again."""
+        news = self._news.pop(key, None)
+        if news is not None:
+            news.set()
+
+    def takes(self, entry: Entry) -> frozenset[str]:
+        """The versions that take requests: somebody can execute them, or will as soon as they are asked for."""
+        if entry.takers is None:
+            queues, on_demand = self._dispatcher.queues, self.fleet.on_demand
+            keys = {version: entry.key(version) for version in entry.versions}
+            entry.takers = frozenset(
+                version for version, key in keys.items() if queues[key].executors or on_demand(entry.service_id, key)
+            )
+        return entry.takers
+
+    # --- what the dispatcher tells
+
+    def spent(self, queue: Queue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
+        slot_s = device_s * queue.spec.slots
+        if ok:
+            self.meter.use(queue.spec.tenant, slot_s)
+        else:
+            self.meter.overhead(queue.spec.tenant, slot_s)
+        if queue.service_id in self._buckets:
+            sample_s = slot_s / sum(call.item.samples for call in calls)
+            for call in calls:
+                if call.future is not None:  # a shadow's copies are on the house
+                    took_s = sample_s * call.item.samples
+                    self._settle(queue, call.charged_s, took_s if ok else min(took_s, call.charged_s))
+        self.fleet.used(executor, queue.spec.key, len(calls))
+
+    def spared(self, call: Call) -> None:
+        if call.charged_s:
+            self._settle(call.queue, call.charged_s, 0.0)
+
+
+def _patience_s(entry: Entry, request: InferRequest) -> float | None:
+    """How long the answer is of use; None: for ever."""
+    return request.timeout_s if request.timeout_s is not None else entry.service.slo_p99_s
+
+
+def _no_version(entry: Entry, version: str) -> UnknownModel:
+    return UnknownModel(f"there is no version {version!r}", where=f"model {entry.name!r}")

@@ -1,0 +1,277 @@
+"""Requests in, answers out: asks the scheduler what to execute next, and has replicas do it.
+
+It decides nothing. Every request that is taken gets exactly one end: an answer, or a typed error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from shoal.core import Overloaded, ShoalError
+from shoal.serve.errors import DeadlineMissed, ReplicaLost
+from shoal.serve.gateway.figures import Figures
+from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, Scheduler
+from shoal.serve.types import InferRequest, InferResponse
+
+log = logging.getLogger("shoal.serve")
+
+
+class Execution(Protocol):
+    """What a replica says of a batch it executed; times in seconds."""
+
+    @property
+    def responses(self) -> Sequence[InferResponse | ShoalError]: ...
+    @property
+    def compute_input_s(self) -> float: ...
+    @property
+    def compute_infer_s(self) -> float: ...
+    @property
+    def compute_output_s(self) -> float: ...
+    @property
+    def device_s(self) -> float: ...
+
+
+class Executor(Protocol):
+    """A replica, as far as batches go."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def execute(self, model: str, version: str, requests: Sequence[InferRequest]) -> asyncio.Future[Any]:
+        """Of an `Execution`; fails with ReplicaLost or ModelFailed."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """What the dispatcher knows of a scheduler's queue. `waiting` are its calls by their number, `copies` how many of
+    a shadow's are on their way."""
+
+    spec: QueueSpec
+    service_id: str
+    model: str
+    version: str
+    figures: Figures
+    executors: Sequence[Executor] = ()
+    waiting: dict[int, Call] = field(default_factory=dict)
+    copies: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request that was taken. `future` is None for a shadow's copy: nobody waits for its answer. `charged_s` is what
+    was taken for it in advance, in slot-seconds."""
+
+    item: Item
+    queue: Queue
+    request: InferRequest
+    future: asyncio.Future[InferResponse] | None
+    charged_s: float = 0.0
+    started: float = 0.0
+
+
+class Accounts(Protocol):
+    """Told what calls cost in the end. Nothing may raise."""
+
+    def spent(self, queue: Queue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
+        """The calls were executed together by the replica of this name; `ok` if any of them was answered."""
+        ...
+
+    def spared(self, call: Call) -> None:
+        """The call came to an end without being executed."""
+        ...
+
+
+class Dispatcher:
+    """One event loop only."""
+
+    def __init__(
+        self, scheduler: Scheduler, accounts: Accounts, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scheduler = scheduler
+        self._accounts = accounts
+        self.clock = clock
+        self.queues: dict[str, Queue] = {}
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- queues
+
+    def open_queue(self, queue: Queue) -> None:
+        """Nothing waits in it yet, and nobody executes it."""
+        self.queues[queue.spec.key] = queue
+        self._scheduler.add_queue(queue.spec)
+
+    def change_queue(self, key: str, spec: QueueSpec, executors: Sequence[Executor]) -> None:
+        """Its settings, and who can execute it, from now on. What waits in it stays."""
+        queue = self.queues[key]
+        queue.executors = executors
+        if replace(spec, executors=0) != queue.spec:
+            queue.spec = replace(spec, executors=0)
+            self._scheduler.add_queue(queue.spec)
+        self._scheduler.resize(key, len(executors))
+        self._pump(self.clock())
+
+    def close_queue(self, key: str, why: ShoalError) -> None:
+        """What waits in it fails with `why`; what is being executed is answered."""
+        self._scheduler.remove_queue(key)
+        self._abandon(self.queues.pop(key), why)
+
+    def give_up(self, key: str, why: ShoalError) -> None:
+        """What waits in it fails with `why`; the queue stays."""
+        queue = self.queues[key]
+        for call in queue.waiting.values():
+            self._scheduler.withdraw(call.item)
+        self._abandon(queue, why)
+
+    def close(self, why: ShoalError) -> None:
+        """Everything that waits fails; what is being executed is answered."""
+        for key in self.queues:
+            self.give_up(key, why)
+        self._wake(None, 0.0)
+
+    def _abandon(self, queue: Queue, why: ShoalError) -> None:
+        calls, queue.waiting = queue.waiting, {}
+        for call in calls.values():
+            self._accounts.spared(call)
+            self._fail(call, why)
+
+    # --- requests
+
+    def submit(
+        self,
+        queue: Queue,
+        request: InferRequest,
+        now: float,
+        *,
+        deadline: float,
+        samples: int,
+        batch_key: object,
+        charged_s: float = 0.0,
+        shadow: bool = False,
+    ) -> Call:
+        """Take a request. Raises Overloaded if the scheduler refuses it at once."""
+        self._next += 1
+        item = Item(self._next, queue.spec.key, now, deadline, samples, batch_key)
+        refused = self._scheduler.offer(item, now)
+        if refused is not None:
+            queue.figures.refused(0.0)
+            raise _refusal(refused)
+        future = None
+        if shadow:
+            queue.copies += 1
+        else:
+            future = asyncio.get_running_loop().create_future()
+        call = queue.waiting[item.number] = Call(item, queue, request, future, charged_s)
+        self._pump(now)
+        return call
+
+    def withdraw(self, call: Call) -> None:
+        """Its caller is gone. What is being executed already goes on, for nobody."""
+        if self._scheduler.withdraw(call.item):
+            del call.queue.waiting[call.item.number]
+            self._accounts.spared(call)
+            self._pump(self.clock())
+
+    # --- inside
+
+    def _pump(self, now: float) -> None:
+        decision = self._scheduler.decide(now)
+        for rejection in decision.rejected:
+            call = self.queues[rejection.item.queue].waiting.pop(rejection.item.number)
+            call.queue.figures.refused(now - call.item.arrived)
+            self._accounts.spared(call)
+            self._fail(call, _refusal(rejection))
+        for batch in decision.batches:
+            self._start(batch, now)
+        if self._timer is not None or decision.wake_at is not None:
+            self._wake(decision.wake_at, now)
+
+    def _wake(self, at: float | None, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._awake)
+
+    def _awake(self) -> None:
+        self._timer = None
+        self._pump(self.clock())
+
+    def _start(self, batch: Batch, now: float) -> None:
+        queue = self.queues[batch.queue]
+        waiting = queue.waiting
+        calls = [waiting.pop(item.number) for item in batch.items]
+        for call in calls:
+            call.started = now
+        executors = queue.executors
+        executor = executors[0] if len(executors) == 1 else min(executors, key=_load)
+        try:
+            done = executor.execute(queue.model, queue.version, [call.request for call in calls])
+        except Exception as error:  # a defect, which must not strand anybody either
+            log.exception("a batch could not be handed to replica %s", executor.name)
+            done = asyncio.get_running_loop().create_future()
+            done.set_exception(ReplicaLost(f"the batch could not be handed over: {error}", where=executor.name))
+        done.add_done_callback(partial(self._ended, batch, calls, executor))
+
+    def _ended(self, batch: Batch, calls: Sequence[Call], executor: Executor, done: asyncio.Future[Any]) -> None:
+        """Answers come first, so that whatever goes wrong afterwards strands nobody."""
+        now, queue = self.clock(), calls[0].queue
+        error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()
+        if error is None:
+            device_s, answered = self._answer(calls, done.result(), now)
+        else:
+            device_s, answered = now - calls[0].started, 0
+            for call in calls:
+                self._fail(call, error)
+        self._scheduler.finished(batch, now, device_s, ok=answered > 0)
+        self._pump(now)
+        self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
+
+    def _answer(self, calls: Sequence[Call], result: Execution, now: float) -> tuple[float, int]:
+        """The device's time, and how many of the calls got their answer: the others failed in the model."""
+        figures, wall = calls[0].queue.figures, time.time()
+        answered = samples = 0
+        for call, response in zip(calls, result.responses, strict=True):
+            if isinstance(response, ShoalError):
+                self._fail(call, response)
+                continue
+            answered += 1
+            samples += call.item.samples
+            arrived = call.item.arrived
+            figures.answered(now - arrived, call.started - arrived, wall)
+            if call.future is None:
+                call.queue.copies -= 1
+            elif not call.future.done():
+                call.future.set_result(response)
+        if answered:
+            figures.executed(samples, answered, result.compute_input_s, result.compute_infer_s, result.compute_output_s)
+        return result.device_s, answered
+
+    def _fail(self, call: Call, error: BaseException) -> None:
+        if not isinstance(error, Overloaded):
+            call.queue.figures.failed(self.clock() - call.item.arrived, time.time())
+        if call.future is None:
+            call.queue.copies -= 1
+        elif not call.future.done():
+            call.future.set_exception(error)
+
+
+def _load(executor: Executor) -> int:
+    return executor.in_flight
+
+
+def _refusal(rejection: Rejection) -> Overloaded:
+    return DeadlineMissed(
+        rejection.reason.text, where=rejection.item.queue, retry_after_s=rejection.retry_after_s,
+        hint="ask again later, with a longer timeout, or scale the service",
+    )  # fmt: skip

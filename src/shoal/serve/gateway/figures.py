@@ -1,0 +1,169 @@
+"""Counts and times of each model version: totals for the protocol's statistics, the last minute for people."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from shoal.serve.gateway.backend import Duration, ModelStatistics
+
+WINDOW_S = 60
+_GROWTH = math.log(1.03)
+"""Neighbouring buckets differ by 3 %, so a quantile is right to 1.5 %."""
+_LEAST_S = 1e-5
+_BUCKETS = 600
+"""From 10 us to about 500 s."""
+
+
+def _bucket(latency_s: float) -> int:
+    if latency_s <= _LEAST_S:
+        return 0
+    return min(_BUCKETS - 1, int(math.log(latency_s / _LEAST_S) / _GROWTH) + 1)
+
+
+def _middle(bucket: int) -> float:
+    return _LEAST_S * math.exp((bucket - 0.5) * _GROWTH) if bucket else _LEAST_S
+
+
+class Window:
+    """Latencies of the last minute: one histogram a second, and the sum of all that are in it."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, dict[int, int]]] = deque()
+        self._total: dict[int, int] = {}
+        self._count = 0
+
+    def add(self, latency_s: float, now: float) -> None:
+        second = int(now)
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._forget(second)
+            self._seconds.append((second, {}))
+        bucket = _bucket(latency_s)
+        histogram, total = self._seconds[-1][1], self._total
+        histogram[bucket] = histogram.get(bucket, 0) + 1
+        total[bucket] = total.get(bucket, 0) + 1
+        self._count += 1
+
+    def _forget(self, second: int) -> None:
+        """What is older than the window, or from a future that the clock was set back from."""
+        while self._seconds and not second - WINDOW_S < self._seconds[0][0] <= second:
+            for bucket, count in self._seconds.popleft()[1].items():
+                self._count -= count
+                self._total[bucket] -= count
+                if not self._total[bucket]:
+                    del self._total[bucket]
+
+    def quantiles(self, wanted: tuple[float, ...], now: float) -> tuple[float | None, ...]:
+        """In seconds; None for all where there was nothing."""
+        return merged_quantiles([self], wanted, now)
+
+    def add_to(self, total: dict[int, int], now: float) -> None:
+        self._forget(int(now))
+        for bucket, count in self._total.items():
+            total[bucket] = total.get(bucket, 0) + count
+
+    def rate_per_s(self, now: float) -> float:
+        self._forget(int(now))
+        if not self._seconds:
+            return 0.0
+        return self._count / max(1.0, min(float(WINDOW_S), now - self._seconds[0][0]))
+
+
+def merged_quantiles(windows: Sequence[Window], wanted: tuple[float, ...], now: float) -> tuple[float | None, ...]:
+    """Of several windows as if they were one."""
+    total: dict[int, int] = {}
+    for window in windows:
+        window.add_to(total, now)
+    if not total:
+        return (None,) * len(wanted)
+    buckets = sorted(total)
+    sums = list(accumulate(total[bucket] for bucket in buckets))
+    ranks = [max(1, math.ceil(quantile * sums[-1])) for quantile in wanted]
+    return tuple(_middle(buckets[bisect_left(sums, rank)]) for rank in ranks)
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    total_s: float = 0.0
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.count += times
+        self.total_s += seconds * times
+
+    def freeze(self) -> Duration:
+        return Duration(self.count, self.total_s)
+
+
+@dataclass(slots=True)
+class Figures:
+    """One model version's, as a part of a service; times in seconds. `now` is in Unix seconds. `shadow` says that
+    its requests are copies of others."""
+
+    name: str
+    version: str
+    service_id: str = ""
+    shadow: bool = False
+    window: Window = field(default_factory=Window)
+    inferences: int = 0
+    executions: int = 0
+    last_at: float = 0.0
+    success: _Sum = field(default_factory=_Sum)
+    fail: _Sum = field(default_factory=_Sum)
+    rejected: _Sum = field(default_factory=_Sum)
+    queue: _Sum = field(default_factory=_Sum)
+    compute_input: _Sum = field(default_factory=_Sum)
+    compute_infer: _Sum = field(default_factory=_Sum)
+    compute_output: _Sum = field(default_factory=_Sum)
+    batches: dict[int, _Sum] = field(default_factory=dict)
+
+    @property
+    def busy_s(self) -> float:
+        """How long models ran, each batch counted once."""
+        return sum(total.total_s for total in self.batches.values())
+
+    def executed(self, samples: int, requests: int, input_s: float, infer_s: float, output_s: float) -> None:
+        """A batch of so many is done; each of its requests took part in all of it, and is counted by `answered`."""
+        self.executions += 1
+        self.inferences += samples
+        self.compute_input.add(input_s, requests)
+        self.compute_infer.add(infer_s, requests)
+        self.compute_output.add(output_s, requests)
+        batch = self.batches.get(samples)
+        if batch is None:
+            batch = self.batches[samples] = _Sum()
+        batch.add(infer_s)
+
+    def answered(self, latency_s: float, queue_s: float, now: float) -> None:
+        self.success.add(latency_s)
+        self.queue.add(queue_s)
+        self.window.add(latency_s, now)
+        self.last_at = now
+
+    def failed(self, latency_s: float, now: float) -> None:
+        self.fail.add(latency_s)
+        self.last_at = now
+
+    def refused(self, waited_s: float) -> None:
+        self.rejected.add(waited_s)
+
+    def freeze(self) -> ModelStatistics:
+        return ModelStatistics(
+            name=self.name,
+            version=self.version,
+            inferences=self.inferences,
+            executions=self.executions,
+            success=self.success.freeze(),
+            fail=self.fail.freeze(),
+            rejected=self.rejected.freeze(),
+            queue=self.queue.freeze(),
+            compute_input=self.compute_input.freeze(),
+            compute_infer=self.compute_infer.freeze(),
+            compute_output=self.compute_output.freeze(),
+            last_at=self.last_at,
+            batches=tuple((size, total.freeze()) for size, total in sorted(self.batches.items())),
+        )

@@ -1,0 +1,426 @@
+"""The replicas that joined, and which models each of them has loaded.
+
+A replica shows a token that says which deployment it belongs to. It is told to load the models of that deployment one
+after the other, and serves each of them as soon as it is warm. Where a service's models are more than its memory
+limit holds, the rest is loaded when it is asked for, in the place of what is cheapest to bring back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal.core import Reason, Unavailable
+from shoal.serve.contract import Deployment
+from shoal.serve.errors import ReplicaLost
+from shoal.serve.gateway.directory import Directory, queue_key
+from shoal.serve.gateway.hub_replica import HubEvents, Replica
+from shoal.serve.residency import Shelf, make_room
+from shoal.serve.runtimes.open import LoadReport
+from shoal.serve.types import ModelSpec
+
+log = logging.getLogger("shoal.serve")
+
+BACK_WITHIN_S = 5.0
+"""A replica that died is started again by whoever started it: so long its service's requests wait for one."""
+DEATHS = 3
+"""A model at whose loading so many replicas died in a row is not loaded any more: the others may live without it."""
+_LOOK_S = 0.005
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A replica of a deployment. Models go by their queue's key.
+
+    `specs` are the deployment's models. Of these, `ahead` are still to be loaded because they were deployed, and
+    `wanted` because somebody asks for them; `problems` says why one cannot be. `shelf` is what takes up its memory.
+    `brought_up` once nothing was ahead of it any more.
+    """
+
+    replica: Replica
+    deployment: Deployment
+    specs: dict[str, ModelSpec]
+    ahead: dict[str, None]
+    wanted: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    shelf: Shelf = field(default_factory=Shelf)
+    loading: str | None = None
+    brought_up: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def budget(self) -> int:
+        """Bytes; 0 for no limit."""
+        return self.deployment.spec.memory_bytes
+
+    @property
+    def ready(self) -> bool:
+        return self.brought_up and not self.problems and not self.replica.leaving
+
+    @property
+    def reason(self) -> str:
+        if self.ready:
+            return ""
+        if self.replica.leaving:
+            return "it was asked to end"
+        if self.problems:
+            return next(iter(self.problems.values()))
+        return f"loading {self.specs[self.loading].name}" if self.loading is not None else "it has just joined"
+
+    def report(self, key: str) -> LoadReport | None:
+        """What loading the model brought; None if it is not loaded, or nothing can be executed here any more."""
+        spec = self.specs.get(key)
+        if spec is None or self.replica.leaving or self.replica.lost is not None:
+            return None
+        return self.replica.models.get((spec.name, spec.version))
+
+    def may_load(self, key: str) -> bool:
+        return key in self.specs and key not in self.problems and not self.replica.leaving
+
+    def is_to_load(self, key: str) -> bool:
+        return (key in self.ahead or key in self.wanted or key == self.loading) and self.may_load(key)
+
+
+class Events(Protocol):
+    """Told by the fleet, in the loop's thread. Nothing may raise."""
+
+    def changed(self, key: str) -> None:
+        """Who can execute the model, or whether somebody will, is different from before."""
+        ...
+
+    def loaded(self, key: str, report: LoadReport) -> None:
+        """A replica loaded it just now."""
+        ...
+
+    def waiting(self, key: str) -> int:
+        """How many requests for it wait to be executed."""
+        ...
+
+
+class Fleet(HubEvents):
+    """`reports` has the last one of each model that was ever loaded."""
+
+    def __init__(self, directory: Directory, events: Events) -> None:
+        self._directory = directory
+        self._events = events
+        self.members: dict[str, Member] = {}
+        self.reports: dict[str, LoadReport] = {}
+        self.withheld: set[str] = set()
+        """The keys of those that were unloaded on request: nobody loads them until asked to."""
+        self._deaths: dict[str, list[str]] = {}
+        self._expected: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # --- what the hub tells
+
+    def joined(self, replica: Replica) -> None:
+        deployment = self._directory.deployments.get(replica.token_digest)
+        if deployment is None or self._closed:
+            replica.stop()
+            return
+        specs = {queue_key(deployment.spec.tenant, one.name, one.version): one for one in deployment.spec.models}
+        member = self.members[replica.name] = Member(replica, deployment, specs, dict.fromkeys(specs))
+        expected = self._expected.pop(deployment.id, None)
+        if expected is not None:
+            expected.cancel()
+        for key in specs:
+            report = member.report(key)
+            if report is not None:  # from before the gateway was restarted
+                del member.ahead[key]
+                self._note(member, key, report)
+                self._events.changed(key)
+            elif len(self._deaths.get(key, ())) >= DEATHS:
+                del member.ahead[key]
+                member.problems[key] = self._deaths[key][-1]
+                self._events.changed(key)
+        self._check_up(member)
+        self._attend(member)
+
+    def ready(self, replica: Replica, model: tuple[str, str]) -> None:
+        member = self.members.get(replica.name)
+        if member is None:
+            return
+        key = queue_key(member.deployment.spec.tenant, *model)
+        report = member.replica.models[model]
+        self._note(member, key, report)
+        self._events.loaded(key, report)
+        self._events.changed(key)
+
+    def leaving(self, replica: Replica) -> None:
+        member = self.members.get(replica.name)
+        if member is not None:
+            self._all_changed(member)
+
+    def lost(self, replica: Replica, reason: Reason) -> None:
+        log.info("replica %s is gone: %s", replica.name, reason.text)
+        member = self.members.get(replica.name)
+        if member is None or member.replica is not replica:
+            return
+        del self.members[replica.name]
+        if member.loading is not None:
+            why = f"replica {replica.name} died while it loaded this: {reason.text}"
+            self._deaths.setdefault(member.loading, []).append(why)
+        service_id = member.deployment.id
+        if not replica.leaving and not self._closed and not any(self.of(service_id)):
+            timer = asyncio.get_running_loop().call_later(BACK_WITHIN_S, self._not_back, member)
+            self._expected[service_id] = timer
+        self._all_changed(member)
+
+    # --- what the gateway asks
+
+    def follow(self, directory: Directory) -> None:
+        """Replicas whose deployment is not in the directory any more may end, once they answered what they were asked.
+        Tells nobody: who can execute what is to be asked for anew."""
+        self._directory = directory
+        for member in self.members.values():
+            deployment = directory.deployments.get(member.replica.token_digest)
+            if deployment is not None:
+                member.deployment = deployment
+            elif not member.replica.leaving:
+                member.replica.stop()
+
+    def forget(self, key: str) -> None:
+        """Nobody has the model deployed any more."""
+        self.reports.pop(key, None)
+        self._deaths.pop(key, None)
+        self.withheld.discard(key)
+
+    def of(self, service_id: str) -> Iterator[Member]:
+        return (member for member in self.members.values() if member.deployment.id == service_id)
+
+    def executors(self, service_id: str, key: str) -> list[tuple[Replica, LoadReport]]:
+        """The replicas that have the model loaded, those of the newest generation first; older ones only if they take
+        and give the same tensors."""
+        if key in self.withheld:
+            return []
+        members = sorted(self.of(service_id), key=lambda member: -member.deployment.generation)
+        found = [(member.replica, report) for member in members if (report := member.report(key)) is not None]
+        return [one for one in found if _tensors(one[1]) == _tensors(found[0][1])]
+
+    def on_demand(self, service_id: str, key: str) -> bool:
+        """Whether the model was left out for want of memory, and is loaded as soon as somebody asks for it."""
+        return key not in self.withheld and any(
+            member.budget and member.brought_up and member.may_load(key) for member in self.of(service_id)
+        )
+
+    def coming(self, service_id: str, key: str) -> bool:
+        """Whether somebody is about to load the model, or expected to come back."""
+        return key not in self.withheld and (
+            service_id in self._expected or any(member.is_to_load(key) for member in self.of(service_id))
+        )
+
+    def seek(self, service_id: str, key: str) -> bool:
+        """See to it that somebody loads the model that nobody has loaded. False if nobody will: see `why_not`."""
+        if key in self.withheld or self._closed:
+            return False
+        able = [member for member in self.of(service_id) if member.may_load(key)]
+        if not able:
+            return service_id in self._expected
+        if not any(key in member.wanted or key == member.loading for member in able):
+            member = min(able, key=lambda one: one.replica.in_flight)
+            member.wanted[key] = None
+            self._attend(member)
+        return True
+
+    def why_not(self, service_id: str, key: str) -> str:
+        """Why the model can be executed by nobody now."""
+        if self._closed:
+            return "the gateway is being stopped"
+        if key in self.withheld:
+            return "it was unloaded"
+        members = list(self.of(service_id))
+        problems = [member.problems[key] for member in members if key in member.problems]
+        if problems:
+            return problems[0]
+        if key in self._deaths:
+            return self._deaths[key][-1]
+        if not members:
+            return "no replica of its service has joined"
+        if self.on_demand(service_id, key) and not self.coming(service_id, key):
+            return "it is loaded when it is asked for"
+        return "its replicas are still loading"
+
+    def used(self, name: str, key: str, times: int) -> None:
+        """The replica of this name executed so many requests: what memory goes by."""
+        member = self.members.get(name)
+        if member is not None and member.budget:
+            member.shelf.use(key, _now(), times)
+
+    async def load(self, service_id: str, key: str) -> None:
+        """Load the model, anew where it is loaded, in all of the service's replicas that have it deployed. Raises
+        BadModel."""
+        self.withheld.discard(key)
+        members = [member for member in self.of(service_id) if key in member.specs and not member.replica.leaving]
+        for error in await asyncio.gather(*(self._reload(member, key) for member in members), return_exceptions=True):
+            if error is not None and not isinstance(error, ReplicaLost):
+                raise error
+
+    async def unload(self, service_id: str, key: str) -> None:
+        """Nobody executes or loads the model from now on."""
+        self.withheld.add(key)
+        self._events.changed(key)
+        await asyncio.gather(*(self._withhold(member, key) for member in [*self.of(service_id)]))
+
+    async def close(self) -> None:
+        self._closed = True
+        for timer in self._expected.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- inside
+
+    def _note(self, member: Member, key: str, report: LoadReport) -> None:
+        self.reports[key] = report
+        self._deaths.pop(key, None)
+        member.problems.pop(key, None)
+        if member.budget:
+            member.shelf.put(key, report.resident_bytes, report.load_s + report.warmup_s, _now())
+
+    def _all_changed(self, member: Member) -> None:
+        for key in member.specs:
+            self._events.changed(key)
+
+    def _not_back(self, member: Member) -> None:
+        del self._expected[member.deployment.id]
+        self._all_changed(member)
+
+    def _check_up(self, member: Member) -> None:
+        if not member.ahead and not member.brought_up:
+            member.brought_up = True
+            log.info("replica %s is up%s", member.replica.name, f": {member.reason}" if member.reason else "")
+            self._all_changed(member)  # whoever waits for what was left out has it loaded now
+
+    def _attend(self, member: Member) -> None:
+        """Have somebody at work on what the member is to load."""
+        if member.task is None or member.task.done():
+            member.task = self._spawn(self._load_all(member))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _load_all(self, member: Member) -> None:
+        """Until nothing is wanted or ahead: in turns, so that neither is put off for ever."""
+        try:
+            while member.wanted or member.ahead:
+                for pending in (member.wanted, member.ahead):
+                    if pending:
+                        await self._take_up(member, next(iter(pending)))
+        except ReplicaLost:
+            return  # which `lost` is told of
+
+    async def _take_up(self, member: Member, key: str) -> None:
+        try:
+            async with member.lock:
+                if member.report(key) is None and (key in member.wanted or self._fits(member, key)):
+                    await self._load(member, key)
+        except ReplicaLost:
+            raise
+        except Exception as error:
+            log.warning("replica %s cannot load %s: %s", member.replica.name, key, error)
+        finally:
+            member.ahead.pop(key, None)
+            member.wanted.pop(key, None)
+        self._events.changed(key)
+        self._check_up(member)
+        if member.budget:
+            await self._let_it_serve(member, key)
+
+    async def _load(self, member: Member, key: str) -> None:
+        """With the member's lock held. Raises ReplicaLost, or what keeps the model from being loaded."""
+        if key in self.withheld:
+            return
+        spec = member.specs[key]
+        member.loading = key
+        try:
+            await self._evict_for(member, key, self._expected_bytes(key, spec))
+            report = await member.replica.load(spec)
+            await self._evict_for(member, key, report.resident_bytes)  # it may be larger than expected
+        except ReplicaLost:
+            raise
+        except Exception as error:
+            if (spec.name, spec.version) not in member.replica.models:
+                member.problems[key] = str(error)
+            raise
+        finally:
+            member.loading = None
+
+    async def _let_it_serve(self, member: Member, key: str) -> None:
+        """What was brought in stays while requests wait for it, but if others are wanted as well only for as long as
+        bringing it in took: so two that do not fit together take turns, and half of the time they are executed."""
+        report = member.report(key)
+        if report is None:
+            return
+        for _ in range(int((report.load_s + report.warmup_s) / _LOOK_S)):
+            if not (member.wanted and self._events.waiting(key)):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    def _fits(self, member: Member, key: str) -> bool:
+        wanted_bytes = self._expected_bytes(key, member.specs[key])
+        return not member.budget or not any(member.shelf) or member.shelf.bytes + wanted_bytes <= member.budget
+
+    def _expected_bytes(self, key: str, spec: ModelSpec) -> int:
+        """As many as it took the last time; at first its file's size, and as much again to work with."""
+        known = self.reports.get(key)
+        if known is not None:
+            return known.resident_bytes
+        try:
+            return 2 * Path(spec.source).stat().st_size
+        except OSError:
+            return 0
+
+    async def _evict_for(self, member: Member, key: str, size: int) -> None:
+        if not member.budget:
+            return
+        others = [
+            replace(model, pinned=self._events.waiting(model.key) > 0) for model in member.shelf if model.key != key
+        ]
+        try:
+            victims = make_room(others, size, member.budget)
+        except Unavailable:  # all are waited for: then whichever is worth least
+            victims = make_room([replace(model, pinned=False) for model in others], size, member.budget)
+        for victim in victims:
+            log.info("replica %s: %s makes room for %s", member.replica.name, victim, key)
+            member.shelf.evict(victim)
+            await self._unload(member, victim)
+
+    async def _reload(self, member: Member, key: str) -> None:
+        async with member.lock:
+            try:
+                await self._load(member, key)
+            finally:
+                self._events.changed(key)
+
+    async def _withhold(self, member: Member, key: str) -> None:
+        async with member.lock:  # so that what is being loaded now is unloaded as well
+            member.shelf.take(key)
+            try:
+                await self._unload(member, key)
+            except ReplicaLost:
+                return
+
+    async def _unload(self, member: Member, key: str) -> None:
+        spec = member.specs.get(key)
+        if spec is not None and (spec.name, spec.version) in member.replica.models:
+            done = member.replica.unload(spec.name, spec.version)
+            self._events.changed(key)
+            await done
+
+
+def _tensors(report: LoadReport) -> object:
+    return report.metadata.inputs, report.metadata.outputs
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,11 @@
+"""The Open Inference Protocol over HTTP/1.1, on asyncio protocols and the httptools parser.
+
+`head` reads request heads, `chunks` chunked bodies, `routes` knows the paths and what each answers, `connection` is
+one client's connection, `front` listens. Bodies are received into the buffer that the tensors are views of; only
+inference and loading cost a task.
+"""
+
+from shoal.serve.gateway.http.front import HttpFront
+from shoal.serve.gateway.http.limits import HttpLimits
+
+__all__ = ["HttpFront", "HttpLimits"]

@@ -1,0 +1,59 @@
+"""Answers as bytes: status line, headers, body."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from shoal.serve.protocol import errors
+from shoal.serve.types import Buffer
+
+JSON = b"application/json"
+BINARY = b"application/octet-stream"
+METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_OK = _LINES[HTTPStatus.OK]
+
+
+def document(body: bytes, content_type: bytes, rest: bytes) -> bytes:
+    """A success. `rest` holds the headers that every answer of this moment has, and the empty line."""
+    return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b" % (_OK, content_type, len(body), rest, body)
+
+
+def inference(header: bytes, binary: list[Buffer], rest: bytes) -> list[Buffer]:
+    """The answer to an inference in one piece, or in several where copying the outputs together costs more."""
+    if not binary:
+        return [document(header, JSON, rest)]
+    size = len(header) + sum(map(len, binary))
+    head = (
+        b"%bContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n%b%b"
+        % (_OK, len(header), size, rest, header)
+    )
+    return [b"".join((head, *binary))] if size < _SMALL else [head, *binary]
+
+
+_SMALL = 16 << 10
+
+
+def head_of(answer: Buffer) -> bytes:
+    """An answer to HEAD: the same without its body."""
+    whole = bytes(answer)
+    return whole[: whole.index(b"\r\n\r\n") + 4]
+
+
+def failure(error: BaseException, rest: bytes) -> bytes:
+    status = errors.statuses(error)[0]
+    body = errors.body(error)
+    more = b""
+    wait = errors.retry_after_s(error)
+    if wait is not None:
+        more = b"Retry-After: %d\r\n" % wait
+    if status == HTTPStatus.UNAUTHORIZED:
+        more = b'WWW-Authenticate: Bearer realm="shoal"\r\n'
+    if isinstance(error, errors.WrongMethod):
+        more = b"Allow: %b\r\n" % error.allowed.encode()
+    return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b" % (
+        _LINES[HTTPStatus(status)], JSON, len(body), more, rest, body
+    )  # fmt: skip

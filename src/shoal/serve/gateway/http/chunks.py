@@ -1,0 +1,90 @@
+"""Bodies in the chunked transfer coding (RFC 9112, section 7.1).
+
+httptools decodes it too, but does not say where in its input the body ended, which a pipelined request needs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from shoal.serve.errors import BadRequest, TooLarge
+
+_LONGEST_LINE = 256
+"""Bytes of a line of a chunk's size with its extensions, or of a trailer."""
+
+_MOST_TRAILERS = 64
+
+
+class _Expects(Enum):
+    SIZE = auto()
+    DATA = auto()
+    DATA_END = auto()
+    TRAILER = auto()
+    NOTHING = auto()
+
+
+class ChunkedBody:
+    """Takes a body's bytes as they come; `body` is complete once `done`."""
+
+    def __init__(self, limit: int) -> None:
+        self.body = bytearray()
+        self._limit = limit
+        self._expects = _Expects.SIZE
+        self._left = 0
+        self._line = b""
+        self._trailers = 0
+
+    @property
+    def done(self) -> bool:
+        return self._expects is _Expects.NOTHING
+
+    def feed(self, data: memoryview) -> int:
+        """Returns how many bytes belong to the body: all of them, until it is done. Raises BadRequest and TooLarge."""
+        at = 0
+        while at < len(data) and not self.done:
+            if self._expects is _Expects.DATA:
+                part = data[at : at + self._left]
+                self.body += part
+                self._left -= len(part)
+                at += len(part)
+                if not self._left:
+                    self._expects = _Expects.DATA_END
+            else:
+                at += self._take_line(data[at:])
+        return at
+
+    def _take_line(self, data: memoryview) -> int:
+        seen = len(self._line)
+        line = self._line + bytes(data[: _LONGEST_LINE - seen])
+        end = line.find(b"\n")
+        if end < 0:
+            if len(line) >= _LONGEST_LINE:
+                raise BadRequest("a line of a chunked body is too long", where="body")
+            self._line = line
+            return len(line) - seen
+        if line[end - 1 : end] != b"\r":
+            raise BadRequest("a line of a chunked body does not end with CR LF", where="body")
+        self._line = b""
+        self._read(line[: end - 1])
+        return end + 1 - seen
+
+    def _read(self, line: bytes) -> None:
+        match self._expects:
+            case _Expects.SIZE:
+                digits = line.partition(b";")[0].rstrip(b" \t")
+                if not 0 < len(digits) <= 15 or digits.strip(b"0123456789abcdefABCDEF"):
+                    raise BadRequest(f"{digits!r:.40} is no chunk's size", where="body")
+                self._left = int(digits, 16)
+                if len(self.body) + self._left > self._limit:
+                    raise TooLarge(f"the body exceeds {self._limit} bytes", where="body")
+                self._expects = _Expects.DATA if self._left else _Expects.TRAILER
+            case _Expects.DATA_END:
+                if line:
+                    raise BadRequest("a chunk is longer than its size", where="body")
+                self._expects = _Expects.SIZE
+            case _:
+                self._trailers += 1
+                if self._trailers > _MOST_TRAILERS:
+                    raise BadRequest("there are too many trailers", where="body")
+                if not line:
+                    self._expects = _Expects.NOTHING

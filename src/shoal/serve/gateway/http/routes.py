@@ -1,0 +1,207 @@
+"""The protocol's paths, and what each of them answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from shoal.core import Forbidden
+from shoal.serve.errors import BadRequest, NotReady
+from shoal.serve.gateway.backend import Backend
+from shoal.serve.gateway.finishing import Finishing
+from shoal.serve.gateway.shared_memory import Region, SharedRegions
+from shoal.serve.protocol import documents
+from shoal.serve.protocol.errors import NoSuchCall
+from shoal.serve.types import Buffer
+
+
+@dataclass(slots=True)
+class Desk:
+    """What requests are answered from. `shared` None: this server does not touch shared memory."""
+
+    backend: Backend
+    shared: SharedRegions | None
+    metrics: Callable[[], bytes] | None
+    finishing: Finishing = field(default_factory=Finishing)
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a path leads. `act` returns a JSON-able document, bytes as they are, None for an empty answer, or, if it
+    `waits`, a coroutine; an inference has no `act`. `public` asks for no token."""
+
+    method: str
+    act: Callable[[Desk, Asked], Any] | None
+    model: str = ""
+    version: str | None = None
+    region: str | None = None
+    public: bool = False
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    route: Route
+    tenant: str
+    body: Buffer
+
+
+@lru_cache(maxsize=1024)
+def find(target: bytes) -> Route:
+    """The route of a request's target; a query is of no meaning here. Raises NoSuchCall."""
+    path = target.partition(b"?")[0].decode("ascii", "replace")
+    try:
+        steps = [unquote(step, errors="strict") for step in path.strip("/").split("/")]
+    except UnicodeDecodeError:
+        raise BadRequest("the path is not UTF-8", where=f"{path!r:.80}") from None
+    match steps:
+        case ["v2"]:
+            return Route("GET", _server)
+        case ["v2", "health", "live"]:
+            return Route("GET", _live, public=True)
+        case ["v2", "health", "ready"]:
+            return Route("GET", _ready, public=True)
+        case ["v2", "models", "stats"]:
+            return Route("GET", _all_statistics)
+        case ["v2", "models", model]:
+            return Route("GET", _metadata, model)
+        case ["v2", "models", model, "versions", version]:
+            return Route("GET", _metadata, model, version)
+        case ["v2", "models", model, "infer"]:
+            return Route("POST", None, model)
+        case ["v2", "models", model, "versions", version, "infer"]:
+            return Route("POST", None, model, version)
+        case ["v2", "models", model, ("ready" | "stats" | "config") as what]:
+            return Route("GET", _OF_MODEL[what], model)
+        case ["v2", "models", model, "versions", version, ("ready" | "stats" | "config") as what]:
+            return Route("GET", _OF_MODEL[what], model, version)
+        case ["v2", "repository", "index"]:
+            return Route("POST", _index)
+        case ["v2", "repository", "models", model, "load"]:
+            return Route("POST", _load, model, waits=True)
+        case ["v2", "repository", "models", model, "unload"]:
+            return Route("POST", _unload, model, waits=True)
+        case ["v2", "systemsharedmemory", "status"]:
+            return Route("GET", _region_status)
+        case ["v2", "systemsharedmemory", "unregister"]:
+            return Route("POST", _unregister)
+        case ["v2", "systemsharedmemory", "region", name, "status"]:
+            return Route("GET", _region_status, region=name)
+        case ["v2", "systemsharedmemory", "region", name, "register"]:
+            return Route("POST", _register, region=name)
+        case ["v2", "systemsharedmemory", "region", name, "unregister"]:
+            return Route("POST", _unregister, region=name)
+        case ["metrics"]:
+            return Route("GET", _metrics)
+        case _:
+            raise NoSuchCall("there is nothing here", where=f"{path:.200}")
+
+
+def _live(_desk: Desk, _asked: Asked) -> None:
+    pass
+
+
+def _ready(desk: Desk, _asked: Asked) -> None:
+    if desk.draining:
+        raise NotReady("the server is being stopped")
+    if not desk.backend.ready():
+        raise NotReady("not every model is loaded")
+
+
+def _server(desk: Desk, _asked: Asked) -> Any:
+    return documents.server(shared_memory=desk.shared is not None)
+
+
+def _metadata(desk: Desk, asked: Asked) -> Any:
+    return documents.metadata(desk.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+
+
+def _config(desk: Desk, asked: Asked) -> Any:
+    return documents.config(desk.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+
+
+def _model_ready(desk: Desk, asked: Asked) -> None:
+    if not desk.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
+        raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
+
+
+def _statistics(desk: Desk, asked: Asked) -> Any:
+    return documents.statistics(desk.backend.statistics(asked.tenant, asked.route.model, asked.route.version))
+
+
+def _all_statistics(desk: Desk, asked: Asked) -> Any:
+    return documents.statistics(desk.backend.statistics(asked.tenant, None, None))
+
+
+_OF_MODEL = {"ready": _model_ready, "stats": _statistics, "config": _config}
+
+
+def _index(desk: Desk, asked: Asked) -> Any:
+    ready_only = _document(asked.body).get("ready", False)
+    if type(ready_only) is not bool:
+        raise BadRequest("must be true or false", where="ready")
+    return documents.index(desk.backend.index(asked.tenant, ready_only))
+
+
+def _load(desk: Desk, asked: Asked) -> Any:
+    if _document(asked.body).get("parameters"):
+        raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
+    return desk.finishing.run(desk.backend.load(asked.tenant, asked.route.model))
+
+
+def _unload(desk: Desk, asked: Asked) -> Any:
+    _document(asked.body)  # `unload_dependents` is all that may be in it, and no model has any
+    return desk.finishing.run(desk.backend.unload(asked.tenant, asked.route.model))
+
+
+def _regions(desk: Desk) -> SharedRegions:
+    if desk.shared is None:
+        raise NoSuchCall("this server takes no shared memory", hint="send the tensors themselves")
+    return desk.shared
+
+
+def _region_status(desk: Desk, asked: Asked) -> Any:
+    return [_region(one) for one in _regions(desk).status(asked.tenant, asked.route.region)]
+
+
+def _region(one: Region) -> dict[str, Any]:
+    return {"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.size}
+
+
+def _register(desk: Desk, asked: Asked) -> None:
+    given = _document(asked.body)
+    key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
+    if type(key) is not str or type(offset) is not int or type(size) is not int:
+        raise BadRequest("key (a string), byte_size and offset (integers) are needed", where="body")
+    _regions(desk).register(asked.tenant, asked.route.region or "", key, offset, size)
+
+
+def _unregister(desk: Desk, asked: Asked) -> None:
+    _regions(desk).unregister(asked.tenant, asked.route.region)
+
+
+def _metrics(desk: Desk, asked: Asked) -> bytes:
+    if desk.metrics is None:
+        raise NoSuchCall("this server has no metrics")
+    if asked.tenant:
+        raise Forbidden("the metrics are of all tenants", hint="use the operator's token")
+    return desk.metrics()
+
+
+def _document(body: Buffer) -> dict[str, Any]:
+    """A JSON object; no body is an empty one."""
+    if not body:
+        return {}
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"not JSON: {error}", where="body") from None
+    if type(document) is not dict:
+        raise BadRequest("must be a JSON object", where="body")
+    return document

@@ -1,0 +1,314 @@
+"""The gateway's handle on one replica: questions go out, futures come back.
+
+Nothing here makes a task or waits: a question is written where it is asked, and its future settled where the answer
+is read. Inputs are copied once, from the request's body into the arena, where those of requests put together simply lie
+one after the other; outputs are copied once, out of it. A replica works off its questions in order, so it takes up a
+batch that was sent while another ran without a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from shoal.core import Reason, ShoalError
+from shoal.serve.errors import NotReady, ReplicaLost, TooLarge
+from shoal.serve.gateway.hub_execution import (
+    Execution,
+    execution_of,
+    expected_bytes,
+    laid_out_bytes,
+    lay_out,
+    payload_of,
+    wanted_outputs,
+)
+from shoal.serve.replica.arena import Allocator, Arena, Region
+from shoal.serve.replica.messages import (
+    ModelKey,
+    Placed,
+    Question,
+    read_answer,
+    read_error,
+    read_report,
+    write_question,
+)
+from shoal.serve.replica.wire import Frame, Kind, WireError, encode, size_of
+from shoal.serve.runtimes.open import LoadReport
+from shoal.serve.tensors import Stacked, samples_in, stack
+from shoal.serve.types import Buffer, InferRequest, ModelSpec
+
+T = TypeVar("T")
+
+
+class HubEvents:
+    """What a hub tells whoever runs it, in the loop's thread. Override what is of interest; nothing may raise."""
+
+    def joined(self, replica: Replica) -> None:
+        """It can be given work; `replica.models` are those that it still holds from an earlier gateway."""
+
+    def ready(self, replica: Replica, model: ModelKey) -> None:
+        """The model is loaded and warm."""
+
+    def leaving(self, replica: Replica) -> None:
+        """It was told to end, by a signal: give it no more work. It ends when all that it was asked is answered."""
+
+    def lost(self, replica: Replica, reason: Reason) -> None:
+        """It is gone, and all that it was asked has failed. The reason's code is `closed` (it ended or was killed),
+        `stuck` (no answer in time), `protocol` (it sent nonsense) or `stopped`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubLimits:
+    """`arena_bytes` of shared memory per replica, which cost nothing until used; larger batches go over the socket, up
+    to `message_bytes`. A replica that does not answer in time is given up; one that is idle is asked every so often
+    whether it is alive."""
+
+    arena_bytes: int = 64 << 20
+    message_bytes: int = 256 << 20
+    answer_timeout_s: float = 60.0
+    load_timeout_s: float = 600.0
+    greeting_timeout_s: float = 5.0
+    ask_idle_every_s: float = 5.0
+
+
+class Writer(Protocol):
+    """What is needed of an `asyncio.Transport`."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def writelines(self, list_of_data: list[Buffer]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Asked:
+    """`settle` makes the future's result of the answer, or raises the error that it is; `region` is what the question
+    occupies of the arena."""
+
+    kind: Kind
+    future: asyncio.Future[Any]
+    settle: Callable[[Frame], Any]
+    limit_s: float
+    region: Region | None
+
+
+class Replica:
+    """A replica that joined. `models` are those it has loaded and warmed up; `lost` is why it is gone, once it is."""
+
+    def __init__(
+        self,
+        name: str,
+        pid: int,
+        token_digest: str,
+        writer: Writer,
+        arena: Arena,
+        limits: HubLimits,
+        events: HubEvents,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.name = name
+        self.pid = pid
+        self.token_digest = token_digest
+        self.models: dict[ModelKey, LoadReport] = {}
+        self.leaving = False
+        self.lost: Reason | None = None
+        self._writer = writer
+        self._view = arena.view
+        self._allocator = Allocator(arena.size)
+        self._limits = limits
+        self._events = events
+        self._loop = loop
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._heard_at = loop.time()
+        self._bytes_per_sample: dict[ModelKey, int] = {}
+        self._released = False
+
+    @property
+    def in_flight(self) -> int:
+        """Questions without an answer."""
+        return len(self._asked)
+
+    async def load(self, spec: ModelSpec) -> LoadReport:
+        """Load the model and warm it up, in the place of the same version if that is loaded. What else the replica was
+        asked waits meanwhile. Raises BadModel, or ReplicaLost."""
+        key = (spec.name, spec.version)
+
+        def settle(frame: Frame) -> LoadReport:
+            report = read_report(frame.body)
+            self.models[key] = report
+            self._bytes_per_sample.pop(key, None)
+            self._events.ready(self, key)
+            return report
+
+        return await self._ask(Kind.LOAD, spec, settle, limit_s=self._limits.load_timeout_s)
+
+    def unload(self, name: str, version: str) -> asyncio.Future[None]:
+        """From now on it is not in `models`; what was asked before is still answered. Nothing happens if it is not
+        loaded. The future fails with ReplicaLost."""
+        self.models.pop((name, version), None)
+        return self._ask(Kind.UNLOAD, [name, version], _nothing)
+
+    async def ping(self) -> float:
+        """Seconds until the replica answers, behind all that it was asked before. Raises ReplicaLost."""
+        started = self._loop.time()
+        await self._ask(Kind.PING, None, _nothing)
+        return self._loop.time() - started
+
+    def look(self) -> None:
+        """Ask whether it is alive; if not, `overdue` will say so."""
+        if not self._released:
+            self._ask(Kind.PING, None, _nothing).add_done_callback(_ignore)
+
+    def stop(self) -> None:
+        """Let the replica end, once everything that it was asked is answered; nothing more can be asked then."""
+        self.leaving = True
+        self._release()
+
+    def _release(self) -> None:
+        if self.leaving and not self._asked and not self._released:
+            self._released = True
+            self._heard_at = self._loop.time()
+            self._writer.write(encode(Kind.STOP, 0, None))
+
+    def execute(self, model: str, version: str, requests: Sequence[InferRequest]) -> asyncio.Future[Execution]:
+        """Run requests together, as one batch. They have passed `check_request`, and their `batch_key`s are equal.
+
+        What the model says to each is in the future's result, errors included. The future fails with ReplicaLost when
+        the replica goes, or at once: with NotReady if the model is not loaded here, BadRequest if the requests cannot
+        be put together, TooLarge if they can be sent in no way.
+        """
+        try:
+            return self._execute((model, version), requests)
+        except ShoalError as error:
+            failed: asyncio.Future[Execution] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
+    def _execute(self, key: ModelKey, requests: Sequence[InferRequest]) -> asyncio.Future[Execution]:
+        model, version = key
+        gone = self._gone()
+        if gone is not None:
+            raise gone
+        report = self.models.get(key)
+        if report is None:
+            raise NotReady(f"version {version} is not loaded in replica {self.name!r}", where=f"model {model!r}")
+        stacked, sizes = stack(requests)
+        samples = max(1, sum([samples_in(request, report.metadata) for request in requests]))
+        per_sample = self._bytes_per_sample.get(key)
+        room = samples * (expected_bytes(report.metadata) if per_sample is None else per_sample)
+        region = self._allocator.allocate(laid_out_bytes(stacked) + room)
+        payload: list[Buffer] = []
+        if region is None:
+            placed, _ = lay_out(stacked, 0)
+            outputs_at = room = 0
+            payload = payload_of(stacked)
+            if size_of(payload) > self._limits.message_bytes:
+                raise TooLarge(f"{size_of(payload)} bytes of inputs are more than can be sent to a replica at once")
+        else:
+            placed, outputs_at = lay_out(stacked, region.offset)
+            self._write_inputs(stacked, placed)
+
+        def settle(frame: Frame) -> Execution:
+            if frame.kind is Kind.FAILED:
+                return Execution((read_error(frame.body),) * len(requests))
+            answer = read_answer(frame.body)
+            data = self._view[outputs_at : outputs_at + room] if frame.payload is None else frame.payload
+            execution, used = execution_of(answer, data, version, requests)
+            # The most that was seen, slowly forgotten, so that one large answer does not keep room for ever.
+            known = self._bytes_per_sample.get(key, 0)
+            self._bytes_per_sample[key] = max(known - known // 8, -(-used // samples))
+            return execution
+
+        question = Question(key, tuple(placed), wanted_outputs(requests), tuple(sizes), outputs_at, room)
+        return self._ask(Kind.EXECUTE, write_question(question), settle, region=region, payload=payload)
+
+    def _write_inputs(self, stacked: Sequence[Stacked], placed: Sequence[Placed]) -> None:
+        for each, place in zip(stacked, placed, strict=True):
+            at = place.offset
+            for part in each.parts:
+                end = at + len(part)
+                self._view[at:end] = part
+                at = end
+
+    def _ask(
+        self,
+        kind: Kind,
+        body: object,
+        settle: Callable[[Frame], T],
+        *,
+        limit_s: float | None = None,
+        region: Region | None = None,
+        payload: Sequence[Buffer] = (),
+    ) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        gone = self._gone()
+        if gone is not None:
+            future.set_exception(gone)
+            return future
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
+        frame = encode(kind, number, body, size_of(payload))
+        if not self._asked:
+            self._heard_at = self._loop.time()
+        self._asked[number] = _Asked(kind, future, settle, limit_s or self._limits.answer_timeout_s, region)
+        self._writer.write(frame)
+        if payload:
+            self._writer.writelines([*payload])
+        return future
+
+    def _gone(self) -> ReplicaLost | None:
+        if self.lost is None and not self._released:
+            return None
+        why = self.lost.text if self.lost is not None else "it was told to end"
+        return ReplicaLost(why, where=f"replica {self.name!r}", hint="ask another")
+
+    def answered(self, frame: Frame) -> None:
+        """Settle the question that the frame answers. Raises WireError if there is none, or it is no answer to it."""
+        asked = self._asked.get(frame.number)
+        if asked is None or frame.kind not in (asked.kind, Kind.FAILED):
+            raise WireError(f"{frame.kind.name} {frame.number} answers nothing")
+        failed = frame.kind is Kind.FAILED and asked.kind is not Kind.EXECUTE
+        error = read_error(frame.body) if failed else None
+        result = None if failed else asked.settle(frame)
+        del self._asked[frame.number]
+        self._heard_at = self._loop.time()
+        if asked.region is not None:
+            self._allocator.free(asked.region)
+        self._release()
+        if asked.future.done():  # whoever asked does not want to know any more
+            return
+        if error is not None:
+            asked.future.set_exception(error)
+        else:
+            asked.future.set_result(result)
+
+    def overdue(self, now: float) -> bool:
+        """Whether the question that the replica should be at has had its time, or its end if it was let go."""
+        if self._released:
+            return now - self._heard_at > self._limits.answer_timeout_s
+        head = next(iter(self._asked.values()), None)
+        return head is not None and now - self._heard_at > head.limit_s
+
+    def quiet_for(self, now: float) -> float:
+        """Seconds since it last answered, 0 while there is something to answer."""
+        return 0.0 if self._asked else now - self._heard_at
+
+    def lose(self, reason: Reason) -> None:
+        """It is gone: what it was asked fails now."""
+        self.lost = reason
+        self.models.clear()
+        self._view = memoryview(b"")
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            if not each.future.done():
+                each.future.set_exception(ReplicaLost(reason.text, where=f"replica {self.name!r}", hint="ask again"))
+
+
+def _ignore(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _nothing(_frame: Frame) -> None:
+    return None

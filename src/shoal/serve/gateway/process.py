@@ -1,0 +1,222 @@
+"""The gateway as a process of its own: follows its configuration file, and says in a status file how it is.
+
+It needs nobody: whoever wrote the configuration may be gone, and it goes on serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from shoal.core import Invalid, ShoalError
+from shoal.serve.contract import (
+    CONFIG_FILE,
+    STATUS_EVERY_S,
+    Address,
+    GatewayConfig,
+    GatewayStatus,
+    hold,
+    read_config,
+    read_status,
+    write_status,
+)
+from shoal.serve.gateway import report
+from shoal.serve.gateway.core import Gateway
+from shoal.serve.gateway.http import HttpFront
+from shoal.serve.gateway.hub import ReplicaHub
+from shoal.serve.gateway.meter import Meter
+from shoal.serve.gateway.shared_memory import SharedRegions
+
+log = logging.getLogger("shoal.serve")
+
+_LOOK_EVERY_S = 0.1
+DRAIN_S = 10.0
+LEDGER_FILE = "ledger.jsonl"
+
+
+class GatewayProcess:
+    """Serves a directory until `stop` is called. One event loop; `start` returns once it listens."""
+
+    def __init__(self, folder: Path, *, scheduler: str = "deadline") -> None:
+        self.folder = folder
+        self.gateway: Gateway
+        self.http = self.grpc = Address()
+        self._scheduler = scheduler
+        self._drain_s = DRAIN_S
+        self._reporting: asyncio.Task[None] | None = None
+        self._ending = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Raises Conflict if the directory has a gateway already, Invalid if there is no configuration or it makes no
+        sense, Unavailable if a port is taken; then everything is as before."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(os.close, hold(self.folder))
+            self._seen = _stamp(self.folder / CONFIG_FILE)
+            config = read_config(self.folder)
+            if config is None:
+                raise Invalid("there is no configuration to follow", where=str(self.folder / CONFIG_FILE))
+            stack.callback(self._say_last)
+            meter = Meter(config.price_per_hour, config.slots, self.folder / LEDGER_FILE)
+            stack.callback(meter.close)
+            self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
+            self.gateway.follow(config)
+            self._config = config
+            hub = ReplicaHub(self.gateway.admits, self.gateway.fleet)
+            await hub.start(Path(config.socket))
+            stack.push_async_callback(hub.stop)
+            stack.push_async_callback(self.gateway.close)
+            stack.push_async_callback(self._end_report)  # it goes on while calls are being answered
+            await self._listen(config, stack)
+            self._started = _start_ticks()
+            self._tell()
+            self._reporting = asyncio.create_task(_repeat(self._report, STATUS_EVERY_S))
+            stack.push_async_callback(_end, asyncio.create_task(_repeat(self._follow, _LOOK_EVERY_S)))
+            self._ending = stack.pop_all()
+
+    async def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Answer what was asked, for at most so long; refuse what comes."""
+        self._drain_s = drain_s
+        await self._ending.aclose()
+
+    # --- inside
+
+    async def _listen(self, config: GatewayConfig, stack: contextlib.AsyncExitStack) -> None:
+        # Read when gRPC is loaded. Its handlers for forks only complain here: replicas are started by exec.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+        from shoal.serve.gateway.grpc import GrpcFront
+
+        shared = SharedRegions()
+        http = HttpFront(self.gateway, metrics=report.Metrics(self.gateway).render, shared=shared)
+        rpc = GrpcFront(self.gateway, shared=shared)
+
+        async def stop() -> None:
+            await asyncio.gather(http.stop(self._drain_s), rpc.stop(self._drain_s))
+            shared.close()
+
+        self._drain_s = 0.0
+        stack.push_async_callback(stop)
+        before = _last_status(self.folder)
+        self.http = await _open(http.start, config.http, before.http if before is not None else None)
+        self.grpc = await _open(rpc.start, config.grpc, before.grpc if before is not None else None)
+
+    def _follow(self) -> None:
+        stamp = _stamp(self.folder / CONFIG_FILE)
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        config = read_config(self.folder)
+        if config is None:
+            return
+        self.gateway.follow(config)
+        before, self._config = self._config, config
+        log.info("follows generation %d of the configuration", config.generation)
+        if _fixed(before) != _fixed(config):
+            log.warning("a change of slots, socket or addresses is followed when the gateway starts again")
+        self._tell()
+
+    def _report(self) -> None:
+        self.gateway.meter.close_interval()
+        self._tell()
+
+    async def _end_report(self) -> None:
+        if self._reporting is not None:
+            await _end(self._reporting)
+
+    def _say_last(self) -> None:
+        if self._reporting is not None:  # else it never began
+            with contextlib.suppress(ShoalError):
+                self._tell()
+
+    def _tell(self) -> None:
+        status = GatewayStatus(
+            pid=os.getpid(),
+            started=self._started,
+            at=time.time(),
+            generation=self._config.generation,
+            http=self.http,
+            grpc=self.grpc,
+            services=report.services(self.gateway),
+            ledger=self.gateway.meter.totals(),
+        )
+        write_status(self.folder, status)
+
+
+async def serve(folder: Path, *, scheduler: str = "deadline") -> None:
+    """Until SIGTERM or SIGINT; the second one ends it at once."""
+    ended = asyncio.Event()
+    end_on_signals(ended)
+    process = GatewayProcess(folder, scheduler=scheduler)
+    await process.start()
+    log.info("listens for HTTP on port %d and for gRPC on port %d", process.http.port, process.grpc.port)
+    await ended.wait()
+    await process.stop()
+
+
+def end_on_signals(ended: asyncio.Event) -> None:
+    """Set the event at SIGTERM or SIGINT. Whoever sends it again does not want to wait: then it is as if this had not
+    been called."""
+    loop = asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        ended.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+
+
+async def _repeat(work: Callable[[], None], every_s: float) -> None:
+    """For ever, whatever goes wrong with it."""
+    complaint = ""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            work()
+            complaint = ""
+        except Exception as error:
+            if str(error) != complaint:  # once, not twice a second
+                log.error("%s", error, exc_info=None if isinstance(error, ShoalError) else error)
+            complaint = str(error)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _fixed(config: GatewayConfig) -> object:
+    return config.slots, config.socket, config.http, config.grpc
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _last_status(folder: Path) -> GatewayStatus | None:
+    with contextlib.suppress(ShoalError):
+        return read_status(folder)
+    return None
+
+
+async def _open(start: Callable[[str, int], Awaitable[int]], wanted: Address, before: Address | None) -> Address:
+    """Where asked; where any port will do, the one that clients know from the last time, if it is free."""
+    if not wanted.port and before is not None and before.port and before.host == wanted.host:
+        with contextlib.suppress(OSError, ShoalError):
+            return Address(wanted.host, await start(wanted.host, before.port))
+    return Address(wanted.host, await start(wanted.host, wanted.port))
+
+
+def _start_ticks() -> int:
+    """When this process started, in clock ticks since boot: with the pid its name for good."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19])

@@ -1,0 +1,106 @@
+"""The answer to an inference request over REST: a JSON header, and behind it the outputs asked for in binary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from shoal.serve.errors import BadRequest
+from shoal.serve.protocol import values
+from shoal.serve.protocol.classification import top_classes
+from shoal.serve.protocol.regions import Place, Regions, parameters_of, place_of
+from shoal.serve.protocol.requests import Reply, parameters
+from shoal.serve.types import Buffer, InferResponse, Tensor
+
+
+def encode(response: InferResponse, reply: Reply, tenant: str, regions: Regions) -> tuple[bytes, list[Buffer]]:
+    """The JSON header and the binary outputs that follow it; without any of those the header is the whole body.
+
+    Outputs that have a place are written there. Raises BadRequest for an output that cannot be sent as it was asked
+    for: too long for its place, or with values that JSON lacks.
+    """
+    document: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
+    if response.id:
+        document["id"] = response.id
+    if response.parameters:
+        document["parameters"] = response.parameters
+    binary: list[Buffer] = []
+    wanted = {output.name: output for output in reply.outputs}
+    places = dict(reply.places)
+    outputs = []
+    for tensor in response.outputs:
+        one = wanted.get(tensor.name)
+        if one is not None and one.classes:
+            tensor = top_classes(tensor, one.classes)
+        entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        place = places.get(tensor.name)
+        if place is not None:
+            entry["parameters"] = parameters_of(put(tensor, place, tenant, regions))
+        elif reply.binary if one is None else one.binary:
+            entry["parameters"] = {"binary_data_size": len(tensor.data)}
+            binary.append(tensor.data)
+        else:
+            entry["data"] = values.to_json(tensor.data, tensor.datatype, tensor.shape, _output(tensor.name))
+        outputs.append(entry)
+    document["outputs"] = outputs
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), binary
+
+
+def put(tensor: Tensor, place: Place, tenant: str, regions: Regions) -> Place:
+    """Write an output to shared memory; returns the part of the place that it fills."""
+    size = len(tensor.data)
+    if size > place.size:
+        raise BadRequest(
+            f"the output has {size} bytes, its place only {place.size}",
+            where=_output(tensor.name),
+            hint="ask with a larger shared_memory_byte_size",
+        )
+    filled = Place(place.region, place.offset, size)
+    regions.write(tenant, filled, tensor.data)
+    return filled
+
+
+def decode(body: Buffer, header_length: int | None) -> tuple[InferResponse, dict[str, Place]]:
+    """Read an answer, and where its outputs in shared memory are (they have no data). Raises BadRequest.
+
+    Binary outputs are views of `body`.
+    """
+    view = memoryview(body)
+    at = len(view) if header_length is None else header_length
+    if at > len(view):
+        raise BadRequest(f"the JSON is said to take {at} bytes, the whole body has {len(view)}", where="answer")
+    try:
+        document = orjson.loads(view[:at])
+        response = InferResponse(
+            str(document["model_name"]),
+            str(document.get("model_version", "")),
+            [],
+            str(document.get("id", "")),
+            parameters(document.get("parameters"), "answer"),
+        )
+        places: dict[str, Place] = {}
+        for entry in document["outputs"]:
+            name, where = str(entry["name"]), _output(entry["name"])
+            kind = values.read_datatype(entry["datatype"], where)
+            shape = values.read_shape(entry["shape"], kind, where)
+            given = parameters(entry.get("parameters"), where)
+            place, size = place_of(given, where), given.get("binary_data_size")
+            data: Buffer = b""
+            if place is not None:
+                places[name] = place
+                values.check_size(kind, shape, place.size, where)
+            elif type(size) is int:
+                data = view[at : at + size]
+                at += size
+                values.check_size(kind, shape, len(data), where)
+            else:
+                data = values.from_json(entry["data"], kind, shape, where)
+            response.outputs.append(Tensor(name, kind, shape, data))
+    except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
+        raise BadRequest(f"this is no answer to an inference request: {error!r:.200}", where="answer") from None
+    return response, places
+
+
+def _output(name: str) -> str:
+    return f"output {name!r:.80}"

@@ -1,0 +1,59 @@
+"""`python -m shoal.serve.replica`: one replica process."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from shoal.serve.contract import TOKEN_VARIABLE
+from shoal.serve.replica.link import StopSignal
+from shoal.serve.replica.worker import GAVE_UP, Patience, Worker
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    options = _options()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if options.die_with_parent is not None and not _bound_to(options.die_with_parent):
+        return GAVE_UP
+    # Taken out of the environment, so that no model and no child of one inherits it.
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if options.token_fd is not None:
+        with os.fdopen(options.token_fd) as file:
+            token = file.read().strip()
+    worker = Worker(options.connect, options.name, token, patience=Patience(give_up_s=options.give_up_after))
+    with StopSignal() as stop:
+        return worker.run(stop)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal.serve.replica",
+        description="Run models for a gateway, until it says stop or SIGTERM comes.",
+        epilog=f"The token is read from the variable {TOKEN_VARIABLE} unless --token-fd is given. "
+        "Ends with 0 when stopped, 3 when the gateway refuses it, 4 when there is no gateway.",
+    )
+    parser.add_argument("--connect", type=Path, required=True, metavar="SOCKET", help="the gateway's Unix socket")
+    parser.add_argument("--name", required=True, help="by which the gateway knows this replica")
+    parser.add_argument("--token-fd", type=int, metavar="FD", help="read the token from this file descriptor")
+    parser.add_argument("--give-up-after", type=float, default=Patience().give_up_s, metavar="SECONDS",
+                        help="end if no gateway can be reached for so long (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--die-with-parent", type=int, metavar="PID",
+                        help="be killed when the process with this id, which must be the parent, ends")  # fmt: skip
+    return parser.parse_args()
+
+
+def _bound_to(parent: int) -> bool:
+    """Ask the kernel to kill us when the parent ends; False if it already has."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == parent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""The bodies of the frames, typed: how each is written, and read by somebody who does not trust its writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from math import prod
+from typing import Any, ParamSpec, TypeVar
+
+from shoal.core import ShoalError
+from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady
+from shoal.serve.replica.wire import WireError
+from shoal.serve.runtimes.open import LoadReport, WarmupRuns
+from shoal.serve.types import DataType, ModelMetadata, ModelSpec, RuntimeKind, TensorSpec
+
+PROTOCOL = 1
+"""Raised with each change that an older side would not understand."""
+
+ModelKey = tuple[str, str]
+"""A model's name and version."""
+
+_DATATYPES = {str(datatype): datatype for datatype in DataType}
+_ERRORS: dict[str, type[ShoalError]] = {each.code: each for each in (BadModel, BadRequest, ModelFailed, NotReady)}
+_LONGEST_TEXT = 4000
+_MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor whose contents are `nbytes` at `offset`. Inputs count from the start of the arena, outputs from the
+    start of the room for them; in a frame with a payload both count from the start of that."""
+
+    name: str
+    datatype: DataType
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One execution. `sizes` are the samples of each request put together; the outputs go to the arena's `room` bytes
+    from `offset`, or if that is too little into the payload of the answer."""
+
+    model: ModelKey
+    inputs: tuple[Placed, ...]
+    outputs: tuple[str, ...]
+    sizes: tuple[int, ...]
+    offset: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds that the replica took: to make arrays of the inputs, to run the model, to put the outputs in their
+    place; `device_s` from taking up the work until it was free again."""
+
+    compute_input_s: float
+    compute_infer_s: float
+    compute_output_s: float
+    device_s: float
+
+
+Outcome = list[Placed] | ShoalError
+"""What became of one request: its outputs, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcomes in the order of the requests."""
+
+    outcomes: list[Outcome]
+    times: Times
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _distrusting(read: Callable[P, T]) -> Callable[P, T]:
+    """Whatever nonsense makes the reader stumble, it is the writer's fault."""
+
+    @wraps(read)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except _MALFORMED as error:
+            raise WireError(f"{read.__name__}: {type(error).__name__}: {error}") from error
+
+    return wrapped
+
+
+def write_question(question: Question) -> list[object]:
+    inputs = [(t.name, t.datatype, t.shape, t.offset, t.nbytes) for t in question.inputs]
+    return [question.model, inputs, question.outputs, question.sizes, question.offset, question.room]
+
+
+@_distrusting
+def read_question(body: Any) -> Question:
+    (name, version), inputs, outputs, sizes, offset, room = body
+    placed = tuple([_placed(each) for each in inputs])
+    return Question((_text(name), _text(version)), placed, tuple(outputs), tuple(sizes), offset, room)
+
+
+def write_answer(answer: Answer) -> list[object]:
+    times = answer.times
+    outcomes = [
+        write_error(outcome)
+        if isinstance(outcome, ShoalError)
+        else [(t.name, t.datatype, t.shape, t.offset, t.nbytes) for t in outcome]
+        for outcome in answer.outcomes
+    ]
+    return [outcomes, times.compute_input_s, times.compute_infer_s, times.compute_output_s, times.device_s]
+
+
+@_distrusting
+def read_answer(body: Any) -> Answer:
+    outcomes, *seconds = body
+    return Answer(
+        [_error(each) if type(each) is dict else [_placed(tensor) for tensor in each] for each in outcomes],
+        Times(*map(_seconds, seconds)),
+    )
+
+
+def contents_of(tensor: Placed, data: memoryview) -> memoryview:
+    """The tensor's bytes, which must lie in `data` and be as many as its shape needs. Raises WireError."""
+    size = tensor.datatype.size
+    if tensor.offset + tensor.nbytes > len(data):
+        raise WireError(f"tensor {tensor.name!r} lies outside of its memory")
+    if size is not None and prod(tensor.shape) * size != tensor.nbytes:
+        raise WireError(f"tensor {tensor.name!r} of shape {list(tensor.shape)} cannot have {tensor.nbytes} bytes")
+    return data[tensor.offset : tensor.offset + tensor.nbytes]
+
+
+def write_error(error: ShoalError) -> dict[str, str | None]:
+    known = type(error) if type(error) in _ERRORS.values() else ModelFailed
+    return {"code": known.code, "what": _cut(error.what), "where": _cut(error.where), "hint": _cut(error.hint)}
+
+
+@_distrusting
+def read_error(body: Any) -> ShoalError:
+    return _error(body)
+
+
+@_distrusting
+def read_spec(body: Any) -> ModelSpec:
+    """The inverse of what `orjson` makes of a ModelSpec."""
+    fields = dict(body)
+    sides = {side: tuple(_tensor_spec(each) for each in fields.pop(side)) for side in ("inputs", "outputs")}
+    return ModelSpec(**{**fields, **sides, "runtime": RuntimeKind(fields["runtime"])})
+
+
+@_distrusting
+def read_report(body: Any) -> LoadReport:
+    """The inverse of what `orjson` makes of a LoadReport."""
+    return LoadReport(
+        _metadata(body["metadata"]),
+        _seconds(body["load_s"]),
+        _seconds(body["warmup_s"]),
+        _count(body["resident_bytes"]),
+        tuple(WarmupRuns(_count(runs["batch"]), tuple(map(_seconds, runs["seconds"]))) for runs in body["runs"]),
+    )
+
+
+@_distrusting
+def read_key(body: Any) -> ModelKey:
+    name, version = body
+    return _text(name), _text(version)
+
+
+@_distrusting
+def read_models(body: Any) -> dict[ModelKey, LoadReport]:
+    """What a replica that joins has loaded."""
+    return {(_text(name), _text(version)): read_report(report) for name, version, report in body}
+
+
+@_distrusting
+def read_hello(body: Any) -> tuple[int, str, str]:
+    """(protocol, token, name)"""
+    protocol, token, name = body
+    return _count(protocol), _text(token), _text(name)
+
+
+@_distrusting
+def read_refusal(body: Any) -> tuple[str, bool]:
+    """(why, whether to try again)"""
+    why, again = body
+    return _text(why), bool(again)
+
+
+@_distrusting
+def read_welcome(body: Any) -> tuple[int, int]:
+    """(bytes of the arena, bytes of the longest payload that the gateway reads)"""
+    arena_bytes, longest_payload = body
+    return _count(arena_bytes), _count(longest_payload)
+
+
+def _placed(body: Any) -> Placed:
+    name, datatype, shape, offset, nbytes = body
+    return Placed(_text(name), _DATATYPES[datatype], _shape(shape), _count(offset), _count(nbytes))
+
+
+def _tensor_spec(body: Any) -> TensorSpec:
+    shape = tuple(side if side == -1 else _count(side) for side in body["shape"])
+    return TensorSpec(_text(body["name"]), _DATATYPES[body["datatype"]], shape)
+
+
+def _metadata(body: Any) -> ModelMetadata:
+    return ModelMetadata(
+        _text(body["name"]),
+        tuple(map(_text, body["versions"])),
+        _text(body["platform"]),
+        tuple(map(_tensor_spec, body["inputs"])),
+        tuple(map(_tensor_spec, body["outputs"])),
+        _count(body["max_batch"]),
+    )
+
+
+def _error(body: Any) -> ShoalError:
+    kind = _ERRORS.get(body["code"], ModelFailed)
+    where, hint = body["where"], body["hint"]
+    return kind(
+        _text(body["what"]),
+        where=None if where is None else _text(where),
+        hint=None if hint is None else _text(hint),
+    )
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r:.80} is no count")
+    return value
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    for side in value:
+        if type(side) is not int or side < 0:
+            raise TypeError(f"{value!r:.80} is no shape")
+    return tuple(value)
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or value < 0:
+        raise TypeError(f"{value!r:.80} is no time")
+    return float(value)
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:_LONGEST_TEXT].encode(errors="replace").decode()

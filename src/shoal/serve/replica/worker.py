@@ -1,0 +1,204 @@
+"""What a replica does: join, load, execute, answer, in one thread, until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.serve.errors import BadModel, BadRequest, NotReady
+from shoal.serve.replica.execute import place_outputs, run_batch
+from shoal.serve.replica.link import Gone, Link, Refused, StopSignal
+from shoal.serve.replica.messages import (
+    Answer,
+    ModelKey,
+    Question,
+    Times,
+    contents_of,
+    read_key,
+    read_question,
+    read_spec,
+    write_answer,
+    write_error,
+)
+from shoal.serve.replica.wire import Frame, Kind, WireError
+from shoal.serve.runtimes.base import Array, Runtime
+from shoal.serve.runtimes.memory import give_back
+from shoal.serve.runtimes.open import LoadReport, open_warm
+from shoal.serve.tensors import to_array
+from shoal.serve.types import DataType, ModelSpec, Tensor
+
+log = logging.getLogger("shoal.serve.replica")
+
+STOPPED, REFUSED, GAVE_UP = 0, 3, 4
+"""How the process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a replica waits: between two tries to reach the gateway, at first and at most; for a gateway in all;
+    and for the gateway's leave to end once it was told to."""
+
+    first_s: float = 0.05
+    longest_s: float = 2.0
+    give_up_s: float = 600.0
+    leave_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`kinds` are the outputs' declared types."""
+
+    runtime: Runtime
+    report: LoadReport
+    kinds: Mapping[str, DataType]
+
+
+class Worker:
+    """`run` returns when the process may end."""
+
+    def __init__(
+        self,
+        connect: Path,
+        name: str,
+        token: str,
+        *,
+        patience: Patience | None = None,
+        open_model: Callable[[ModelSpec], tuple[Runtime, LoadReport]] = open_warm,
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._token = token
+        self._patience = patience or Patience()
+        self._open_model = open_model
+        self._models: dict[ModelKey, Loaded] = {}
+
+    def run(self, stop: StopSignal) -> int:
+        try:
+            while not stop.requested:
+                try:
+                    link = self._join(stop)
+                except Refused as error:
+                    log.error("replica %s is refused: %s", self._name, error)
+                    return REFUSED
+                except Gone as error:
+                    log.error("replica %s finds no gateway at %s: %s", self._name, self._connect, error)
+                    return GAVE_UP
+                if link is None:
+                    break
+                try:
+                    self._serve(link, stop)
+                    break
+                except (Gone, WireError) as error:
+                    log.warning("replica %s lost the gateway: %s", self._name, error)
+                finally:
+                    link.close()
+            return STOPPED
+        finally:
+            for loaded in self._models.values():
+                loaded.runtime.close()
+
+    def _join(self, stop: StopSignal) -> Link | None:
+        """Try until the gateway lets us in, or patience is over; None when told to stop. Raises Refused or Gone."""
+        pause_s, ends_at = self._patience.first_s, time.monotonic() + self._patience.give_up_s
+        while not stop.requested:
+            try:
+                return Link(self._connect, self._token, self._name, stop)
+            except Refused as error:
+                if not error.again or time.monotonic() > ends_at:
+                    raise
+            except Gone:
+                if time.monotonic() > ends_at:
+                    raise
+            stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - so that many replicas do not come at once
+            pause_s = min(2 * pause_s, self._patience.longest_s)
+        return None
+
+    def _serve(self, link: Link, stop: StopSignal) -> None:
+        """Answer until the gateway says stop, or did not although asked."""
+        link.send(Kind.MODELS, 0, [[*key, loaded.report] for key, loaded in self._models.items()])
+        leave_by: float | None = None
+        while True:
+            if stop.requested and leave_by is None:
+                link.send(Kind.LEAVING, 0, None)
+                leave_by = time.monotonic() + self._patience.leave_s
+            left_s = None if leave_by is None else leave_by - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return
+            frame = link.receive(left_s)
+            if frame is None:
+                continue
+            if frame.kind is Kind.STOP:
+                return
+            self._answer(link, frame)
+
+    def _answer(self, link: Link, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.EXECUTE:
+                self._execute(link, frame)
+            case Kind.LOAD:
+                self._load(link, frame)
+            case Kind.UNLOAD:
+                self._drop(self._models.pop(read_key(frame.body), None))
+                link.send(Kind.UNLOAD, frame.number, None)
+            case Kind.PING:
+                link.send(Kind.PING, frame.number, None)
+            case _:
+                raise WireError(f"{frame.kind.name} is no question")
+
+    def _load(self, link: Link, frame: Frame) -> None:
+        spec = read_spec(frame.body)
+        try:
+            runtime, report = self._open_model(spec)
+        except Exception as error:  # a model's file and code can make anything fail; the gateway hears what
+            known = error if isinstance(error, BadModel) else BadModel(f"{type(error).__name__}: {error}")
+            link.send(Kind.FAILED, frame.number, write_error(known))
+            return
+        before = self._models.get((spec.name, spec.version))
+        kinds = {output.name: output.datatype for output in report.metadata.outputs}
+        self._models[spec.name, spec.version] = Loaded(runtime, report, kinds)
+        self._drop(before)
+        gc.collect()
+        gc.freeze()  # what a model brought stays until it is unloaded: the collector need not walk it again and again
+        link.send(Kind.LOAD, frame.number, report)
+
+    def _drop(self, loaded: Loaded | None) -> None:
+        if loaded is not None:
+            loaded.runtime.close()
+            gc.unfreeze()
+            give_back()
+
+    def _execute(self, link: Link, frame: Frame) -> None:
+        started = time.perf_counter()
+        question = read_question(frame.body)
+        room = link.arena.view[question.offset : question.offset + question.room]
+        loaded = self._models.get(question.model)
+        if loaded is None:
+            name, version = question.model
+            error = NotReady(f"version {version} is not loaded", where=f"model {name!r}")
+            link.send(Kind.FAILED, frame.number, write_error(error))
+            return
+        try:
+            inputs = _inputs(question, link, frame.payload)
+        except BadRequest as bad:
+            link.send(Kind.FAILED, frame.number, write_error(bad))
+            return
+        ready = time.perf_counter()
+        results = run_batch(loaded.runtime, inputs, question.outputs, question.sizes)
+        done = time.perf_counter()
+        outcomes, payload = place_outputs(results, loaded.kinds, room, link.longest_payload)
+        ended = time.perf_counter()
+        times = Times(ready - started, done - ready, ended - done, ended - started)
+        link.send(Kind.EXECUTE, frame.number, write_answer(Answer(outcomes, times)), payload)
+
+
+def _inputs(question: Question, link: Link, payload: memoryview | None) -> dict[str, Array]:
+    data = link.arena.view if payload is None else payload
+    return {
+        each.name: to_array(Tensor(each.name, each.datatype, each.shape, contents_of(each, data)))
+        for each in question.inputs
+    }

@@ -1,0 +1,103 @@
+"""Which loaded models make room for another one: a pure choice between what is cheap to bring back and what is used.
+
+`gdsf` is Greedy-Dual-Size-Frequency (Cherkasova, 1998): a model is worth its uses times its load time per byte, on top
+of what the shelf had to give up last when it was used. So what was popular long ago is overtaken by what is used now.
+`lru` is the classic to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shoal.core import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A loaded model. `age` is the `Shelf`'s inflation when it was used last; `pinned` models are never evicted."""
+
+    key: str
+    bytes: int
+    load_s: float
+    uses: int = 0
+    used_at: float = 0.0
+    age: float = 0.0
+    pinned: bool = False
+
+
+def worth(model: Resident) -> float:
+    """GDSF's priority."""
+    return model.age + max(1, model.uses) * model.load_s / max(1, model.bytes)
+
+
+def make_room(
+    residents: Sequence[Resident], wanted_bytes: int, budget_bytes: int, *, by: str = "gdsf"
+) -> tuple[str, ...]:
+    """The keys of those to evict so that `wanted_bytes` more fit, least worth first; none if they fit already.
+
+    Raises Unavailable if the pinned ones leave too little room. One that is larger than the whole budget may be loaded
+    alone: whoever deployed it knows best.
+    """
+    over = sum(model.bytes for model in residents) + wanted_bytes - budget_bytes
+    order = sorted(
+        (model for model in residents if not model.pinned),
+        key=(lambda model: (model.used_at, model.key)) if by == "lru" else (lambda model: (worth(model), model.key)),
+    )
+    evicted: list[Resident] = []
+    for model in order:
+        if over <= 0:
+            break
+        evicted.append(model)
+        over -= model.bytes
+    if over > 0 and any(model.pinned for model in residents):
+        raise Unavailable(
+            f"{wanted_bytes} bytes do not fit beside the pinned models", where="memory", hint="raise its memory"
+        )
+    kept: set[str] = set()
+    for model in reversed(evicted):  # a large one may have made the small ones before it needless
+        if over + model.bytes <= 0:
+            over += model.bytes
+            kept.add(model.key)
+    return tuple(model.key for model in evicted if model.key not in kept)
+
+
+class Shelf:
+    """What one replica has loaded, and how it was used; by keys of the caller's choice. Times are of one clock.
+
+    `inflation` is the greatest worth that was ever evicted from it.
+    """
+
+    def __init__(self) -> None:
+        self.inflation = 0.0
+        self._residents: dict[str, Resident] = {}
+
+    def __iter__(self) -> Iterator[Resident]:
+        return iter(self._residents.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._residents
+
+    @property
+    def bytes(self) -> int:
+        return sum(model.bytes for model in self)
+
+    def put(self, key: str, size: int, load_s: float, now: float) -> None:
+        """It was loaded, in the place of one with this key if there is one, and takes `size` bytes."""
+        self._residents[key] = Resident(key, size, load_s, used_at=now, age=self.inflation)
+
+    def use(self, key: str, now: float, times: int = 1) -> None:
+        """Nothing for one that is not there any more."""
+        model = self._residents.get(key)
+        if model is not None:
+            self._residents[key] = replace(model, uses=model.uses + times, used_at=now, age=self.inflation)
+
+    def take(self, key: str) -> None:
+        """It was unloaded because nobody wants it any more."""
+        self._residents.pop(key, None)
+
+    def evict(self, key: str) -> None:
+        """It was unloaded to make room: from now on a use is worth more than what was given up for it."""
+        model = self._residents.pop(key, None)
+        if model is not None:
+            self.inflation = max(self.inflation, worth(model))

@@ -1,0 +1,84 @@
+"""What every runtime checks in the same way: the file it is given, and what the model takes and gives."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.serve.errors import BadModel
+from shoal.serve.types import ModelMetadata, ModelSpec, TensorSpec
+
+_PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".p", ".dill", ".cloudpickle"})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """`data` is what was checked, and all that a runtime may use: the file on disk may change in the meantime."""
+
+    path: Path
+    data: bytes
+
+
+def read_model(spec: ModelSpec, source: str, *suffixes: str) -> ModelFile:
+    """Read the file `source` for a runtime that opens files of these suffixes. Raises BadModel."""
+    path = Path(source)
+    if path.suffix in _PICKLES:
+        raise BadModel(
+            f"{path.name} is a pickle, which runs any code in it when it is opened",
+            where=place(spec),
+            hint="convert it where you trust it: skl2onnx.to_onnx(...), or skops.io.dump(model, 'model.skops')",
+        )
+    if path.suffix not in suffixes:
+        raise BadModel(
+            f"{source!r} is no file for the runtime {spec.runtime}",
+            where=place(spec),
+            hint=f"it opens {', '.join(suffixes)}; set `runtime` if the model is of another kind",
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadModel(
+            f"{source!r} cannot be read: {error.strerror}", where=place(spec), hint="the path is the replica's"
+        ) from error
+    if spec.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != spec.sha256.lower():
+        raise BadModel(
+            f"the sha256 of {path.name} is {found}, not {spec.sha256}",
+            where=place(spec),
+            hint="it is damaged or was replaced: fetch it again, or correct the digest",
+        )
+    return ModelFile(path, data)
+
+
+def need(spec: ModelSpec, module: str) -> Any:
+    """A module of an optional package. Raises BadModel where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BadModel(
+            f"the runtime {spec.runtime} needs {module}, which cannot be imported: {error}",
+            where=place(spec),
+            hint=f"pip install {module.partition('.')[0]} for the replica, or convert the model to ONNX",
+        ) from error
+
+
+def describe(
+    spec: ModelSpec, platform: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> ModelMetadata:
+    """The loaded model's metadata. Raises BadModel if it is to take batches and an input's first dimension is fixed."""
+    max_batch = spec.max_batch if spec.max_batch > 1 else 0
+    for each in inputs if max_batch else ():
+        if each.shape[:1] != (-1,):
+            raise BadModel(
+                f"input {each.name!r} has shape {list(each.shape)}: no room for batches of {max_batch}",
+                where=place(spec),
+                hint="export it with a free first dimension, or set max_batch: 1",
+            )
+    return ModelMetadata(spec.name, (spec.version,), platform, inputs, outputs, max_batch)
+
+
+def place(spec: ModelSpec) -> str:
+    """How errors name the model."""
+    return f"model {spec.name!r} version {spec.version}"

@@ -1,0 +1,25 @@
+"""What models cost in memory, as the kernel counts it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_now() -> int:
+    """Bytes of this process's own memory that are resident: without file mappings and shared memory, as those of
+    libraries and arenas."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+    return (int(resident) - int(shared)) * _PAGE
+
+
+def give_back() -> None:
+    """Return freed memory to the kernel; without this an unloaded model's memory stays with the allocator."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)

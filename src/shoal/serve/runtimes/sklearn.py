@@ -1,0 +1,111 @@
+"""scikit-learn estimators from skops files, whose types are all known to be harmless (https://skops.readthedocs.io).
+
+A pickle (.pkl, .joblib) is never opened: it runs any code it contains. Where the pickle is trusted, convert it once:
+
+    import joblib, skops.io
+    skops.io.dump(joblib.load("model.joblib"), "model.skops")
+
+or to ONNX with `skl2onnx.to_onnx(model, X[:1], options={"zipmap": False})`, which is also faster to run: a `.onnx`
+source is given to onnxruntime, whatever made it.
+
+An estimator's input is `X` (FP64, samples x features, unless the specification declares another) and its outputs are
+the methods it has of `predict`, `predict_proba` and `transform`; only those asked for are run. Its threads are those
+of the replica process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.serve.errors import BadModel, BadRequest, ModelFailed
+from shoal.serve.runtimes.base import Array
+from shoal.serve.runtimes.checks import describe, need, place, read_model
+from shoal.serve.runtimes.memory import resident_now
+from shoal.serve.tensors import as_text, datatype_of
+from shoal.serve.types import DataType, ModelSpec, TensorSpec
+
+_METHODS = ("predict", "predict_proba", "transform")
+
+
+class SklearnRuntime:
+    """An estimator from a `.skops` file. Raises BadModel if it holds anything that skops does not know to be safe."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        file = read_model(spec, spec.source, ".skops")
+        skops = need(spec, "skops.io")  # with sklearn, before the memory is measured: they are not the model's
+        before = resident_now()
+        try:
+            unknown = skops.get_untrusted_types(data=file.data)
+            self._estimator: Any = None if unknown else skops.loads(file.data)
+        except Exception as error:  # whatever a damaged archive makes it raise
+            raise BadModel(
+                f"{file.path.name} cannot be loaded: {type(error).__name__}: {error}",
+                where=place(spec),
+                hint="write it again with skops.io.dump",
+            ) from error
+        if unknown:
+            raise BadModel(
+                f"{file.path.name} holds types that are not known to be safe: {', '.join(unknown)}",
+                where=place(spec),
+                hint="convert it to ONNX, or serve it as a callable of your own",
+            )
+        outputs = spec.outputs or _outputs(self._estimator)
+        lacking = [each.name for each in outputs if not _has(self._estimator, each.name)]
+        if lacking or not outputs:
+            raise BadModel(
+                f"a {type(self._estimator).__name__} has no {', '.join(lacking) or 'method to run'}",
+                where=place(spec),
+                hint=f"outputs are methods: {', '.join(_METHODS)}",
+            )
+        self.metadata = describe(spec, "sklearn_skops", _inputs(self._estimator, spec), outputs)
+        self.resident_bytes = max(0, resident_now() - before)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
+        ((name, array),) = inputs.items()
+        if array.dtype == object:
+            array = as_text(array, f"input {name!r}")
+        wanted = outputs or [each.name for each in self.metadata.outputs]
+        try:
+            return {method: _dense(getattr(self._estimator, method)(array)) for method in wanted}
+        except BadRequest:
+            raise
+        except Exception as error:
+            where = f"model {self.metadata.name!r}"
+            raise ModelFailed(f"{type(error).__name__}: {error}", where=where) from error
+
+    def close(self) -> None:
+        del self._estimator
+
+
+def _has(estimator: object, method: str) -> bool:
+    return method in _METHODS and callable(getattr(estimator, method, None))
+
+
+def _inputs(estimator: object, spec: ModelSpec) -> tuple[TensorSpec, ...]:
+    features = getattr(estimator, "n_features_in_", None)
+    inputs = spec.inputs or ((TensorSpec("X", DataType.FP64, (-1, int(features))),) if features else ())
+    if len(inputs) != 1:
+        raise BadModel(
+            "the estimator takes one input, and the file does not say which",
+            where=place(spec),
+            hint="declare `inputs`: one tensor, samples first (BYTES for text)",
+        )
+    return inputs
+
+
+def _outputs(estimator: object) -> tuple[TensorSpec, ...]:
+    classes = getattr(estimator, "classes_", None)
+    labels = datatype_of(np.asarray(classes)) if classes is not None else DataType.FP64
+    known = {
+        "predict": TensorSpec("predict", labels, (-1,)),
+        "predict_proba": TensorSpec("predict_proba", DataType.FP64, (-1, -1 if classes is None else len(classes))),
+        "transform": TensorSpec("transform", DataType.FP64, (-1, -1)),
+    }
+    return tuple(output for method, output in known.items() if _has(estimator, method))
+
+
+def _dense(given: Any) -> Array:
+    return np.asarray(given.toarray() if hasattr(given, "toarray") else given)

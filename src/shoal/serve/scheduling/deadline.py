@@ -1,0 +1,321 @@
+"""The default: guaranteed before best-effort, then each tenant's share, then deadlines; refused early, not late.
+
+**Whose turn it is.** Inside a class, tenants within their share go by urgency: the one whose first request must start
+soonest. Those beyond it go after them, least used per weight first (`fair`). A tenant is within its share while its
+use of the last quarter second is no more than its weight's part of the slots, among the tenants that compete now, and
+it is at most `LEAD_S` ahead of the one that is owed most. Where the most urgent request and others cannot both be in
+time, the tenant that used least wins. So deadlines decide while all can be met, and when they cannot, whoever takes
+more than its share is the one to wait.
+
+**Who is let in.** A request is taken if its completion, predicted from what waits before it, its tenant's share and
+the learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
+after which it would have been taken. A tenant over its share predicts long waits for itself only.
+
+**What is given up.** What cannot be in time any more is dropped when its turn comes, before it costs anything. While
+more than a batch waits, so are heads whose deadlines only allow batches far smaller than those behind them (early
+drop, Nexus, SOSP'19): serving them would make all the others late.
+
+Executions are never interrupted, so the waiting time of a guaranteed request is bounded by what runs: `headroom` says
+what best-effort work may be started.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+from math import inf, sqrt
+
+from shoal.core import Reason
+from shoal.serve.scheduling.base import BURST_S, OWED
+from shoal.serve.scheduling.batching import batch_room, company_wait_s
+from shoal.serve.scheduling.fair import FairScheduler
+from shoal.serve.scheduling.interface import Decision, Item, QueueSpec, Rejection
+from shoal.serve.scheduling.profile import Profiles
+from shoal.serve.scheduling.queues import Account, Band, Queue
+
+LEAD_S = 0.1
+"""How far, in slot-seconds, urgency may bring a tenant ahead of another one that always has work."""
+TOLERANCE = 1.2
+"""Recent use hovers around the share of a tenant that always has work; up to this multiple it counts as within."""
+RIVALS = 4
+"""At most so many tenants are weighed against each other when not all can be in time."""
+PROBE_S = 1.0
+"""A queue whose requests are all refused is let try one this often, to learn whether executions got faster."""
+SMALL_BATCH = 0.75
+"""A head is dropped early if it holds the batch to less than this part of the samples per second of a larger one."""
+LEAST_CAPACITY = 0.02
+"""The part of the slots that best-effort work is reckoned to get at least, for predictions to stay finite."""
+DEVIATIONS = 3.0
+"""Standard deviations of what may arrive meanwhile that a prediction reckons with."""
+URGENT = Reason("urgent", "its deadline comes first among the tenants within their share")
+
+
+class DeadlineScheduler(FairScheduler):
+    """`longest_wait_s` stands in for the deadline of requests that have none."""
+
+    def __init__(self, slots: int, profiles: Profiles | None = None, *, longest_wait_s: float = 60.0) -> None:
+        super().__init__(slots, profiles)
+        self._longest_wait_s = longest_wait_s
+        self._unserved: dict[str, Queue] = {}  # with requests, but without any executor to wait for
+
+    def add_queue(self, spec: QueueSpec) -> None:
+        super().add_queue(spec)
+        self._watch(self._queue(spec.key))
+
+    def resize(self, key: str, executors: int) -> None:
+        super().resize(key, executors)
+        self._watch(self._queue(key))
+
+    def remove_queue(self, key: str) -> tuple[Item, ...]:
+        self._unserved.pop(key, None)
+        return super().remove_queue(key)
+
+    def decide(self, now: float) -> Decision:
+        if not self._unserved:
+            return super().decide(now)
+        expired, wake_at = self._expire(now)
+        decision = super().decide(now)
+        if decision.wake_at is not None:
+            wake_at = min(wake_at, decision.wake_at)
+        return Decision(decision.batches, decision.rejected + expired, wake_at if wake_at < inf else None)
+
+    # Who is let in
+
+    def _rank(self, item: Item) -> float:
+        return min(item.deadline, item.arrived + self._longest_wait_s)
+
+    def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
+        if queue.account.band.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
+            return no_gap
+        if queue.executors <= 0:
+            self._unserved[queue.key] = queue
+            return None
+        deadline = self._rank(item)
+        wait_s, execution_s = self._predicted_s(queue, item, deadline, now)
+        late_s = now + wait_s + execution_s - deadline
+        if late_s <= 0.0:
+            return None
+        if now + execution_s > deadline and now - queue.last_start > PROBE_S and not queue.waiting:
+            queue.probe = item.number
+            return None
+        text = (
+            f"it would be done in {wait_s + execution_s:.3g} s ({wait_s:.3g} s of them waiting), and is wanted "
+            f"in {deadline - now:.3g} s"
+        )
+        facts = {"wait_s": wait_s, "execution_s": execution_s, "wanted_in_s": deadline - now}
+        return Rejection(item, Reason("deadline", text, facts), late_s if wait_s > 0.0 else PROBE_S)
+
+    def _predicted_s(self, queue: Queue, item: Item, deadline: float, now: float) -> tuple[float, float]:
+        """For how long the request would wait, and how long the execution it will be part of surely takes at most.
+
+        What its tenant has waiting drains on all slots as far as the tenant is owed, then at the tenant's share, or
+        at what the others leave if that is more; but never slower than if all that waits in the band came first. Of
+        what waits, the part that is more urgent counts: all of it for a deadline past the mean of theirs,
+        proportionally less before. On top comes how much more than usual may arrive for others meanwhile, were
+        arrivals Poisson; the more a tenant uses itself, the more of what arrives goes before it.
+        """
+        account, band, profile = queue.account, queue.account.band, queue.profile
+        free_now = self.free >= queue.slots and queue.running < queue.executors
+        if free_now and not band.waiting and not band.best_effort:
+            return 0.0, profile.cautious_s(item.samples) if profile.known else 0.0
+        samples, queue_s = item.samples, queue.work_s
+        if profile.pays(queue.max_batch):
+            full, rest = divmod(queue.samples, queue.max_batch)
+            samples = max(samples, min(rest + samples, queue.max_batch))
+            queue_s = full * profile.expected_s(queue.max_batch) * queue.slots
+        execution_s = profile.expected_s(samples)
+
+        slots = float(self.slots)
+        used = account.slots_used(now)
+        others = max(0.0, band.slots_used(now) - used)
+        wait_s = above = 0.0
+        not_owed = 1.0
+        if band.best_effort:
+            above = self._guaranteed.slots_used(now)
+            slots = max(LEAST_CAPACITY * slots, slots - above)
+            wait_s = self._guaranteed.work_s / slots
+        if band.waiting:
+            before = _part_before(account, deadline, now)
+            own_s = (account.work_s - queue.work_s + queue_s) * before + execution_s * queue.slots
+            share = slots * account.weight / (band.weight if account.present else band.weight + account.weight)
+            owed_s = min(own_s, BURST_S, (band.clock_s - account.used_s) * account.weight)
+            not_owed = 1.0 - max(0.0, owed_s) / own_s
+            others_s = (band.work_s - account.work_s) * _part_before(band, deadline, now)
+            in_turn_s = owed_s / slots + (own_s - owed_s) / share
+            at_worst_s = max(own_s / max(slots - others, share), (own_s + others_s) / slots)
+            wait_s += max(0.0, min(in_turn_s, at_worst_s) - execution_s)
+            alone_s = (queue_s * before / queue.slots + execution_s) / queue.executors
+            wait_s = max(wait_s, alone_s - execution_s)
+        before_it = above + others * used / (used + others) if others else above
+        if before_it > 0.0 and band.cost_s > 0.0:
+            wait_s += DEVIATIONS * band.added_s * sqrt(before_it * wait_s * not_owed / band.cost_s) / self.slots
+        if not free_now:
+            wait_s += self._next_end(now)
+        return wait_s, execution_s * profile.tail if profile.known else 0.0
+
+    def _next_end(self, now: float) -> float:
+        """Until the first of the executions that run is expected to end."""
+        return max(0.0, self._ends[0][0] - now) if self._ends else 0.0
+
+    # Whose turn it is
+
+    def _list(self, account: Account) -> None:
+        super()._list(account)
+        queue = None if account.aside else account.first()
+        if queue is not None:
+            start_by = _start_by(queue)
+            if account.urgent_key is None or start_by < account.urgent_key:
+                account.urgent_key = start_by
+                heappush(account.band.urgent, (start_by, account.serial, account))
+
+    def _choose(self, band: Band, now: float) -> Account | None:
+        owed = self._most_owed(band)
+        self._why = OWED
+        if owed is None or band.tenants == 1:
+            return owed
+        if owed.urgent_key is None:
+            self._list(owed)
+        heap = band.urgent
+        rivals: list[Account] = []
+        until = inf  # whoever must start before this cannot wait for the first
+        while heap and heap[0][0] < until and len(rivals) < RIVALS:
+            account = self._most_urgent(band)
+            if account is None or heap[0][0] >= until:
+                break
+            heappop(heap)
+            if account is not owed and not self._may_pass(account, owed, now):
+                account.urgent_key = None
+                continue
+            if not rivals:
+                queue = account.first()
+                assert queue is not None
+                until = now + queue.profile.expected_s(1)
+            rivals.append(account)
+        if not rivals:
+            return owed
+        chosen = rivals[0]
+        if len(rivals) > 1:
+            chosen = min(rivals, key=_used_s)
+            for account in rivals:
+                if account is not chosen and account.urgent_key is not None:
+                    heappush(heap, (account.urgent_key, account.serial, account))
+        chosen.urgent_key = None
+        if chosen is not owed:
+            self._why = URGENT
+        return chosen
+
+    def _most_urgent(self, band: Band) -> Account | None:
+        heap = band.urgent
+        while heap:
+            key, _, account = heap[0]
+            if account.urgent_key != key:
+                heappop(heap)
+                continue
+            queue = account.first()
+            if queue is None:
+                heappop(heap)
+                account.urgent_key = None
+                continue
+            start_by = _start_by(queue)
+            if start_by <= key:
+                return account
+            account.urgent_key = start_by
+            heapreplace(heap, (start_by, account.serial, account))
+        return None
+
+    def _may_pass(self, account: Account, owed: Account, now: float) -> bool:
+        if account.used_s - owed.used_s > LEAD_S / account.weight:
+            return False
+        return account.slots_used(now) <= TOLERANCE * self.slots * account.weight / account.band.weight
+
+    # What is started, and what is given up
+
+    def _room(self, queue: Queue, now: float, refused: list[Rejection]) -> int:
+        longest = self._longest_s(queue, now)
+        entry = queue.head()
+        assert entry is not None
+        deadline, number, item = entry
+        profile = queue.profile
+        spare = deadline - now
+        if spare < 0.0 or (spare < profile.expected_s(item.samples) and profile.known and number != queue.probe):
+            self._give_up(queue, now, refused, "late", "it cannot be done in time any more")
+            return 0
+        if longest <= 0.0:
+            return 0
+        if not profile.pays(queue.max_batch):
+            return item.samples if longest == inf or profile.cautious_s(item.samples) <= longest else 0
+        most = batch_room(profile, queue.samples, head=item.samples, max_batch=queue.max_batch, longest_s=longest)
+        room = max(min(most, item.samples), profile.fitting(most, spare)) if most else 0
+        if room < most and self.waiting() > room:
+            pace = room / profile.expected_s(room)
+            if pace < SMALL_BATCH * most / profile.expected_s(most):
+                self._give_up(queue, now, refused, "early-drop", "it would hold back the batches behind it")
+                return 0
+        if 0 < room == queue.samples < queue.max_batch:
+            room = self._with_company(queue, room, item, spare, now)
+        return room
+
+    def _with_company(self, queue: Queue, room: int, item: Item, spare: float, now: float) -> int:
+        profile = queue.profile
+        wait_s = company_wait_s(
+            profile,
+            room,
+            max_batch=queue.max_batch,
+            waited_s=now - item.arrived,
+            gap_s=queue.gap_s,
+            spare_s=spare - profile.cautious_s(room + 1),
+            others=queue.account.band.waiting - len(queue.waiting),
+            alone=self.free == queue.slots or queue.running + 1 == queue.executors,
+        )
+        if wait_s > 0.0:
+            self._wake_at = min(self._wake_at, now + wait_s)
+            return 0
+        return room
+
+    def _give_up(self, queue: Queue, now: float, refused: list[Rejection], code: str, text: str) -> None:
+        self._drop(queue, now, refused, code, text)
+        self._post(queue)
+
+    def _drop(self, queue: Queue, now: float, refused: list[Rejection], code: str, text: str) -> None:
+        item = queue.pop()[0]
+        queue.posted = None
+        wait_s = queue.work_s / (max(1, queue.executors) * queue.slots)
+        facts = {"waited_s": now - item.arrived, "wanted_in_s": item.deadline - now}
+        refused.append(Rejection(item, Reason(code, text, facts), wait_s))
+
+    def _watch(self, queue: Queue) -> None:
+        if queue.executors > 0:
+            self._unserved.pop(queue.key, None)
+        elif queue.waiting:
+            self._unserved[queue.key] = queue
+
+    def _expire(self, now: float) -> tuple[tuple[Rejection, ...], float]:
+        """Refuses what is late in queues without executors; says when the next one will be."""
+        refused: list[Rejection] = []
+        next_at = inf
+        for key, queue in list(self._unserved.items()):
+            while (head := queue.head()) is not None and head[0] <= now:
+                self._drop(queue, now, refused, "late", "no replica came in time")
+            if head is None:
+                del self._unserved[key]
+            else:
+                next_at = min(next_at, head[0])
+        return tuple(refused), next_at
+
+
+def _start_by(queue: Queue) -> float:
+    head, profile = queue.head(), queue.profile
+    if head is None:
+        return inf
+    return head[0] - (profile.setup_s + profile.per_sample_s * head[2].samples) * profile.tail
+
+
+def _part_before(load: Account | Band, deadline: float, now: float) -> float:
+    """The part of what waits that is likely to be more urgent than this deadline."""
+    if not load.waiting:
+        return 1.0
+    mean = load.rank_sum / load.waiting
+    return 1.0 if deadline >= mean else (deadline - now) / (mean - now) if deadline > now else 0.0
+
+
+def _used_s(account: Account) -> float:
+    return account.used_s

@@ -1,0 +1,105 @@
+"""What a scheduler between tenants is asked, and what it answers.
+
+A scheduler is a state machine without a clock, files or threads: whoever drives it says what time it is and does what
+it decides. The gateway drives it with the loop's clock, `simulate` with a virtual one; the code is the same.
+
+Executions cannot be interrupted once they run, so all control lies in what is started when, and with whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from shoal.core import PriorityClass, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A (tenant, model version) queue. `slots` is what one execution occupies of the device's compute slots;
+    `executors` how many replicas can execute at the same time (it changes by `resize`)."""
+
+    key: str
+    tenant: str
+    weight: float = 1.0
+    priority_class: PriorityClass = PriorityClass.GUARANTEED
+    max_batch: int = 1
+    slots: int = 1
+    executors: int = 1
+    slo_s: float | None = None
+
+
+@dataclass(slots=True)
+class Item:
+    """One request in a queue. `deadline` is absolute, infinity without one; `samples` is its size along the batch
+    dimension; `batch_key` says with which others it may be put together (equal shapes and types)."""
+
+    number: int
+    queue: str
+    arrived: float
+    deadline: float
+    samples: int = 1
+    batch_key: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The item is not taken, or is given up; `retry_after_s` is when it is worth asking again."""
+
+    item: Item
+    reason: Reason
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items of one queue to be executed together, now. `expected_s` is the time it is expected to take."""
+
+    number: int
+    queue: str
+    items: tuple[Item, ...]
+    expected_s: float
+    reason: Reason | None = None
+
+    @property
+    def samples(self) -> int:
+        return sum(item.samples for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to start and whom to refuse now, and when to ask again if nothing else happens (None: no need)."""
+
+    batches: tuple[Batch, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+    wake_at: float | None = None
+
+
+class Scheduler(Protocol):
+    """Times are seconds of one monotonic clock, never decreasing from call to call."""
+
+    def add_queue(self, spec: QueueSpec) -> None:
+        """Also replaces the settings of a known queue; what waits in it stays."""
+        ...
+
+    def remove_queue(self, key: str) -> tuple[Item, ...]:
+        """Returns what waited in it."""
+        ...
+
+    def resize(self, key: str, executors: int) -> None: ...
+
+    def offer(self, item: Item, now: float) -> Rejection | None:
+        """Take the item, or refuse it at once."""
+        ...
+
+    def withdraw(self, item: Item) -> bool:
+        """The caller is gone; False if the item does not wait any more."""
+        ...
+
+    def decide(self, now: float) -> Decision: ...
+
+    def finished(self, batch: Batch, now: float, device_s: float, ok: bool = True) -> None:
+        """The batch's executor is free again after `device_s` of execution."""
+        ...
+
+    def waiting(self) -> int: ...

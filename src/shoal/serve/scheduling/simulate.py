@@ -1,0 +1,205 @@
+"""The schedulers under virtual time: the live code, driven by a list of arrivals and drawn execution times.
+
+What comes out is simulated, and says so: it compares policies under one and the same load, and does not predict what a
+machine will do beyond the execution times it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import ceil, inf
+from random import Random
+from typing import Any
+
+from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Scheduler
+
+ServiceTime = Callable[[int, Random], float]
+"""Draws the seconds that an execution of so many samples takes."""
+
+
+def affine(setup_s: float, per_sample_s: float, jitter: float = 0.0) -> ServiceTime:
+    """a + b*n, times a log-normal factor of this spread."""
+
+    def draw(samples: int, random: Random) -> float:
+        factor = random.lognormvariate(0.0, jitter) if jitter else 1.0
+        return (setup_s + per_sample_s * samples) * factor
+
+    return draw
+
+
+def poisson(rate: float, until_s: float, random: Random, since_s: float = 0.0) -> list[float]:
+    """Arrival times at this mean rate per second."""
+    times = []
+    now = since_s + random.expovariate(rate)
+    while now < until_s:
+        times.append(now)
+        now += random.expovariate(rate)
+    return times
+
+
+def bursts(rate: float, until_s: float, random: Random, *, on_s: float, off_s: float) -> list[float]:
+    """Poisson arrivals at this rate during bursts, none between them; both are exponential with these means."""
+    times: list[float] = []
+    now = random.expovariate(1 / off_s)
+    while now < until_s:
+        end = min(until_s, now + random.expovariate(1 / on_s))
+        times += poisson(rate, end, random, now)
+        now = end + random.expovariate(1 / off_s)
+    return times
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What arrives at a queue, in ascending order of time, and how long it takes. `timeout_s` None means that an
+    answer is wanted within the queue's objective, or whenever it comes if it has none."""
+
+    spec: QueueSpec
+    arrivals: Sequence[float]
+    service: ServiceTime
+    timeout_s: float | None = None
+
+    @property
+    def wanted_within_s(self) -> float:
+        if self.timeout_s is not None:
+            return self.timeout_s
+        return self.spec.slo_s if self.spec.slo_s is not None else inf
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a queue's (or a tenant's) requests. `latencies_s` are of those that were answered, in order of
+    their answers, `late` of them after their deadline; `refused` were refused on arrival, `dropped` after they were
+    taken; `device_s` is in slot-seconds."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    late: int = 0
+    refused: int = 0
+    dropped: int = 0
+    executions: int = 0
+    device_s: float = 0.0
+
+    @property
+    def admitted(self) -> int:
+        return len(self.latencies_s) + self.dropped
+
+    @property
+    def in_time(self) -> int:
+        return len(self.latencies_s) - self.late
+
+    @property
+    def offered(self) -> int:
+        return self.admitted + self.refused
+
+    def quantile_s(self, quantile: float) -> float:
+        """Of the latencies; raises ValueError without any."""
+        if not self.latencies_s:
+            raise ValueError("nothing was answered")
+        return sorted(self.latencies_s)[max(0, ceil(quantile * len(self.latencies_s)) - 1)]
+
+    def as_json(self) -> dict[str, Any]:
+        answered = bool(self.latencies_s)
+        return {
+            "offered": self.offered,
+            "admitted": self.admitted,
+            "in_time": self.in_time,
+            "late": self.late,
+            "refused": self.refused,
+            "dropped": self.dropped,
+            "executions": self.executions,
+            "device_s": self.device_s,
+            "p50_s": self.quantile_s(0.5) if answered else None,
+            "p99_s": self.quantile_s(0.99) if answered else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One execution on the timeline."""
+
+    start_s: float
+    end_s: float
+    queue: str
+    samples: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """`end_s` is when the last execution ended."""
+
+    queues: dict[str, Outcome]
+    tenants: dict[str, Outcome]
+    timeline: tuple[Span, ...]
+    end_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": "simulated",
+            "end_s": self.end_s,
+            "queues": {key: outcome.as_json() for key, outcome in self.queues.items()},
+            "tenants": {tenant: outcome.as_json() for tenant, outcome in self.tenants.items()},
+        }
+
+
+def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) -> Simulation:
+    """Offers every arrival to the scheduler and executes what it decides, until all is done. Adds the queues."""
+    by_key = {stream.spec.key: stream for stream in streams}
+    random = Random(seed)  # noqa: S311
+    outcomes = {key: Outcome() for key in by_key}
+    for stream in by_key.values():
+        scheduler.add_queue(stream.spec)
+    arrivals = sorted((at, key) for key, stream in by_key.items() for at in stream.arrivals)
+    wanted = {key: stream.wanted_within_s for key, stream in by_key.items()}
+    ends: list[tuple[float, int, Batch, float]] = []
+    timeline: list[Span] = []
+    wake_at = inf
+    upcoming = 0
+    now = 0.0
+    while True:
+        next_at = arrivals[upcoming][0] if upcoming < len(arrivals) else inf
+        if ends and ends[0][0] <= next_at and ends[0][0] <= wake_at:
+            now, _, batch, started = heappop(ends)
+            outcome = outcomes[batch.queue]
+            for item in batch.items:
+                outcome.latencies_s.append(now - item.arrived)
+                outcome.late += now > item.deadline
+            scheduler.finished(batch, now, now - started)
+        elif next_at < inf and next_at <= wake_at:
+            now, key = arrivals[upcoming]
+            upcoming += 1
+            if scheduler.offer(Item(upcoming, key, now, now + wanted[key]), now) is not None:
+                outcomes[key].refused += 1
+                continue
+        elif wake_at < inf:
+            now = wake_at
+        else:
+            break
+        decision = scheduler.decide(now)
+        wake_at = decision.wake_at if decision.wake_at is not None else inf
+        for rejection in decision.rejected:
+            outcomes[rejection.item.queue].dropped += 1
+        for batch in decision.batches:
+            stream = by_key[batch.queue]
+            took_s = stream.service(batch.samples, random)
+            heappush(ends, (now + took_s, batch.number, batch, now))
+            outcome = outcomes[batch.queue]
+            outcome.executions += 1
+            outcome.device_s += took_s * stream.spec.slots
+            timeline.append(Span(now, now + took_s, batch.queue, batch.samples, stream.spec.slots))
+    end_s = max((span.end_s for span in timeline), default=now)
+    return Simulation(outcomes, _by_tenant(by_key, outcomes), tuple(timeline), end_s)
+
+
+def _by_tenant(streams: dict[str, Stream], outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    tenants: dict[str, Outcome] = {}
+    for key, stream in streams.items():
+        total, one = tenants.setdefault(stream.spec.tenant, Outcome()), outcomes[key]
+        total.latencies_s += one.latencies_s
+        total.late += one.late
+        total.refused += one.refused
+        total.dropped += one.dropped
+        total.executions += one.executions
+        total.device_s += one.device_s
+    return tenants

@@ -1,0 +1,190 @@
+"""The gateway's process as the control plane keeps it: a real one, in place of the gateway's own program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.control.config import ServeSettings
+from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, start_detached
+from shoal.core import ManualClock, Money, Unavailable
+from shoal.serve import contract
+from shoal.serve.contract import Address, Deployment, TenantEntry
+from shoal.serve.types import ModelSpec, ServiceSpec
+
+FAKE = str(Path(__file__).with_name("fake_gateway.py"))
+SPEC = ServiceSpec("ocr", "ada", (ModelSpec("m", "m.onnx"),))
+WISH = Wish((TenantEntry("ada", 2.0, ("a" * 64,)),), ("b" * 64,), (Deployment("s-1", 1, SPEC, "c" * 64),))
+
+
+class Starts:
+    """Starts the stand-in, and counts."""
+
+    def __init__(self, *flags: str) -> None:
+        self.flags = flags
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
+        assert command[1:4] == ("-m", "shoal.serve.gateway", "--home-dir")
+        self.processes.append(start_detached([sys.executable, FAKE, command[4], *self.flags], log_file))
+        return self.processes[-1]
+
+
+@pytest.fixture
+def starts() -> Iterator[Starts]:
+    made = Starts()
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "serve"
+
+
+def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
+
+
+def up(gateway: LocalGateway) -> bool:
+    gateway.serve(WISH)
+    return gateway.look().status is not None
+
+
+def test_it_is_started_told_and_adopted_by_the_next_server(folder: Path, starts: Starts) -> None:
+    first = LocalGateway(folder, start=starts)
+    assert first.look().why == "the gateway does not run yet"
+    first.serve(WISH)
+    assert first.look().why == "the gateway is starting"
+    until(lambda: up(first))
+    status = first.look().status
+    assert status is not None
+    assert (status.pid, [one.id for one in status.services]) == (starts.processes[0].pid, ["s-1"])
+    second = LocalGateway(folder, start=starts)
+    until(lambda: up(second))
+    assert len(starts.processes) == 1
+
+
+def test_what_it_is_told_is_private_and_written_only_when_it_changes(folder: Path, starts: Starts) -> None:
+    settings = ServeSettings(slots=3, price_per_hour=Money.usd("1.5"), anonymous="ada")
+    gateway = LocalGateway(folder, settings, start=starts)
+    gateway.serve(WISH)
+    config = contract.read_config(folder)
+    assert config is not None
+    assert (config.generation, config.slots, config.price_per_hour, config.anonymous) == (1, 3, Money.usd("1.5"), "ada")
+    assert (config.tenants, config.admin_token_hashes, config.services) == (*vars_of(WISH),)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    gateway.serve(WISH)
+    assert contract.read_config(folder) == config
+    gateway.serve(Wish())
+    changed = contract.read_config(folder)
+    assert changed is not None
+    assert (changed.generation, changed.services) == (2, ())
+    LocalGateway(folder, settings, start=starts).serve(Wish())
+    assert contract.read_config(folder) == changed
+
+
+def vars_of(wish: Wish) -> tuple[object, ...]:
+    return wish.tenants, wish.admin_token_hashes, wish.services
+
+
+def test_a_killed_gateway_is_started_again_where_it_was(folder: Path, starts: Starts) -> None:
+    gateway = LocalGateway(folder, start=starts)
+    until(lambda: up(gateway))
+    before = gateway.look().status
+    assert before is not None
+    os.kill(before.pid, signal.SIGKILL)
+    starts.processes[0].wait()
+    assert gateway.look().status is None
+    until(lambda: up(gateway))
+    after = gateway.look().status
+    assert after is not None
+    assert after.pid != before.pid
+    assert (after.http, after.grpc) == (before.http, before.grpc)
+
+
+def test_one_that_does_not_come_up_is_tried_ever_more_slowly_and_says_why(folder: Path) -> None:
+    starts, clock = Starts("--fail"), ManualClock()
+    gateway = LocalGateway(folder, start=starts, clock=clock)
+    for number in range(1, 4):
+        gateway.serve(WISH)
+        assert len(starts.processes) == number
+        starts.processes[-1].wait()
+        gateway.serve(WISH)
+        assert len(starts.processes) == number
+        assert gateway.look().why == "the gateway ended with code 1: cannot bind the port: it is taken"
+        assert gateway.look().failing is (number == 3)
+        clock.advance(0.25 * 2 ** (number - 1) - 0.01)
+        gateway.serve(WISH)
+        assert len(starts.processes) == number
+        clock.advance(0.01)
+
+
+def test_a_gateway_that_says_nothing_is_not_believed(folder: Path, starts: Starts) -> None:
+    gateway = LocalGateway(folder, start=starts)
+    until(lambda: up(gateway))
+    clock = ManualClock(time.time() + 60)
+    assert "has said nothing for" in LocalGateway(folder, start=starts, clock=clock).look().why
+    os.kill(starts.processes[0].pid, signal.SIGSTOP)
+    (folder / contract.STATUS_FILE).write_text("{")
+    assert "cannot be understood" in gateway.look().why
+
+
+def test_it_ends_when_there_is_nothing_to_serve(folder: Path, starts: Starts) -> None:
+    gateway = LocalGateway(folder, start=starts)
+    assert gateway.rest()
+    until(lambda: up(gateway))
+    until(gateway.rest)
+    assert starts.processes[0].wait() == 0
+    config = contract.read_config(folder)
+    assert config is not None
+    assert config.services == ()
+    assert not contract.held(folder)
+
+
+def test_a_long_home_still_has_a_socket(tmp_path: Path, starts: Starts) -> None:
+    assert LocalGateway(tmp_path / "serve").socket == str(tmp_path / "serve" / "replicas.sock")
+    deep = LocalGateway(tmp_path / ("x" * 100) / "serve", start=starts)
+    assert len(deep.socket) < 100
+    deep.serve(WISH)
+    place = Path(deep.socket).parent
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_a_socket_that_others_could_take_is_refused(tmp_path: Path, starts: Starts) -> None:
+    folder = tmp_path / "serve"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(Unavailable, match="others may enter"):
+        LocalGateway(folder, start=starts).serve(WISH)
+    assert starts.processes == []
+
+
+def test_where_it_listens_is_what_was_set(folder: Path, starts: Starts) -> None:
+    settings = ServeSettings(http=Address("127.0.0.1", 41017), grpc=Address("127.0.0.1", 41018))
+    LocalGateway(folder, settings, start=starts).serve(WISH)
+    config = contract.read_config(folder)
+    assert config is not None
+    assert (config.http.port, config.grpc.port) == (41017, 41018)
+
+
+def test_without_a_gateway_nothing_is_deployed() -> None:
+    none = NoGateway()
+    none.serve(WISH)
+    assert none.rest()
+    assert none.look().status is None
+    with pytest.raises(Unavailable, match="no gateway"):
+        none.require()

@@ -1,0 +1,247 @@
+"""Reports: well-formed, self-contained, escaped, readable without colours, and the same facts as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.core import Invalid, ManualClock, Money
+from shoal.measure import report
+from shoal.measure.coldstart import ColdStarts
+from shoal.measure.compare import compare
+from shoal.measure.cost import mix_cost, trace_cost
+from shoal.measure.frontier import find_frontier
+from shoal.measure.interference import measure_interference
+from shoal.measure.judge import Effort, Goal
+from shoal.measure.planner import plan
+from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.report.scales import Categories, Linear, Log, Nines, duration
+from shoal.measure.report.svg import Axis, Dots, Line, chart
+from shoal.measure.simulated import SimulatedServer
+from shoal.measure.types import LoadResult
+
+EVIL = '</title><script>alert("1")</script>&\''
+
+
+def server(*names: str, slots: int = 2) -> SimulatedServer:
+    demands = tuple(
+        Demand(ModelProfile(name, (ExecutionTime.lognormal(0.004 * (at + 1), 0.3),)), 40.0, 0.05)
+        for at, name in enumerate(names)
+    )
+    return SimulatedServer(demands, ServerType("s", Money.usd(1), slots))
+
+
+@pytest.fixture(scope="module")
+def made() -> report.Report:
+    """Every kind of section, about tenants with the worst of names."""
+    two, three = server("a", EVIL), server("a", "b" * 80, EVIL)
+    found = {
+        count: find_frontier(
+            one.probe(first=400), {each.name: Goal(each.slo_s, 0.9) for each in one.demands},
+            start_per_s={each.name: 100.0 for each in one.demands}, effort=Effort(0.2, 0.9, 800), rays=2,
+        )
+        for count, one in ((2, two), (3, three))
+    }  # fmt: skip
+    loads = two.run(duration_s=10)
+    alone = {name: two.run({name: 40.0}, duration_s=10)[name] for name in loads}
+    goals = {name: Goal(0.05) for name in loads}
+    disturbed = measure_interference(
+        lambda rates, number: three.run(rates, duration_s=2, seed=number),
+        {each.name: 40.0 for each in three.demands}, rounds=2,
+    )  # fmt: skip
+
+    def play(name: str, number: int) -> LoadResult:
+        return two.run({EVIL: 40.0}, duration_s=2, seed=number)[EVIL]
+
+    rng = np.random.default_rng(0)
+    planned = plan(
+        [
+            Demand(ModelProfile(EVIL, (ExecutionTime.constant(0.01),)), 20, 0.1),
+            Demand(ModelProfile("never", (ExecutionTime.constant(1.0),)), 1, 0.1),
+        ],
+        [ServerType("s" + EVIL, Money.usd("0.5"))],
+    )
+    cold = ColdStarts(rng.random(9), rng.random(9), rng.random(9))
+    return report.Report.of(
+        "About " + EVIL,
+        [
+            report.latency(list(loads.values()), slo_s=0.05),
+            report.frontier(found[2], simulated=True),
+            report.frontier(found[3], simulated=True),
+            report.interference(disturbed, simulated=True),
+            report.trace_costs(trace_cost(alone, loads, goals, Money.usd(1)), simulated=True),
+            report.mix_costs(
+                mix_cost({"a": 90.0}, {"a": found[2].dedicated["a"].value}, found[2].total({"a": 90.0}), Money.usd(1))
+            ),
+            report.cold_starts({EVIL: cold}),
+            report.comparison(compare(play, ["one", EVIL], rounds=2)),
+            report.plan(planned),
+        ],
+        facts={"command": EVIL},
+        clock=ManualClock(1_700_000_000.0),
+    )
+
+
+class Reader(HTMLParser):
+    """Tags that are closed, what they refer to, and their text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in {"src", "href", "xlink:href", "action", "data"}:
+                self.links.append(value or "")
+            assert not name.startswith("on")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in {"meta", "br"}:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(made: report.Report) -> None:
+    page = report.html(made)
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.tags["script"] == reader.tags["link"] == reader.tags["img"] == reader.tags["iframe"] == 0
+    assert all(link.startswith("#") for link in reader.links)
+    assert {link[1:] for link in reader.links} <= set(reader.ids)
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert re.findall(r"https?://[^\"]*", page) == ["http://www.w3.org/2000/svg"] * reader.tags["svg"]
+    assert "url(" not in re.sub(r"url\(#", "", page)
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+    assert EVIL in reader.text
+
+
+def test_every_figure_has_a_title_a_description_and_a_table(made: report.Report) -> None:
+    page = report.html(made)
+    drawings = re.findall(r"<svg.*?</svg>", page, re.S)
+    assert len(drawings) >= 9
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        inside = {child.tag.split("}")[1]: child for child in root}
+        assert (inside["title"].text or "").strip()
+        assert (inside["desc"].text or "").strip()
+        assert root.attrib["role"] == "img"
+        assert set(root.attrib["aria-labelledby"].split()) == {inside["title"].get("id"), inside["desc"].get("id")}
+        assert not re.search(r"\b(nan|inf)\b", drawing)
+    figures = re.findall(r"<figure>.*?</figure>", page, re.S)
+    assert len(figures) == len(drawings)
+    assert all("<table>" in figure for figure in figures)
+
+
+def test_simulated_results_and_warnings_are_marked(made: report.Report) -> None:
+    page = report.html(made)
+    assert page.count("come from a simulator") == sum(one.simulated for one in made.sections)
+    assert made.sections[0].simulated, "results know it by themselves"
+    assert "not placed: never" in page
+
+
+def test_the_json_document_holds_the_same(made: report.Report, tmp_path: Path) -> None:
+    made.write_json(tmp_path / "r.json")
+    document = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert document["document"] == "shoal-measure-report"
+    assert document["version"] == 1
+    assert document["made_at"] == 1_700_000_000.0
+    kinds = [one["kind"] for one in document["sections"]]
+    assert kinds == [
+        "latency", "frontier", "frontier", "interference", "trace-cost", "mix-cost", "coldstart", "comparison", "plan",
+    ]  # fmt: skip
+    assert document["sections"][0]["data"][0]["requests"] > 0
+
+
+def test_a_page_is_written_or_the_reason_told(made: report.Report, tmp_path: Path) -> None:
+    report.write_html(made, tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(Invalid, match="cannot be written"):
+        report.write_html(made, tmp_path / "nowhere" / "r.html")
+
+
+def test_loads_without_an_answer_make_a_page_as_well() -> None:
+    empty = np.empty(0)
+    nothing = LoadResult("t", "m", empty, empty, empty, np.empty(0, dtype=np.int64), 1.0)
+    failed = LoadResult("t", "n", np.arange(5.0), np.arange(5.0), np.arange(5.0) + 1, np.full(5, 503), 5.0)
+    page = report.html(report.Report("empty", [report.latency([nothing, failed], slo_s=0.1)], 0.0))
+    ElementTree.fromstring(re.findall(r"<svg.*?</svg>", page, re.S)[0])
+    json.dumps(report.Report("empty", [report.latency([nothing])], 0.0).as_json(), allow_nan=False)
+
+
+# --- the plotting helper
+
+
+@given(st.floats(1e-6, 1e4), st.floats(1.001, 1e6))
+def test_logarithmic_ticks_are_inside_and_named(low: float, factor: float) -> None:
+    scale = Log(low, low * factor, seconds=True)
+    places = [scale.place(value) for value, _ in scale.ticks()]
+    assert places == sorted(places)
+    assert all(-1e-6 <= place <= 1 + 1e-6 for place in places)
+    assert len(places) <= 40
+    assert len({label for _, label in scale.ticks()}) == len(places)
+    assert scale.place(0.0) < 0
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_linear_ticks_are_few_and_round(low: float, span: float) -> None:
+    scale = Linear(low, low + span)
+    ticks = scale.ticks()
+    assert len(ticks) <= 9
+    assert all(-1e-3 <= scale.place(value) <= 1 + 1e-3 for value, _ in ticks)
+
+
+def test_nines_stretch_the_tail() -> None:
+    scale = Nines(3)
+    assert [label for _, label in scale.ticks()] == ["0%", "50%", "90%", "99%", "99.9%"]
+    assert scale.place(0.99) - scale.place(0.9) == pytest.approx(scale.place(0.999) - scale.place(0.99))
+    assert scale.place(1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(1.0, "1 s"), (0.9996, "1 s"), (0.05, "50 ms"), (0.0125, "12.5 ms"), (2e-6, "2 µs"), (90.0, "90 s")],
+)
+def test_durations_have_their_unit(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_a_chart_takes_names_and_numbers_as_they_come() -> None:
+    drawn = chart(
+        EVIL, EVIL, Axis(EVIL, Linear(0, 0)), Axis("", Categories([EVIL, "x" * 200])),
+        [
+            Line(EVIL, [(0.0, 1.0), (math.nan, math.inf), (1e300, -1e300)], steps=True, dots=True),
+            Dots("d", [(1.0, 0.0)], 5, [EVIL], whiskers_x=[(-math.inf, math.inf)]),
+        ],
+    )  # fmt: skip
+    root = ElementTree.fromstring(drawn)
+    numbers: Mapping[str, str] = root.attrib
+    assert "viewBox" in numbers
+    assert not re.search(r"\b(nan|inf)\b", drawn)

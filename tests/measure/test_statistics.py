@@ -1,0 +1,170 @@
+"""Intervals and tests against scipy's, and against what they promise: their coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from shoal.measure import statistics
+from shoal.measure.types import Failure, LoadResult, Sample
+
+COUNTS = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+LEVELS = st.sampled_from([0.5, 0.8, 0.95, 0.99])
+
+
+@given(COUNTS, LEVELS)
+def test_proportions_are_clopper_and_pearsons(count: tuple[int, int], confidence: float) -> None:
+    k, n = count
+    found = statistics.proportion(k, n, confidence=confidence)
+    oracle = stats.binomtest(k, n).proportion_ci(confidence, method="exact")
+    assert found.value == k / n
+    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=1e-9)
+
+
+@given(COUNTS, st.floats(0.001, 0.999))
+def test_binomial_tests_are_scipys(count: tuple[int, int], share: float) -> None:
+    k, n = count
+    more = stats.binomtest(k, n, share, alternative="greater").pvalue
+    fewer = stats.binomtest(k, n, share, alternative="less").pvalue
+    assert statistics.more_misses(k, n, share) == pytest.approx(more, abs=1e-9)
+    assert statistics.fewer_misses(k, n, share) == pytest.approx(fewer, abs=1e-9)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.sampled_from([0.01, 0.5, 0.95, 0.99]), LEVELS)
+def test_quantiles_are_scipys(values: list[float], p: float, confidence: float) -> None:
+    found = statistics.quantile(values, p, confidence=confidence)
+    assert found.value == np.quantile(values, p, method="inverted_cdf")
+    oracle = stats.quantile_test(values, p=p).confidence_interval(confidence)
+    # scipy's ends are order statistics as well; where it has none it says nan.
+    assert found.low == (oracle.low if not math.isnan(oracle.low) else -math.inf)
+    assert found.high == (oracle.high if not math.isnan(oracle.high) else math.inf)
+
+
+def test_quantile_intervals_cover_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(4)
+    truth = stats.expon.ppf(0.95)
+    hits = 0
+    for _ in range(600):
+        found = statistics.quantile(rng.exponential(size=200), 0.95, confidence=0.9)
+        hits += found.low <= truth <= found.high
+    assert statistics.more_misses(600 - hits, 600, 0.1) > 0.001
+
+
+def test_blocks_make_the_bootstrap_honest_about_neighbours() -> None:
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=3000)
+    walk = np.array([noise[max(0, at - 30) : at + 1].sum() for at in range(3000)])
+    plain = statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=1)
+    blocks = statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=100)
+    assert plain.value == blocks.value == pytest.approx(walk.mean())
+    assert blocks.high - blocks.low > 3 * (plain.high - plain.low)
+    assert blocks == statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=100)
+
+
+def test_the_bootstrap_of_independent_values_is_the_textbooks() -> None:
+    values = np.random.default_rng(3).normal(10.0, 2.0, size=400)
+    found = statistics.bootstrap(values, lambda v: float(v.mean()), seed=1, resamples=2000, block=1)
+    low, high = stats.norm.interval(0.95, values.mean(), values.std() / 20)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000))
+def test_independent_samples_have_a_design_effect_near_one(seed: int) -> None:
+    assert 1.0 <= statistics.design_effect(np.random.default_rng(seed).random(4000) < 0.05) < 3.0
+
+
+def test_clumps_of_ten_have_a_design_effect_near_ten() -> None:
+    rng = np.random.default_rng(7)
+    found = [statistics.design_effect(np.repeat(rng.random(2000) < 0.05, 10)) for _ in range(30)]
+    assert np.mean(found) == pytest.approx(10.0, rel=0.15)
+
+
+def test_a_series_too_short_or_without_variety_has_none() -> None:
+    assert statistics.design_effect([1.0, 2.0, 3.0]) == 1.0
+    assert statistics.design_effect(np.ones(1000)) == 1.0
+
+
+@given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=50))
+def test_jains_index_is_between_one_nth_and_one(shares: list[float]) -> None:
+    assert 1 / len(shares) - 1e-9 <= statistics.jain(shares) <= 1 + 1e-9
+
+
+def test_jains_index_by_hand() -> None:
+    assert statistics.jain([3, 3, 3]) == pytest.approx(1.0)
+    assert statistics.jain([5, 0, 0, 0]) == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="at least one share"):
+        statistics.jain([])
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=500), st.integers(2, 50))
+def test_the_ecdf_is_scipys_at_its_points(values: list[float], points: int) -> None:
+    positions, shares = statistics.ecdf(values, points=points)
+    assert len(positions) <= points
+    assert (positions[0], positions[-1], shares[-1]) == (min(values), max(values), 1.0)
+    assert shares == pytest.approx(stats.ecdf(values).cdf.evaluate(positions))
+
+
+def test_clumps_widen_the_intervals_by_the_root_of_their_design_effect() -> None:
+    values = np.arange(1000.0)
+    plain, clumped = (statistics.quantile(values, 0.5, effect=effect) for effect in (1.0, 16.0))
+    assert plain.value == clumped.value
+    assert clumped.high - clumped.low == pytest.approx(4 * (plain.high - plain.low), rel=0.15)
+    plain, clumped = (statistics.proportion(500, 1000, effect=effect) for effect in (1.0, 16.0))
+    assert clumped.high - clumped.low == pytest.approx(4 * (plain.high - plain.low), rel=0.15)
+
+
+def test_nothing_measured_is_nothing_known() -> None:
+    assert math.isnan(statistics.quantile([], 0.5).value)
+    assert statistics.proportion(0, 0).as_json()["value"] is None
+    assert statistics.ecdf([])[0].size == 0
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        statistics.quantile([1.0], 1.0)
+    with pytest.raises(ValueError, match="3 successes in 2 trials"):
+        statistics.proportion(3, 2)
+
+
+def result() -> LoadResult:
+    """Ten requests a second apart: the first two in the warm-up, one 503, one late answer, one lost."""
+    samples = [Sample(float(at), at + 0.001, at + 0.1, queue_s=0.05, compute_s=0.04) for at in range(10)]
+    samples[4] = Sample(4.0, 4.001, 4.01, status=503)
+    samples[6] = Sample(6.0, 8.0, 8.1)
+    samples[8] = Sample(8.0, 8.001, 8.2, status=Failure.LOST)
+    return LoadResult.of(samples, duration_s=8.0, warmup_s=2.0, tenant="ann", model="m")
+
+
+def test_latency_counts_from_the_schedule_and_warm_up_does_not_count() -> None:
+    found = result()
+    assert found.count() == 8
+    assert found.offered_per_s() == 1.0
+    assert sorted(found.latencies_s()) == pytest.approx([0.1] * 5 + [2.1])
+    assert np.isinf(found.latencies_or_inf_s()).sum() == 2
+    assert found.quantile(0.99).value == pytest.approx(2.1)
+
+
+def test_a_failure_is_a_miss_however_quick() -> None:
+    found = result()
+    assert found.attainment(0.5).value == pytest.approx(5 / 8)
+    assert found.goodput(0.5).value == pytest.approx(5 / 8)
+    assert found.errors() == {"http 503": 1, "connection lost": 1}
+    assert found.failures() == 2
+
+
+def test_samples_survive_the_round_trip_and_json_holds_no_nan() -> None:
+    import json
+
+    found = result()
+    again = list(LoadResult.of(found.samples(), duration_s=8.0).samples())
+    assert again == list(found.samples())
+    assert again[0].queue_s == 0.05
+    assert again[4].queue_s is None
+    document = json.loads(json.dumps(found.as_json(slo_s=0.5), allow_nan=False))
+    assert document["latency_s"]["p99.9"]["high"] is None
+    assert document["errors"] == {"http 503": 1, "connection lost": 1}
+    empty = LoadResult.of([], duration_s=1.0)
+    assert json.loads(json.dumps(empty.as_json(slo_s=1.0), allow_nan=False))["latency_s"]["p50"]["value"] is None

@@ -1,0 +1,689 @@
+"""The HTTP front against raw sockets: odd, broken, slow and hostile clients. Each gets an answer or is hung up on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.core import Conflict, Unavailable
+from shoal.serve.errors import BadRequest, RateLimited
+from shoal.serve.gateway.http import HttpLimits
+from shoal.serve.gateway.http.chunks import ChunkedBody
+from shoal.serve.gateway.http.head import Head
+from shoal.serve.gateway.http.receiver import Receiver
+from tests.serve.fakes import FakeBackend
+from tests.serve.fronts import Fronts, serving
+
+QUICK = HttpLimits(
+    head=2048, body=1 << 20, json=4096, held=3 << 20, connections=40, idle_s=0.3, head_s=0.3, body_s=0.3,
+    slowest_bytes_per_s=1 << 20, answer_s=0.6, linger_s=0.3, sweep_s=0.02,
+)  # fmt: skip
+
+
+@dataclass
+class Told:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> str:
+        return str(json.loads(self.body)["error"])
+
+
+@pytest.fixture
+def fronts() -> Iterator[Fronts]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def quick() -> Iterator[Fronts]:
+    with serving(limits=QUICK) as found:
+        yield found
+
+
+def read(sock: socket.socket, *, head_only: bool = False) -> Told | None:
+    """The next answer; None if the server hung up instead."""
+    file = sock.makefile("rb", buffering=0)
+
+    def line() -> bytes:
+        found = b""
+        while not found.endswith(b"\r\n"):
+            one = file.read(1)
+            if not one:
+                return found
+            found += one
+        return found[:-2]
+
+    with contextlib.suppress(ConnectionError):
+        first = line()
+        if not first:
+            return None
+        headers = {}
+        while text := line():
+            name, _, value = text.decode().partition(": ")
+            headers[name.lower()] = value
+        body = b""
+        size = 0 if head_only else int(headers.get("content-length", 0))
+        while len(body) < size:
+            part = file.read(size - len(body))
+            if not part:
+                return None
+            body += part
+        return Told(int(first.split()[1]), headers, body)
+    return None
+
+
+def hung_up(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def ask(fronts: Fronts, raw: bytes, *, head_only: bool = False) -> Told:
+    with fronts.connect() as sock:
+        sock.sendall(raw)
+        told = read(sock, head_only=head_only)
+        assert told is not None
+        return told
+
+
+def echo(data: list[float], *, id_: str = "", headers: str = "", kind: str = "FP32", model: str = "") -> bytes:
+    entry = {"name": "IN", "datatype": kind, "shape": [len(data)], "data": data}
+    model = model or f"echo_{kind}"
+    body = json.dumps({"id": id_, "inputs": [entry]}).encode()
+    return f"POST /v2/models/{model}/infer HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def binary(size: int, *, headers: str = "") -> bytes:
+    entry = {"name": "IN", "datatype": "UINT8", "shape": [size], "parameters": {"binary_data_size": size}}
+    header = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+    head = (
+        f"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\n{headers}Inference-Header-Content-Length: {len(header)}\r\n"
+        f"Content-Length: {len(header) + size}\r\n\r\n"
+    )
+    return head.encode() + header + random.Random(size).randbytes(size)
+
+
+def chunked(body: bytes, sizes: list[int]) -> bytes:
+    raw = b""
+    while body:
+        part, body = body[: sizes[0]], body[sizes[0] :]
+        sizes = sizes[1:] or [len(body) or 1]
+        raw += b"%x;note=1\r\n%b\r\n" % (len(part), part)
+    return raw + b"0\r\nTrailer: x\r\n\r\n"
+
+
+def as_chunks(request: bytes, sizes: list[int]) -> bytes:
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length")]
+    return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunked(body, sizes)
+
+
+def output(told: Told) -> list[float]:
+    found: list[float] = json.loads(told.body)["outputs"][0]["data"]
+    return found
+
+
+def test_two_pipelined_requests_are_answered_in_order(fronts: Fronts) -> None:
+    held = fronts.backend.held["echo_FP64"] = threading.Event()
+    with fronts.connect() as sock:
+        sock.sendall(
+            echo([1.0], id_="slow", kind="FP64") + echo([2.0], id_="fast") + b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+        )
+        wait_for(lambda: fronts.backend.running == 1)
+        assert [one.id for one in fronts.backend.seen] == ["slow"]
+        held.set()
+        told = [read(sock) for _ in range(3)]
+    assert [one and one.status for one in told] == [200, 200, 200]
+    assert [json.loads(one.body)["id"] for one in told[:2] if one] == ["slow", "fast"]
+
+
+def test_a_pipeline_longer_than_the_buffer(quick: Fronts) -> None:
+    with quick.connect() as sock:
+        sender = threading.Thread(target=sock.sendall, args=(b"".join(echo([float(n)]) for n in range(200)),))
+        sender.start()
+        found = [output(told) for _ in range(200) if (told := read(sock))]
+        sender.join()
+    assert found == [[float(n)] for n in range(200)]
+
+
+@pytest.mark.parametrize("step", [1, 7, 100])
+def test_bytes_may_come_in_any_pieces(fronts: Fronts, step: int) -> None:
+    requests = b"\r\n" + echo([1.5, 2.5]) + as_chunks(echo([3.5]), [5, 1, 40]) + echo([4.5])
+    with fronts.connect() as sock:
+        for at in range(0, len(requests), step):
+            sock.sendall(requests[at : at + step])
+        assert [output(told) for _ in range(3) if (told := read(sock))] == [[1.5, 2.5], [3.5], [4.5]]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=30), st.integers(1, 400))
+def test_the_receiver_makes_the_same_of_any_pieces(pieces: list[int], first: int) -> None:
+    requests = [
+        echo([1.0]),
+        as_chunks(binary(700), [first, 3, 500]),
+        binary(900),
+        as_chunks(echo([2.0]), [1]),
+        echo([3.0]),
+    ]
+    raw = b"".join(requests)
+
+    def taken(sizes: list[int]) -> list[tuple[bytes, bytes]]:
+        receiver: Receiver[Head] = Receiver(512, 10_000, lambda head: head)
+        found, at = [], 0
+        for size in sizes:
+            left = min(size, len(raw) - at)
+            while left:
+                space = receiver.space()
+                count = min(left, len(space))
+                space[:count] = raw[at : at + count]
+                receiver.came(count)
+                at, left = at + count, left - count
+                while (one := receiver.take()) is not None:
+                    found.append((one[0].target, bytes(one[1])))
+        return found
+
+    expected = [
+        request.partition(b"\r\n\r\n")[2]
+        for request in (echo([1.0]), binary(700), binary(900), echo([2.0]), echo([3.0]))
+    ]
+    assert [body for _, body in taken([*pieces, len(raw)])] == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 10_000, 300_000, 5 << 20])
+def test_binary_bodies_of_all_sizes_come_back(fronts: Fronts, size: int) -> None:
+    request = binary(size)
+    with fronts.connect() as sock:
+        for sent in (request, as_chunks(request, [7, 100_000])):
+            sender = threading.Thread(target=sock.sendall, args=(sent,))
+            sender.start()
+            told = read(sock)
+            sender.join()
+            assert told is not None
+            assert told.status == 200, told.body
+            header = int(told.headers["inference-header-content-length"])
+            assert told.body[header:] == request[len(request) - size :]
+
+
+def test_keep_alive_is_as_asked_for(fronts: Fronts) -> None:
+    live = "GET /v2/health/live HTTP/{}\r\n{}\r\n"
+    for version, header, stays in [
+        ("1.1", "", True),
+        ("1.1", "Connection: close\r\n", False),
+        ("1.0", "", False),
+        ("1.0", "Connection: Keep-Alive\r\n", True),
+    ]:
+        with fronts.connect() as sock:
+            sock.sendall(live.format(version, header).encode())
+            told = read(sock)
+            assert told is not None
+            assert told.status == 200
+            assert told.headers.get("connection") == (
+                "close" if not stays else "keep-alive" if version == "1.0" else None
+            )
+            if stays:
+                sock.sendall(live.format(version, header).encode())
+                assert read(sock) is not None
+            else:
+                assert hung_up(sock)
+
+
+def test_head_is_get_without_the_body(fronts: Fronts) -> None:
+    with fronts.connect() as sock:
+        sock.sendall(b"HEAD /v2 HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n")
+        first, second = read(sock, head_only=True), read(sock)
+    assert first is not None
+    assert second is not None
+    assert int(first.headers["content-length"]) == len(second.body) > 0
+    assert second.headers["date"].endswith("GMT")
+
+
+def test_100_continue_before_the_body(fronts: Fronts) -> None:
+    head, _, body = echo([1.0], headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+    with fronts.connect() as sock:
+        sock.sendall(head + b"\r\n\r\n")
+        first = read(sock)
+        assert first is not None
+        assert first.status == 100
+        sock.sendall(body)
+        second = read(sock)
+        assert second is not None
+        assert output(second) == [1.0]
+
+
+def test_a_refused_body_is_not_asked_for(fronts: Fronts) -> None:
+    request = b"POST /v2/models/x/infer HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n"
+    told = ask(fronts, request)
+    assert (told.status, told.headers["connection"]) == (413, "close")
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "complaint"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "HTTP/1.1"),
+        (b"hello\r\n\r\n", 400, "HTTP/1.1"),
+        (b"GET /v2\r\n\r\n", 400, "HTTP/1.1"),
+        (b"GET /v2 HTTP/1.1\r\nbroken header\r\n\r\n", 400, "HTTP/1.1"),
+        (b"GET /v2 HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400, "HTTP/1.1"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "HTTP/1.1"),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1x\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400, "ambiguous"),
+        (b"POST /v2 HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n", 400, "must not be compressed"),
+        (b"POST /v2 HTTP/1.1\r\nInference-Header-Content-Length: ten\r\n\r\n", 400, "'ten' is no number"),
+        (b"GET /v2 HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400, "given twice"),
+        (b"GET /v3 HTTP/1.1\r\n\r\n", 404, "/v3: there is nothing here"),
+        (b"GET /v2/models/a/b/c HTTP/1.1\r\n\r\n", 404, "there is nothing here"),
+        (b"GET /v2/models/%ff HTTP/1.1\r\n\r\n", 400, "not UTF-8"),
+        (b"GET /v2/models/add%5fsub/infer HTTP/1.1\r\n\r\n", 405, "use POST"),
+        (b"POST /v2/health/live HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405, "use GET"),
+        (b"POST /v2/repository/index HTTP/1.1\r\nContent-Length: 2\r\n\r\n[]", 400, "must be a JSON object"),
+        (b'POST /v2/repository/index HTTP/1.1\r\nContent-Length: 11\r\n\r\n{"ready":1}', 400, "ready: must be"),
+        (b"POST /v2/models/x/infer HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n", 413, "JSON has 9000000 bytes"),
+    ],
+)
+def test_what_is_wrong_is_said(fronts: Fronts, raw: bytes, status: int, complaint: str) -> None:
+    told = ask(fronts, raw)
+    assert told.status == status
+    assert complaint in told.error
+
+
+def test_a_wrong_method_says_the_right_one(fronts: Fronts) -> None:
+    assert ask(fronts, b"DELETE /v2/health/live HTTP/1.1\r\n\r\n").headers["allow"] == "GET"
+
+
+def test_no_token_says_which_kind(fronts: Fronts) -> None:
+    fronts.backend.tokens["t"] = "ada"
+    told = ask(fronts, b"GET /v2 HTTP/1.1\r\n\r\n")
+    assert (told.status, told.headers["www-authenticate"]) == (401, 'Bearer realm="shoal"')
+
+
+def test_too_many_requests_says_when_to_come_back(fronts: Fronts) -> None:
+    fronts.backend.failing["echo_FP32"] = RateLimited("too fast", retry_after_s=1.2)
+    told = ask(fronts, echo([1.0]))
+    assert (told.status, told.headers["retry-after"], json.loads(told.body)["code"]) == (429, "2", "rate-limited")
+
+
+def test_an_error_does_not_end_the_connection_if_the_next_request_can_be_found(fronts: Fronts) -> None:
+    with fronts.connect() as sock:
+        sock.sendall(b"GET /v3 HTTP/1.1\r\n\r\n" + echo([1.0], model="nobody") + echo([2.0]))
+        told = [read(sock) for _ in range(3)]
+    assert [one and one.status for one in told] == [404, 404, 200]
+
+
+def test_metrics_are_the_operators(fronts: Fronts) -> None:
+    fronts.backend.tokens.update({"t-ada": "ada", "t-root": ""})
+    get = "GET /metrics HTTP/1.1\r\nAuthorization: Bearer {}\r\n\r\n"
+    assert ask(fronts, get.format("t-ada").encode()).status == 403
+    told = ask(fronts, get.format("t-root").encode())
+    assert (told.body, told.headers["content-type"].split(";")[0]) == (b"up 1\n", "text/plain")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5\r\nhello0\r\n\r\n",
+        b"-5\r\nhello\r\n0\r\n\r\n",
+        b"5 5\r\nhello\r\n0\r\n\r\n",
+        b"0x5\r\nhello\r\n0\r\n\r\n",
+        b"\r\nhello\r\n0\r\n\r\n",
+        b"5\nhello\r\n0\r\n\r\n",
+        b"5\r\nhello\r\n0\r\n" + b"a: b\r\n" * 65 + b"\r\n",
+        b"5;" + b"x" * 300 + b"\r\nhello\r\n0\r\n\r\n",
+        b"ffffffffffffffff\r\n",
+    ],
+)
+def test_broken_chunks_are_refused(fronts: Fronts, body: bytes) -> None:
+    head = b"POST /v2/repository/index HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    told = ask(fronts, head + body)
+    assert (told.status, told.headers["connection"]) == (400, "close")
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_chunks_never_raise_anything_else(first: bytes, second: bytes) -> None:
+    chunks = ChunkedBody(100)
+    with contextlib.suppress(BadRequest):
+        for data in (first, second):
+            assert chunks.feed(memoryview(data)) <= len(data)
+    chunks = ChunkedBody(100)
+    raw = chunked(first, [7]) + second
+    assert chunks.feed(memoryview(raw)) == len(raw) - len(second)
+    assert (chunks.done, bytes(chunks.body)) == (True, first)
+
+
+def test_too_long_a_head(quick: Fronts) -> None:
+    told = ask(quick, b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 3000)
+    assert told.status == 400
+    assert "longer than 2048 bytes" in told.error
+
+
+def test_too_large_a_body_is_answered_while_it_is_still_sent(quick: Fronts) -> None:
+    with quick.connect() as sock:
+        sock.sendall(b"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                sock.sendall(bytes(10_000))
+        told = read(sock)
+    assert told is not None
+    assert told.status == 413
+
+
+def test_too_much_in_chunks(quick: Fronts) -> None:
+    told = ask(quick, as_chunks(binary(1 << 20), [1 << 16]))
+    assert (told.status, told.headers["connection"]) == (413, "close")
+    told = ask(quick, as_chunks(echo([1.0] * 2000), [100]))
+    assert told.status == 413
+    assert "JSON has" in told.error
+
+
+def test_bodies_in_all_may_not_take_more_than_is_allowed(quick: Fronts) -> None:
+    size = (1 << 20) - 1000
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            sock = stack.enter_context(quick.connect())
+            sock.sendall(binary(size)[:-1])
+        time.sleep(0.05)
+        told = ask(quick, binary(size))
+        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        assert "bytes in all" in told.error
+        told = ask(quick, as_chunks(binary(size), [1 << 16]))
+        assert told.status == 503
+    until = time.monotonic() + 10
+    while ask(quick, binary(size)).status != 200:
+        assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("beginning", [b"GET /v2 HTTP/1.1\r\n", binary(50_000)[:-1], as_chunks(echo([1.0]), [3])[:-1]])
+def test_a_slow_sender_is_told_so(quick: Fronts, beginning: bytes) -> None:
+    with quick.connect() as sock:
+        sock.sendall(beginning)
+        told = read(sock)
+        assert told is not None
+        assert (told.status, told.headers["connection"]) == (408, "close")
+        assert hung_up(sock)
+
+
+def test_a_byte_now_and_then_does_not_help(quick: Fronts) -> None:
+    with quick.connect() as sock:
+        with contextlib.suppress(OSError):
+            for byte in b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 60:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.02)
+        told = read(sock)
+    assert told is not None
+    assert told.status == 408
+
+
+def test_an_idle_connection_is_closed(quick: Fronts) -> None:
+    with quick.connect() as sock:
+        assert hung_up(sock)
+    with quick.connect() as sock:
+        sock.sendall(b"GET /v2 HTTP/1.1\r\n\r\n")
+        assert read(sock) is not None
+        assert hung_up(sock)
+
+
+def test_who_does_not_read_answers_is_cut_off(quick: Fronts) -> None:
+    request = binary(1_000_000)
+    with quick.connect() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(5.0)
+        with pytest.raises(ConnectionError):
+            sock.sendall(request * 100)
+        assert len(quick.backend.seen) < 20
+
+
+def test_a_backend_that_never_answers(quick: Fronts) -> None:
+    quick.backend.held["echo_FP32"] = threading.Event()
+    told = ask(quick, echo([1.0]))
+    assert told.status == 503
+    assert "no answer within 0.6 s" in told.error
+    assert quick.backend.running == 0
+
+
+def test_too_many_connections(quick: Fronts) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            sock = stack.enter_context(quick.connect())
+            sock.sendall(b"GET /v2 HTTP/1.1\r\n\r\n")
+            assert read(sock) is not None
+        extra = stack.enter_context(quick.connect())
+        told = read(extra)
+        assert told is not None
+        assert told.status == 503
+        assert "too many connections" in told.error
+
+
+@pytest.mark.parametrize("cut", ["in the head", "in the body", "while it waits", "with a reset"])
+def test_clients_that_disappear_leave_nothing_behind(fronts: Fronts, cut: str) -> None:
+    fronts.backend.held["echo_UINT8"] = threading.Event()
+    request = binary(200_000)
+    with fronts.connect() as sock:
+        if cut == "in the head":
+            sock.sendall(request[:30])
+        elif cut == "in the body":
+            sock.sendall(request[:-10])
+        else:
+            sock.sendall(request)
+            wait_for(lambda: fronts.backend.running == 1)
+            if cut == "with a reset":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: not fronts.http._connections)
+    wait_for(lambda: fronts.backend.running == 0)
+    assert fronts.http._held == 0
+    assert fronts.backend.cancelled == (1 if cut in ("while it waits", "with a reset") else 0)
+    fronts.backend.held.clear()
+    assert ask(fronts, request).status == 200
+
+
+def test_a_model_is_loaded_to_the_end_though_nobody_waits_for_it(fronts: Fronts) -> None:
+    held = fronts.backend.held["image"] = threading.Event()
+    fronts.backend.unloaded.add("image")
+    with fronts.connect() as sock:
+        sock.sendall(b"POST /v2/repository/models/image/load HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        wait_for(lambda: bool(fronts.http._connections))
+    wait_for(lambda: not fronts.http._connections)
+    held.set()
+    wait_for(lambda: "image" not in fronts.backend.unloaded)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+def test_garbage_of_all_kinds_is_survived(quick: Fronts) -> None:
+    dice = random.Random(7)
+    good = [echo([1.0]), binary(3000), as_chunks(binary(500), [100]), b"GET /v2/models/add_sub HTTP/1.1\r\n\r\n"]
+    for _ in range(150):
+        raw = bytearray(b"".join(dice.choices(good, k=2)))
+        for _ in range(dice.randint(1, 6)):
+            at = dice.randrange(len(raw))
+            match dice.randrange(3):
+                case 0:
+                    raw[at] = dice.randrange(256)
+                case 1:
+                    del raw[at : at + dice.randint(1, 20)]
+                case _:
+                    raw[at:at] = dice.randbytes(dice.randint(1, 8))
+        with quick.connect() as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(raw)
+            sock.shutdown(socket.SHUT_WR)
+            while told := read(sock):
+                assert told.status in (200, 400, 404, 405, 408, 413)
+    assert ask(quick, echo([1.0])).status == 200
+    assert quick.http._held == 0
+
+
+def test_stopping_answers_what_is_on_its_way_and_closes_the_rest() -> None:
+    with serving() as fronts:
+        held = fronts.backend.held["echo_FP32"] = threading.Event()
+        with fronts.connect() as idle, fronts.connect() as busy, fronts.connect() as sending:
+            idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\n\r\n")
+            told = read(idle)
+            assert told is not None
+            assert told.status == 200
+            busy.sendall(echo([1.0]))
+            sending.sendall(echo([2.0])[:-5])
+            wait_for(lambda: fronts.backend.running == 1)
+            stopping = asyncio.run_coroutine_threadsafe(fronts.http.stop(10.0), fronts.loop)
+            assert hung_up(idle)
+            with pytest.raises(ConnectionError):
+                fronts.connect()
+            held.set()
+            sending.sendall(echo([2.0])[-5:])
+            for sock in (busy, sending):
+                told = read(sock)
+                assert told is not None
+                assert (told.status, told.headers["connection"]) == (200, "close")
+                assert hung_up(sock)
+            stopping.result(10)
+
+
+def test_stopping_does_not_wait_for_ever() -> None:
+    with serving() as fronts:
+        fronts.backend.held["echo_FP32"] = threading.Event()
+        with fronts.connect() as busy, fronts.connect() as sending:
+            busy.sendall(echo([1.0]))
+            sending.sendall(binary(100_000)[:-5])
+            wait_for(lambda: fronts.backend.running == 1)
+            fronts.run(lambda: fronts.http.stop(0.05))
+            for sock in (busy, sending):
+                told = read(sock)
+                assert told is not None
+                assert (told.status, told.error) == (503, "the server is being stopped")
+                assert hung_up(sock)
+        assert fronts.backend.running == 0
+
+
+def test_stopping_waits_for_an_answer_that_is_being_taken() -> None:
+    with serving() as fronts, fronts.connect() as sock:
+        sock.sendall(binary(30 << 20))  # more than the system buffers
+        wait_for(lambda: fronts.http._held == 0 and bool(fronts.backend.seen))
+        stopping = asyncio.run_coroutine_threadsafe(fronts.http.stop(10.0), fronts.loop)
+        told = read(sock)
+        assert told is not None
+        assert len(told.body) > 30 << 20
+        assert hung_up(sock)
+        stopping.result(10)
+
+
+def test_a_port_that_is_taken(fronts: Fronts) -> None:
+    with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{fronts.http_port}: the port cannot be listened on"):
+        fronts.run(lambda: fronts.http.start(port=fronts.http_port))
+
+
+def test_a_defect_in_the_check_of_a_token_is_an_answer(fronts: Fronts, caplog: pytest.LogCaptureFixture) -> None:
+    def defect(_token: str | None) -> str | None:
+        raise ZeroDivisionError
+
+    fronts.backend.tenant_of = defect  # type: ignore[method-assign]
+    told = ask(fronts, b"GET /v2 HTTP/1.1\r\n\r\n")
+    assert (told.status, told.headers["connection"]) == (500, "close")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "front.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    with serving(unix=path) as fronts:
+        assert path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            sock.sendall(echo([1.0]))
+            told = read(sock)
+            assert told is not None
+            assert told.status == 200
+        with pytest.raises(Conflict, match="another server listens here"):
+            fronts.run(lambda: fronts.http.start_unix(path))
+    assert not path.exists()
+
+
+def test_a_model_whose_name_needs_quoting() -> None:
+    backend = FakeBackend()
+    backend.models["a/b c"] = backend.models["echo_FP32"]
+    with serving(backend) as fronts:
+        assert ask(fronts, echo([1.0], model="a%2Fb%20c")).status == 200
+        assert ask(fronts, echo([1.0], model="a/b%20c")).status == 404
+
+
+def test_a_raw_body(fronts: Fronts) -> None:
+    data = random.Random(1).randbytes(8)
+    head = (
+        b"POST /v2/models/echo_FP32/infer HTTP/1.1\r\nInference-Header-Content-Length: 0\r\nContent-Length: 8\r\n\r\n"
+    )
+    told = ask(fronts, head + data)
+    assert told.body.endswith(data)
+    assert ask(fronts, head.replace(b"echo_FP32", b"add_sub") + data).status == 400
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_curl(fronts: Fronts, tmp_path: Path) -> None:
+    def curl(*arguments: Any) -> bytes:
+        return subprocess.run(
+            ["curl", "-sS", "--max-time", "10", *map(str, arguments)], capture_output=True, check=True
+        ).stdout
+
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps({"inputs": [{"name": "IN", "datatype": "FP32", "shape": [3000], "data": [0.5] * 3000}]}))
+    infer = f"{fronts.url}/v2/models/echo_FP32/infer"
+    for how in ([], ["-H", "Transfer-Encoding: chunked"], ["-H", "Expect: 100-continue"], ["--http1.0"], ["--http2"]):
+        found = json.loads(curl("--data-binary", f"@{body}", *how, infer))
+        assert found["outputs"][0]["data"] == [0.5] * 3000
+    assert curl("-o", "/dev/null", "-w", "%{http_code}", "-I", f"{fronts.url}/v2/health/live") == b"200"
+    assert json.loads(curl(f"{fronts.url}/v2/models/nobody"))["error"] == "model 'nobody': there is no such model"
+
+
+def test_nothing_is_left_to_the_garbage_collector(quick: Fronts) -> None:
+    """Bodies are large: they must be freed when they are done with, not at the next collection."""
+    raws = [
+        binary(100_000),
+        as_chunks(echo([1.0]), [9]),
+        b"GET /v3 HTTP/1.1\r\n\r\n",
+        echo([1.0], model="nobody"),
+        b"?",
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with quick.connect() as sock:
+                for raw in raws:
+                    sock.sendall(raw)
+                    assert read(sock) is not None
+        wait_for(lambda: not quick.http._connections)
+        quick.backend.seen.clear()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("shoal")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []

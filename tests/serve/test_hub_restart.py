@@ -1,0 +1,87 @@
+"""Replicas outlive gateways, and end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from shoal.core import Conflict, Invalid
+from shoal.serve.errors import ReplicaLost
+from shoal.serve.gateway.hub import ReplicaHub
+from tests.serve.hub_kit import answer, hub_kit, until
+from tests.serve.models import callable_spec, floats
+
+
+async def test_a_replica_comes_back_to_a_restarted_gateway_with_its_models(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path) as kit:
+        replica = await kit.replica()
+        report = await replica.load(callable_spec("Counter", inputs=(), outputs=()))
+        await replica.execute("Counter", "1", [floats("x", [[0]], "Counter")])
+        running = replica.execute("Counter", "1", [floats("x", [[0]], "Counter")])
+        await kit.hub.stop()
+        with pytest.raises(ReplicaLost, match="the gateway stops"):
+            await running
+        assert not kit.path.exists()
+        kit.hub = kit.new_hub()
+        await kit.hub.start(kit.path)
+        again = await kit.told.wait("joined", "a", times=2)
+        assert again is not replica
+        assert (again.pid, again.models) == (replica.pid, {("Counter", "1"): report})
+        # Its memory is the same: the call that nobody heard the answer of may have been its second or its third.
+        assert answer(await again.execute("Counter", "1", [floats("x", [[0]], "Counter")]))[0] in (2, 3)
+        assert kit.spawner.starts("a") == 1
+
+
+async def test_a_killed_gateway_leaves_a_socket_that_the_next_one_takes_over(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path) as kit:
+        assert stat.S_IMODE(kit.path.stat().st_mode) == 0o600
+        with pytest.raises(Conflict, match="another gateway listens here"):
+            await kit.new_hub().start(kit.path)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "left"))
+    hub = ReplicaHub(lambda name, digest: True)
+    await hub.start(tmp_path / "left")
+    await hub.stop()
+
+
+async def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
+    hub = ReplicaHub(lambda name, digest: True)
+    with pytest.raises(Invalid, match="too long for a socket's path"):
+        await hub.start(tmp_path / ("x" * 100))
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(Conflict, match="no socket"):
+        await hub.start(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path) as kit:
+        replica = await kit.replica()
+        await replica.load(callable_spec("nap"))
+        futures = [replica.execute("nap", "1", [floats("x", [[0.1]], "nap")]) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        os.kill(replica.pid, signal.SIGTERM)
+        assert await kit.told.wait("leaving", "a") is True
+        late = replica.execute("nap", "1", [floats("x", [[0.0]], "nap")])
+        await asyncio.gather(*futures, late)
+        reason = await kit.told.wait("lost", "a")
+        assert (reason.code, replica.leaving) == ("closed", True)
+        with pytest.raises(ReplicaLost):
+            await replica.execute("nap", "1", [floats("x", [[0.0]], "nap")])
+        await kit.told.wait("joined", "a", times=2)  # the spawner's doing: it was not the one that stopped it
+        assert kit.spawner.starts("a") == 2
+
+
+async def test_a_replica_told_to_end_without_a_gateway_ends(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path) as kit:
+        await kit.replica()
+        await kit.hub.stop()
+        await kit.spawner.remove("a")
+        assert kit.spawner.pid("a") is None
+    await until(lambda: "lost the gateway" in kit.log())

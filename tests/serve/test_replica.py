@@ -1,0 +1,121 @@
+"""One execution in the replica, without a process around it; and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.core import ShoalError
+from shoal.serve.errors import ModelFailed
+from shoal.serve.replica.execute import place_outputs, run_batch
+from shoal.serve.runtimes.open import open_runtime
+from shoal.serve.types import DataType
+from tests.serve.models import callable_spec
+
+
+def rows(*values: float) -> dict[str, Any]:
+    return {"x": np.array([[value] for value in values], np.float32)}
+
+
+def texts(results: list[Mapping[str, Any] | ShoalError]) -> list[object]:
+    return [result.what if isinstance(result, ShoalError) else result["y"].ravel().tolist() for result in results]
+
+
+def test_a_batch_runs_once() -> None:
+    runtime = CountingRuntime("negative")
+    assert texts(run_batch(runtime, rows(1, 2, 3), (), [2, 1])) == [[1, 2], [3]]
+    assert runtime.runs == [3]
+
+
+def test_what_the_model_cannot_digest_spoils_nobody_elses_answer() -> None:
+    runtime = CountingRuntime("negative")
+    results = run_batch(runtime, rows(1, 2, -3, 4), (), [2, 1, 1])
+    assert texts(results) == [[1, 2], "ValueError: a negative number", [4]]
+    assert runtime.runs == [4, 2, 1, 1]
+
+
+def test_a_request_alone_fails_without_a_second_try() -> None:
+    runtime = CountingRuntime("negative")
+    assert texts(run_batch(runtime, rows(-1), (), [1])) == ["ValueError: a negative number"]
+    assert runtime.runs == [1]
+
+
+class CountingRuntime:
+    """A callable of `tests.serve.models`; `runs` are the batch sizes that it was run with."""
+
+    def __init__(self, name: str) -> None:
+        self._inner = open_runtime(callable_spec(name))
+        self.metadata = self._inner.metadata
+        self.resident_bytes = 0
+        self.runs: list[int] = []
+
+    def run(self, inputs: Mapping[str, Any], outputs: Any) -> Mapping[str, Any]:
+        self.runs.append(len(inputs["x"]))
+        return self._inner.run(inputs, outputs)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_outputs_fill_their_room_and_only_that() -> None:
+    room = memoryview(bytearray(10))
+    outcomes, payload = place_outputs([{"y": np.array([1, 2], np.int32)}], {}, room[:8], 100)
+    assert payload == []
+    assert bytes(room) == bytes([1, 0, 0, 0, 2, 0, 0, 0, 0, 0])
+    (placed,) = outcomes[0] if isinstance(outcomes[0], list) else []
+    assert (placed.name, placed.datatype, placed.shape, placed.offset, placed.nbytes) == (
+        "y",
+        DataType.INT32,
+        (2,),
+        0,
+        8,
+    )
+
+
+def test_outputs_that_need_more_room_become_a_payload() -> None:
+    room = memoryview(bytearray(7))
+    results = [{"y": np.array([1, 2], np.int32)}, ModelFailed("no"), {"y": np.array([b"ab"], object)}]
+    outcomes, payload = place_outputs(results, {}, room, 100)
+    assert bytes(room) == bytes(7)
+    assert b"".join(payload) == bytes([1, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]) + b"ab"
+    assert [[(t.offset, t.nbytes) for t in outcome] for outcome in outcomes if isinstance(outcome, list)] == [
+        [(0, 8)], [(8, 6)],
+    ]  # fmt: skip
+
+
+def test_outputs_that_cannot_be_sent_fail_alone_or_all_together() -> None:
+    results: list[Any] = [{"y": np.zeros(2, complex)}, {"y": np.zeros(2, np.int32)}]
+    (bad, good), _ = place_outputs(results, {}, memoryview(bytearray(8)), 100)
+    assert isinstance(bad, ModelFailed)
+    assert isinstance(good, list)
+    outcomes, payload = place_outputs([{"y": np.zeros(100)}] * 2, {}, memoryview(b""), 1000)
+    assert payload == []
+    assert all(isinstance(outcome, ModelFailed) and "1600 bytes" in outcome.what for outcome in outcomes)
+
+
+def test_a_declared_bf16_output_is_sent_as_one() -> None:
+    kinds = {"y": DataType.BF16}
+    (outcome,), (part,) = place_outputs([{"y": np.ones(2, np.float32)}], kinds, memoryview(b""), 100)
+    assert isinstance(outcome, list)
+    assert (outcome[0].datatype, bytes(part)) == (DataType.BF16, b"\x80\x3f\x80\x3f")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "replica a finds no gateway at /nonexistent/hub: [Errno 2]"),
+        (("--die-with-parent", "1"), ""),
+    ],
+)
+def test_a_replica_without_a_gateway_or_a_parent_ends(arguments: Sequence[str], told: str) -> None:
+    command = [sys.executable, "-m", "shoal.serve.replica", "--connect", "/nonexistent/hub", "--name", "a"]
+    done = subprocess.run(
+        [*command, "--give-up-after", "0", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 4
+    assert told in done.stderr

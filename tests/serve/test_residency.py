@@ -1,0 +1,129 @@
+"""What is evicted when a model needs memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.core import Unavailable
+from shoal.serve.residency import Resident, Shelf, make_room, worth
+
+residents = st.lists(
+    st.builds(
+        Resident, st.text(min_size=1, max_size=4), st.integers(0, 1000), st.floats(0, 100), st.integers(0, 50),
+        st.floats(0, 1e6), st.floats(0, 10), st.booleans(),
+    ),
+    max_size=12, unique_by=lambda model: model.key,
+)  # fmt: skip
+policies = st.sampled_from(("gdsf", "lru"))
+
+
+@given(models=residents, wanted=st.integers(0, 2000), budget=st.integers(0, 4000), by=policies)
+def test_room_is_made_for_what_is_wanted_and_never_of_the_pinned(
+    models: Sequence[Resident], wanted: int, budget: int, by: str
+) -> None:
+    pinned = {model.key for model in models if model.pinned}
+    try:
+        evicted = make_room(models, wanted, budget, by=by)
+    except Unavailable:
+        assert pinned
+        assert sum(model.bytes for model in models if model.pinned) + wanted > budget
+        return
+    assert not pinned & {*evicted}
+    assert len({*evicted}) == len(evicted)
+    left = [model for model in models if model.key not in evicted]
+    assert sum(model.bytes for model in left) + wanted <= budget or not left
+    for model in models:  # nobody is evicted without need
+        if model.key in evicted and left:
+            assert sum(one.bytes for one in left) + wanted + model.bytes > budget
+
+
+@given(models=residents, by=policies)
+def test_what_fits_evicts_nobody(models: Sequence[Resident], by: str) -> None:
+    assert make_room(models, 5, sum(model.bytes for model in models) + 5, by=by) == ()
+
+
+def test_gdsf_keeps_what_is_dear_often_used_and_small() -> None:
+    models = [
+        Resident("cheap", 100, load_s=0.1, uses=5),
+        Resident("dear", 100, load_s=10.0, uses=5),
+        Resident("popular", 100, load_s=0.1, uses=400),
+        Resident("large", 10_000, load_s=1.0, uses=5),
+    ]
+    assert sorted(models, key=worth)[0].key == "large"
+    assert make_room(models[:3], 100, 300) == ("cheap",)
+    assert make_room(models[:3], 200, 300) == ("cheap", "popular")
+
+
+def test_lru_keeps_what_was_used_last() -> None:
+    models = [Resident("new", 1, 0.0, used_at=3.0), Resident("old", 1, 99.0, uses=99, used_at=1.0)]
+    assert make_room(models, 1, 2, by="lru") == ("old",)
+
+
+def test_a_large_one_spares_the_small_ones_before_it() -> None:
+    models = [Resident("small", 1, 0.0), Resident("large", 100, 1.0, uses=200)]
+    assert make_room(models, 100, 101) == ("large",)
+
+
+def test_one_larger_than_all_memory_may_be_alone() -> None:
+    models = [Resident("a", 10, 1.0), Resident("b", 10, 1.0)]
+    assert make_room(models, 1000, 20) == ("a", "b")
+    assert make_room([], 1000, 20) == ()
+
+
+def test_a_shelf_counts_what_is_on_it() -> None:
+    shelf = Shelf()
+    shelf.put("a", 10, 1.0, now=0.0)
+    shelf.put("b", 20, 1.0, now=1.0)
+    shelf.put("a", 15, 1.0, now=2.0)  # loaded anew
+    assert (shelf.bytes, "a" in shelf, "c" in shelf) == (35, True, False)
+    shelf.use("a", now=5.0, times=3)
+    shelf.use("c", now=5.0)
+    (a,) = [model for model in shelf if model.key == "a"]
+    assert (a.uses, a.used_at) == (3, 5.0)
+    shelf.take("a")
+    assert (shelf.bytes, shelf.inflation) == (20, 0.0)
+    shelf.take("a")
+    shelf.evict("a")
+    assert shelf.bytes == 20
+
+
+def test_what_was_popular_once_is_overtaken() -> None:
+    shelf = Shelf()
+    shelf.put("once", 1, 1.0, now=0.0)
+    shelf.use("once", now=0.0, times=50)
+    for at in range(200):
+        shelf.put(f"m{at}", 1, 1.0, now=at)
+        shelf.use(f"m{at}", now=at)
+        for key in make_room([*shelf], 0, 3):
+            shelf.evict(key)
+    assert "once" not in shelf
+    assert shelf.inflation >= 50
+
+
+def total_load_s(by: str, seed: int, *, models: int = 200, requests: int = 20_000) -> float:
+    """Of a trace in which the models' popularity is Zipf's, loading is paid for by size, and a fifth fits."""
+    rng = random.Random(seed)
+    sizes = [int(10 ** rng.uniform(6, 9)) for _ in range(models)]
+    loads = [0.05 + size / 1e9 * rng.uniform(0.5, 4) for size in sizes]
+    rng.shuffle(names := [*range(models)])
+    trace = rng.choices(names, [1 / (rank + 1) for rank in range(models)], k=requests)
+    shelf, budget, spent = Shelf(), sum(sizes) // 5, 0.0
+    for at, name in enumerate(trace):
+        key = str(name)
+        if key not in shelf:
+            spent += loads[name]
+            for victim in make_room([*shelf], sizes[name], budget, by=by):
+                shelf.evict(victim)
+            shelf.put(key, sizes[name], loads[name], at)
+        shelf.use(key, at)
+    return spent
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gdsf_spends_less_on_loading_than_lru(seed: int) -> None:
+    assert total_load_s("gdsf", seed, requests=4000) < 0.9 * total_load_s("lru", seed, requests=4000)

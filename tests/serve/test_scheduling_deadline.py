@@ -1,0 +1,269 @@
+"""The default scheduler: deadlines inside shares, early refusal, and what is given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shoal.core import PriorityClass
+from shoal.serve.scheduling import Batch, DeadlineScheduler, Item, Profiles, QueueSpec, Rejection
+from shoal.serve.scheduling.queues import Queue
+from shoal.serve.scheduling.simulate import Stream, affine, simulate
+
+from .oracle_edf import all_can_be_in_time, completions
+
+
+def scheduler_of(executions_s: dict[str, float], *, slots: int = 1, **specs: QueueSpec) -> DeadlineScheduler:
+    """Queues whose executions are known to take exactly so long, each of the tenant named before the slash."""
+    profiles = Profiles()
+    for key, seconds in executions_s.items():
+        profiles.prime(key, [(1, seconds)] * 30)
+    scheduler = DeadlineScheduler(slots, profiles)
+    for key in executions_s:
+        scheduler.add_queue(specs.get(key.replace("/", "_"), QueueSpec(key, key.partition("/")[0])))
+    return scheduler
+
+
+class OpenDoor(DeadlineScheduler):
+    """Takes everything, to look at the order alone."""
+
+    def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(jobs=st.lists(st.tuples(st.sampled_from([1, 2, 3, 5]), st.integers(1, 16)), min_size=1, max_size=6))
+@example(jobs=[(5, 16), (1, 2), (2, 3)])
+def test_meets_all_deadlines_whenever_an_order_exists_that_does(jobs: list[tuple[int, int]]) -> None:
+    profiles = Profiles()
+    for seconds in (1, 2, 3, 5):
+        profiles.prime(f"a/{seconds}", [(1, float(seconds))] * 30)
+    scheduler = OpenDoor(1, profiles)
+    for seconds in (1, 2, 3, 5):
+        scheduler.add_queue(QueueSpec(f"a/{seconds}", "a"))
+    for number, (seconds, deadline) in enumerate(jobs):
+        scheduler.offer(Item(number, f"a/{seconds}", 0.0, float(deadline)), 0.0)
+    now, late, dropped = 0.0, 0, 0
+    while scheduler.waiting():
+        decision = scheduler.decide(now)
+        dropped += len(decision.rejected)
+        for batch in decision.batches:
+            seconds = float(batch.queue.removeprefix("a/"))
+            now += seconds
+            late += any(now > item.deadline + 1e-9 for item in batch.items)
+            scheduler.finished(batch, now, seconds)
+    assert late == 0
+    assert (dropped == 0) >= all_can_be_in_time(jobs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 0.001, 0.004, 0.011, 0.05]), min_size=1, max_size=60),
+    within_s=st.sampled_from([0.0113, 0.0253, 0.0803]),
+)
+def test_refuses_exactly_what_one_slot_cannot_complete_in_time(gaps: list[float], within_s: float) -> None:
+    arrivals, now = [], 0.0
+    for gap in gaps:
+        now += gap
+        arrivals.append(now)
+    stream = Stream(QueueSpec("a/m", "a", slo_s=within_s), arrivals, affine(0.0, 0.01))
+    scheduler = scheduler_of({"a/m": 0.01}, a_m=stream.spec)
+    outcome = simulate(scheduler, [stream]).queues["a/m"]
+    ends = completions(arrivals, 0.01, within_s)
+    latencies = [end - at for end, at in zip(ends, arrivals, strict=True) if end is not None]
+    assert outcome.latencies_s == pytest.approx(latencies)
+    assert (outcome.late, outcome.dropped, outcome.refused) == (0, 0, ends.count(None))
+
+
+def test_a_refusal_says_why_and_when_it_would_be_taken() -> None:
+    scheduler = scheduler_of({"a/m": 0.01})
+    for number in range(3):
+        assert scheduler.offer(Item(number, "a/m", 0.0, 0.035), 0.0) is None
+        scheduler.decide(0.0)
+    refused = scheduler.offer(Item(9, "a/m", 0.0, 0.035), 0.0)
+    assert refused is not None
+    assert refused.reason.code == "deadline"
+    assert "it would be done in" in refused.reason.text
+    assert "wanted in 0.035 s" in refused.reason.text
+    assert refused.reason.facts["execution_s"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("within_s", [0.012, 0.03, 0.1])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_whoever_asks_again_as_told_is_taken(within_s: float, slots: int) -> None:
+    spec = QueueSpec("a/m", "a", executors=slots)
+    scheduler = scheduler_of({"a/m": 0.01}, slots=slots, a_m=spec)
+    running: list[tuple[float, Batch]] = []
+
+    def decide(now: float) -> None:
+        running.extend((now + 0.01, batch) for batch in scheduler.decide(now).batches)
+
+    refused, number = None, 0
+    while refused is None:
+        number += 1
+        refused = scheduler.offer(Item(number, "a/m", 0.0, within_s), 0.0)
+        decide(0.0)
+    assert number == slots * int(within_s / 0.01) + 1
+    again_at = refused.retry_after_s + 1e-6
+    while running and running[0][0] <= again_at:
+        now, batch = running.pop(0)
+        scheduler.finished(batch, now, 0.01)
+        decide(now)
+    assert scheduler.offer(Item(number + 1, "a/m", again_at, again_at + within_s), again_at) is None
+
+
+def test_an_unknown_model_is_let_in_and_learned() -> None:
+    scheduler = DeadlineScheduler(1)
+    scheduler.add_queue(QueueSpec("a/m", "a", slo_s=0.001))
+    assert scheduler.offer(Item(1, "a/m", 0.0, 0.001), 0.0) is None
+    assert scheduler.decide(0.0).batches
+
+
+def test_what_is_always_too_slow_is_tried_now_and_then_and_taken_again_when_it_got_faster() -> None:
+    scheduler = scheduler_of({"a/m": 0.5}, a_m=QueueSpec("a/m", "a", slo_s=0.1))
+    taken = []
+    for tick in range(2000):
+        now = tick * 0.02
+        if scheduler.offer(Item(tick, "a/m", now, now + 0.1), now) is None:
+            taken.append(now)
+            for batch in scheduler.decide(now).batches:
+                scheduler.finished(batch, now + 0.015, 0.015)
+    first_tries = [at for at in taken if at < 4.0]
+    assert 3 <= len(first_tries) <= 5
+    assert len([at for at in taken if at >= 35.0]) == 250
+
+
+def test_what_became_late_is_dropped_before_it_costs_anything() -> None:
+    scheduler = scheduler_of({"a/m": 0.01})
+    for number in range(3):
+        scheduler.offer(Item(number, "a/m", 0.0, 0.04), 0.0)
+    (batch,) = scheduler.decide(0.0).batches
+    scheduler.finished(batch, 0.035, 0.01)
+    decision = scheduler.decide(0.035)
+    assert not decision.batches
+    assert [each.reason.code for each in decision.rejected] == ["late", "late"]
+    assert scheduler.waiting() == 0
+
+
+def test_a_head_that_would_keep_batches_small_is_dropped_early() -> None:
+    profiles = Profiles()
+    profiles.prime("a/m", [(samples, 0.01 + 0.001 * samples) for samples in (1, 8, 16)] * 10)
+    scheduler = OpenDoor(1, profiles)
+    scheduler.add_queue(QueueSpec("a/m", "a", max_batch=16))
+    scheduler.offer(Item(0, "a/m", 0.0, 0.012), 0.0)
+    for number in range(1, 21):
+        scheduler.offer(Item(number, "a/m", 0.0, 0.2), 0.0)
+    decision = scheduler.decide(0.0)
+    assert [each.item.number for each in decision.rejected] == [0]
+    assert decision.rejected[0].reason.code == "early-drop"
+    assert decision.batches[0].samples == 16
+
+
+def test_a_batch_grows_only_as_far_as_its_most_urgent_request_allows() -> None:
+    profiles = Profiles()
+    profiles.prime("a/m", [(samples, 0.01 + 0.001 * samples) for samples in (1, 8, 16)] * 10)
+    scheduler = OpenDoor(1, profiles)
+    scheduler.add_queue(QueueSpec("a/m", "a", max_batch=16))
+    for number, deadline in enumerate([0.0225] + [0.2] * 14):
+        scheduler.offer(Item(number, "a/m", 0.0, deadline), 0.0)
+    (batch,) = scheduler.decide(0.0).batches
+    assert batch.samples == 12
+    assert batch.items[0].number == 0
+
+
+def test_only_alike_requests_share_a_batch() -> None:
+    profiles = Profiles()
+    profiles.prime("a/m", [(samples, 0.01 + 0.001 * samples) for samples in (1, 8, 16)] * 10)
+    scheduler = DeadlineScheduler(1, profiles)
+    scheduler.add_queue(QueueSpec("a/m", "a", max_batch=16))
+    for number in range(8):
+        scheduler.offer(Item(number, "a/m", 0.0, inf, batch_key=number % 2), 0.0)
+    (batch,) = scheduler.decide(0.0).batches
+    assert [item.number for item in batch.items] == [0, 2, 4, 6]
+
+
+def test_inside_their_shares_the_more_urgent_tenant_goes_first() -> None:
+    scheduler = scheduler_of({"loose/m": 0.01, "tight/m": 0.01})
+    scheduler.offer(Item(1, "loose/m", 0.0, 5.0), 0.0)
+    scheduler.offer(Item(2, "tight/m", 0.0, 0.05), 0.0)
+    (batch,) = scheduler.decide(0.0).batches
+    assert batch.queue == "tight/m"
+
+
+def test_when_not_all_can_be_in_time_the_one_that_used_least_wins() -> None:
+    scheduler = scheduler_of({"much/m": 0.01, "little/m": 0.01})
+    now = 0.0
+    for number in range(3):
+        scheduler.offer(Item(number, "much/m", now, now + 1.0), now)
+        (batch,) = scheduler.decide(now).batches
+        now += 0.01
+        scheduler.finished(batch, now, 0.01)
+    scheduler.offer(Item(10, "much/m", now, now + 0.012), now)
+    scheduler.offer(Item(11, "little/m", now, now + 0.013), now)
+    (batch,) = scheduler.decide(now).batches
+    assert batch.queue == "little/m"
+
+
+def test_a_tenant_far_over_its_share_has_no_urgency() -> None:
+    scheduler = scheduler_of({"much/m": 0.01, "little/m": 0.01})
+    now = 0.0
+    for number in range(40):
+        scheduler.offer(Item(number, "much/m", now, now + 1.0), now)
+        (batch,) = scheduler.decide(now).batches
+        now += 0.01
+        scheduler.finished(batch, now, 0.01)
+    scheduler.offer(Item(100, "much/m", now, now + 0.05), now)
+    scheduler.offer(Item(101, "little/m", now, now + 5.0), now)
+    (batch,) = scheduler.decide(now).batches
+    assert batch.queue == "little/m"
+    assert batch.reason is not None
+    assert batch.reason.code == "owed"
+
+
+def test_requests_for_a_queue_without_replicas_end_in_time() -> None:
+    scheduler = DeadlineScheduler(1, longest_wait_s=3.0)
+    scheduler.add_queue(QueueSpec("a/m", "a", executors=0))
+    scheduler.offer(Item(1, "a/m", 0.0, 0.5), 0.0)
+    scheduler.offer(Item(2, "a/m", 0.0, inf), 0.0)
+    assert scheduler.decide(0.0).wake_at == 0.5
+    decision = scheduler.decide(0.5)
+    assert [each.item.number for each in decision.rejected] == [1]
+    assert decision.rejected[0].reason.text == "no replica came in time"
+    assert decision.wake_at == 3.0
+    scheduler.resize("a/m", 1)
+    decision = scheduler.decide(1.0)
+    assert [batch.items[0].number for batch in decision.batches] == [2]
+    assert decision.wake_at is None
+
+
+def test_best_effort_requests_reckon_with_the_guaranteed_ones() -> None:
+    scheduler = scheduler_of(
+        {"g/m": 0.01, "b/m": 0.001},
+        g_m=QueueSpec("g/m", "g"),
+        b_m=QueueSpec("b/m", "b", priority_class=PriorityClass.BEST_EFFORT),
+    )
+    for number in range(20):
+        scheduler.offer(Item(number, "g/m", 0.0, inf), 0.0)
+    refused = scheduler.offer(Item(50, "b/m", 0.0, 0.1), 0.0)
+    assert refused is not None
+    assert refused.reason.facts["wait_s"] >= 0.2
+    assert scheduler.offer(Item(51, "b/m", 0.0, 1.0), 0.0) is None
+
+
+def test_every_execution_says_why_it_was_started() -> None:
+    scheduler = scheduler_of({"a/m": 0.01, "b/m": 0.01})
+    codes: Counter[str] = Counter()
+    for number in range(20):
+        scheduler.offer(Item(number, "ab"[number % 2] + "/m", 0.0, 1.0 + (number % 3)), 0.0)
+    now = 0.0
+    while scheduler.waiting():
+        (batch,) = scheduler.decide(now).batches
+        assert batch.reason is not None
+        codes[batch.reason.code] += 1
+        now += 0.01
+        scheduler.finished(batch, now, 0.01)
+    assert set(codes) == {"urgent", "owed"}

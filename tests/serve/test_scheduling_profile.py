@@ -1,0 +1,149 @@
+"""What is learned about execution times: the fit over batch sizes, the tail, drift, outliers."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.serve.scheduling.profile import ExecutionProfile, Profiles
+
+RNN = (0.00008, 0.00003)
+CNN = (0.0, 0.019)
+GPU = (0.005, 0.0005)
+
+
+def feed(profile: ExecutionProfile, true: tuple[float, float], sizes: list[int], spread: float, seed: int = 1) -> None:
+    random = Random(seed)
+    for samples in sizes:
+        profile.observe(samples, (true[0] + true[1] * samples) * random.lognormvariate(0.0, spread))
+
+
+@pytest.mark.parametrize("true", [RNN, CNN, GPU], ids=["rnn", "cnn", "gpu"])
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.2])
+def test_finds_the_fit_and_interpolates(true: tuple[float, float], spread: float) -> None:
+    profile = ExecutionProfile()
+    feed(profile, true, [1, 8, 1, 2, 16] * 60, spread)
+    for samples in (1, 3, 8, 12, 16):
+        expected = true[0] + true[1] * samples
+        assert profile.expected_s(samples) == pytest.approx(expected, rel=0.02 + spread / 2)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.2, 0.5])
+def test_one_execution_in_a_hundred_takes_longer_than_the_cautious_time(spread: float) -> None:
+    profile, random = ExecutionProfile(), Random(3)
+    longer = 0
+    for at in range(6000):
+        samples = random.choice([1, 1, 2, 8])
+        took_s = (GPU[0] + GPU[1] * samples) * random.lognormvariate(0.0, spread)
+        if at >= 200:
+            longer += took_s > profile.cautious_s(samples)
+        profile.observe(samples, took_s)
+    assert 0.002 < longer / 5800 < 0.03
+
+
+def test_quantiles_are_in_order() -> None:
+    profile = ExecutionProfile()
+    feed(profile, GPU, [1, 4] * 100, 0.3)
+    times = [profile.quantile_s(4, quantile) for quantile in (0.01, 0.25, 0.5, 0.9, 0.99, 1.0)]
+    assert times == sorted(times)
+    assert profile.quantile_s(4, 0.5) == pytest.approx(GPU[0] + 4 * GPU[1], rel=0.15)
+    assert ExecutionProfile(0.25).quantile_s(1, 0.9) == 0.25
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.2])
+def test_batches_are_tried_and_kept_up_only_where_they_bring_something(spread: float) -> None:
+    random = Random(2)
+    batched = {}
+    for true in (CNN, RNN, GPU):
+        profile = ExecutionProfile()
+        assert profile.pays(8)
+        assert not profile.pays(1)
+        sizes = []
+        for _ in range(600):
+            sizes.append(random.choice([1, 1, 2, 3]) if profile.pays(8) else 1)
+            feed(profile, true, sizes[-1:], spread, seed=random.randrange(10**6))
+        batched[true] = sum(size > 1 for size in sizes[100:])
+    assert batched[CNN] <= 5
+    assert batched[RNN] > 200
+    assert batched[GPU] > 200
+
+
+def test_gain_compares_samples_per_second() -> None:
+    profile = ExecutionProfile()
+    feed(profile, RNN, [1, 32] * 30, 0.0)
+    assert profile.gain(1) == pytest.approx(1.0)
+    assert profile.gain(32) == pytest.approx(32 * sum(RNN) / (RNN[0] + 32 * RNN[1]), rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.5, 3.0])
+def test_follows_drift_without_forgetting_the_shape(factor: float) -> None:
+    profile = ExecutionProfile()
+    feed(profile, GPU, [1, 8] * 50, 0.05)
+    slower = (GPU[0] * factor, GPU[1] * factor)
+    feed(profile, slower, [1] * 200, 0.05)
+    assert profile.expected_s(1) == pytest.approx(slower[0] + slower[1], rel=0.1)
+    assert profile.expected_s(8) == pytest.approx(slower[0] + 8 * slower[1], rel=0.15)
+    assert profile.tail < 1.3
+
+
+def test_a_pause_of_the_machine_moves_little() -> None:
+    profile = ExecutionProfile()
+    feed(profile, GPU, [1, 8] * 50, 0.05)
+    before, tail = profile.expected_s(4), profile.tail
+    profile.observe(4, 5.0)
+    assert profile.expected_s(4) < 1.3 * before
+    assert profile.tail < 1.1 * tail
+    feed(profile, GPU, [1, 8] * 20, 0.05)
+    assert profile.expected_s(4) == pytest.approx(before, rel=0.05)
+
+
+def test_the_slow_first_executions_of_a_fresh_replica_are_seen_through() -> None:
+    profile = ExecutionProfile()
+    profile.observe(1, 0.5)
+    profile.observe(1, 0.1)
+    feed(profile, GPU, [1] * 6, 0.02)
+    assert profile.known
+    assert profile.expected_s(1) == pytest.approx(sum(GPU), rel=0.1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 100)), max_size=60))
+def test_stays_sane_whatever_is_measured(measured: list[tuple[int, float]]) -> None:
+    profile = ExecutionProfile()
+    for samples, seconds in measured:
+        profile.observe(samples, seconds)
+    times = [profile.expected_s(samples) for samples in range(1, 65)]
+    assert min(times) > 0
+    assert times == sorted(times)
+    assert all(profile.cautious_s(samples) >= profile.expected_s(samples) for samples in (1, 8, 64))
+    for budget_s in (0.0, 0.001, 0.1, 10.0):
+        fits = profile.fitting(64, budget_s)
+        assert fits == 0 or profile.cautious_s(fits) <= budget_s * (1 + 1e-9)
+        assert fits == 64 or profile.cautious_s(fits + 1) > budget_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("samples", "seconds"), [(0, 1.0), (1, -1.0), (1, float("nan")), (1, float("inf"))])
+def test_refuses_what_cannot_have_been_measured(samples: int, seconds: float) -> None:
+    with pytest.raises(ValueError, match="no execution can have had"):
+        ExecutionProfile().observe(samples, seconds)
+
+
+def test_is_kept_over_a_restart() -> None:
+    profile = ExecutionProfile()
+    feed(profile, GPU, [1, 8] * 50, 0.1)
+    restored = ExecutionProfile.from_json(profile.as_json())
+    assert restored.known
+    assert restored.expected_s(5) == pytest.approx(profile.expected_s(5))
+    assert restored.cautious_s(5) == pytest.approx(profile.cautious_s(5))
+    feed(restored, GPU, [1, 8] * 20, 0.1)
+    assert restored.expected_s(8) == pytest.approx(GPU[0] + 8 * GPU[1], rel=0.1)
+
+
+def test_a_warm_up_primes_it() -> None:
+    profiles = Profiles(0.5)
+    assert profiles.of("a/m").expected_s(1) == pytest.approx(0.5)
+    profiles.prime("a/m", [(1, sum(RNN)), (16, RNN[0] + 16 * RNN[1])] * 4)
+    assert profiles.of("a/m").expected_s(4) == pytest.approx(RNN[0] + 4 * RNN[1], rel=0.05)
