@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import atexit
+import math
 import multiprocessing
 import os
 import secrets
@@ -132,12 +133,12 @@ def middle(values: Sequence[float]) -> Estimate:
 def rows(
     measure: str, estimate: Estimate, unit: str, target: str = "", ok: bool | None = None, *, scale: float = 1.0
 ) -> list[Row]:
-    """An estimate times `scale`, and its interval below."""
-    return [
-        Row(measure, estimate.value * scale, unit, target, ok),
-        Row(f"  {estimate.confidence:.0%} interval, from", estimate.low * scale, unit),
-        Row("  to", estimate.high * scale, unit),
-    ]
+    """An estimate times `scale`, and below it the ends of its interval, as far as they are known."""
+    found = [Row(measure, estimate.value * scale, unit, target, ok)]
+    for word, end in ((f"{estimate.confidence:.0%} interval, from", estimate.low), ("to", estimate.high)):
+        if math.isfinite(end):
+            found.append(Row(f"  {word}", end * scale, unit))
+    return found
 
 
 def note(text: str) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,6 +24,7 @@ PROCESSES = {
 
 
 @pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+@settings(max_examples=50, deadline=None)
 @given(rate=RATES, duration=DURATIONS, seed=SEEDS)
 def test_arrivals_ascend_inside_the_duration_and_repeat(
     process: object, rate: float, duration: float, seed: int
@@ -42,6 +43,7 @@ def test_the_mean_rate_is_the_one_asked_for(process: object) -> None:
     assert abs(np.mean(counts) - 20_000) < 4 * standard_error
 
 
+@settings(max_examples=50, deadline=None)
 @given(rate=RATES, duration=DURATIONS)
 def test_constant_arrivals_are_as_many_as_fit(rate: float, duration: float) -> None:
     times = arrivals.constant(rate, duration)

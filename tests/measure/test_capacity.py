@@ -116,6 +116,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert more_misses(wrong_high, total, 0.05) > 0.01
 
 
+@settings(max_examples=50, deadline=None)
 @given(capacity=st.floats(0.01, 1e5), guess=st.floats(0.05, 20.0), tolerance=st.floats(0.01, 0.3))
 def test_a_server_with_a_sharp_edge_is_found_to_the_tolerance(capacity: float, guess: float, tolerance: float) -> None:
     def sample(rate_per_s: float, n: int) -> Floats:
@@ -187,7 +188,7 @@ def test_far_from_the_capacity_few_requests_are_enough() -> None:
     assert 50 * above[0] < at[0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), clump=st.sampled_from([1, 20]), share=st.sampled_from([0.001, 0.1]))
 def test_a_judge_is_right_about_what_is_clear_however_it_clumps(seed: int, clump: int, share: float) -> None:
     rng = np.random.default_rng(seed)

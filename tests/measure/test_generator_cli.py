@@ -21,7 +21,9 @@ def url() -> Iterator[str]:
 
 
 def shoal_measure(*words: str, code: int = 0, token: str = "hush") -> Result:
-    result = CliRunner().invoke(measure_app, [*words], env={"SHOAL_TOKEN": token})
+    result = CliRunner().invoke(
+        measure_app, [*words], env={"SHOAL_TARGET_TOKEN": token, "SHOAL_TOKEN": "the-control-planes"}
+    )
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, (words, result.stdout, result.stderr)

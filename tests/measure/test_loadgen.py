@@ -23,7 +23,7 @@ def test_both_agree_on_what_is_clear() -> None:
             easy = run_loadgen(issue, goal, rate_per_s=200.0, queries=100)
             hard = run_loadgen(issue, goal, rate_per_s=2500.0, queries=1000)
         ours = measure_capacity(
-            Target(url, "fake"), goal, effort=Effort(tolerance=0.5, most_requests=300),
+            Target(url, "fake"), goal, effort=Effort(tolerance=0.5, most_requests=300, most_trials=5),
             settings=Settings(warmup_s=0.05), trial_s=0.5, on_trial=told.append,
         )  # fmt: skip
     assert easy.valid

@@ -11,7 +11,7 @@ from pathlib import Path
 import httptools
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient
 from tritonclient.utils import deserialize_bytes_tensor, triton_to_np_dtype
@@ -58,6 +58,7 @@ def decoded(body: bytes, json_length: int | None) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("datatype", DTYPES)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 100), batch=st.integers(1, 4))
 def test_binary_requests_are_read_by_tritons_library_as_they_were_made(datatype: str, seed: int, batch: int) -> None:
     specs = (TensorSpec("a", datatype, (-1, 3)), TensorSpec("b", datatype, (2,)))
@@ -306,6 +307,12 @@ async def test_connections_are_kept_unless_the_server_wants_them_closed() -> Non
     last = PLAIN.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     async with raw_server([last]) as url:
         assert await told(url, 3) == [(200, b"ok")] * 3 + [(3, b"opened")]
+
+
+async def test_interim_answers_are_passed_over() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    async with raw_server([hints + PLAIN]) as url:
+        assert await told(url, 2) == [(200, b"ok")] * 2 + [(1, b"opened")]
 
 
 async def test_chunked_answers_are_put_together() -> None:

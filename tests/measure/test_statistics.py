@@ -17,6 +17,7 @@ COUNTS = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.
 LEVELS = st.sampled_from([0.5, 0.8, 0.95, 0.99])
 
 
+@settings(max_examples=50, deadline=None)
 @given(COUNTS, LEVELS)
 def test_proportions_are_clopper_and_pearsons(count: tuple[int, int], confidence: float) -> None:
     k, n = count
@@ -26,6 +27,7 @@ def test_proportions_are_clopper_and_pearsons(count: tuple[int, int], confidence
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(COUNTS, st.floats(0.001, 0.999))
 def test_binomial_tests_are_scipys(count: tuple[int, int], share: float) -> None:
     k, n = count
@@ -35,6 +37,7 @@ def test_binomial_tests_are_scipys(count: tuple[int, int], share: float) -> None
     assert statistics.fewer_misses(k, n, share) == pytest.approx(fewer, abs=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.sampled_from([0.01, 0.5, 0.95, 0.99]), LEVELS)
 def test_quantiles_are_scipys(values: list[float], p: float, confidence: float) -> None:
     found = statistics.quantile(values, p, confidence=confidence)
@@ -73,7 +76,7 @@ def test_the_bootstrap_of_independent_values_is_the_textbooks() -> None:
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
 def test_independent_samples_have_a_design_effect_near_one(seed: int) -> None:
     assert 1.0 <= statistics.design_effect(np.random.default_rng(seed).random(4000) < 0.05) < 3.0
@@ -90,6 +93,7 @@ def test_a_series_too_short_or_without_variety_has_none() -> None:
     assert statistics.design_effect(np.ones(1000)) == 1.0
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=50))
 def test_jains_index_is_between_one_nth_and_one(shares: list[float]) -> None:
     assert 1 / len(shares) - 1e-9 <= statistics.jain(shares) <= 1 + 1e-9
@@ -102,6 +106,7 @@ def test_jains_index_by_hand() -> None:
         statistics.jain([])
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=500), st.integers(2, 50))
 def test_the_ecdf_is_scipys_at_its_points(values: list[float], points: int) -> None:
     positions, shares = statistics.ecdf(values, points=points)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, NotFound
@@ -83,6 +83,7 @@ TRACES = st.lists(st.floats(0.0, 1000.0), min_size=2, max_size=200, unique=True)
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(TRACES, st.floats(0.01, 1000.0))
 def test_a_faster_trace_is_the_same_in_less_time(trace: Trace, factor: float) -> None:
     faster = trace.faster(factor)
@@ -90,6 +91,7 @@ def test_a_faster_trace_is_the_same_in_less_time(trace: Trace, factor: float) ->
     assert faster.duration_s * factor == pytest.approx(trace.duration_s)
 
 
+@settings(max_examples=50, deadline=None)
 @given(TRACES, st.floats(1.0, 30.0), st.integers(0, 1000))
 def test_a_denser_trace_keeps_its_arrivals_its_order_and_its_span(trace: Trace, factor: float, seed: int) -> None:
     denser = trace.at_rate(trace.rate_per_s * factor, seed=seed)

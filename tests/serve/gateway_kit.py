@@ -149,12 +149,12 @@ class Played:
         assert (model, version) in self.models
         self.asked.append((requests, version, done))
         if not self.held:
-            self.answer()
+            self.answer(at=-1)
         return done
 
-    def answer(self, *outcomes: ShoalError) -> None:
+    def answer(self, *outcomes: ShoalError, at: int = 0) -> None:
         """The first batch that was asked; with these errors, if there are any, for its first requests."""
-        requests, version, done = self.asked.pop(0)
+        requests, version, done = self.asked.pop(at)
         answers = [InferResponse(request.model, version, [], request.id) for request in requests]
         responses = (*outcomes, *answers[len(outcomes) :])
         if not done.done():

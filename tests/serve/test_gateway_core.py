@@ -366,7 +366,7 @@ async def test_loading_goes_on_in_the_replicas_that_are_left() -> None:
         await load
         assert second.log.count(("load", "m")) == 2
         second.die()
-        with pytest.raises(NotReady, match="no replica of its service has joined"):
+        with pytest.raises(NotReady, match="version 1 is ready nowhere"):
             await on.gateway.load("ada", "m")
 
 
@@ -389,7 +389,8 @@ async def test_what_does_not_fit_is_loaded_when_it_is_asked_for() -> None:
         assert on.state("c") == ("UNAVAILABLE", "it is loaded when it is asked for")
         assert on.gateway.ready()
         assert on.gateway.model_ready("ada", "c", None)
-        assert await outcomes([on.ask("a"), on.ask("a"), on.ask("c")]) == {"ok": 3}
+        assert await outcomes([on.ask("a"), on.ask("a")]) == {"ok": 2}
+        assert await outcome(on.ask("c")) == "ok"
         assert {name for name, _ in replica.models} == {"a", "c"}
         assert on.gateway.fleet.members["a"].shelf.inflation > 0
         (status,) = report.services(on.gateway)
@@ -520,7 +521,7 @@ async def test_a_generation_that_takes_other_tensors_takes_over_alone() -> None:
 
 async def test_batches_are_no_larger_than_all_who_may_get_them_can_take() -> None:
     async with stage(one(generation=1)) as on:
-        on.replica("old", generation=1, held=True)
+        old = on.replica("old", generation=1, held=True)
         await on.settle()
         on.follow(one(generation=1), one(model(max_batch=8), generation=2))
         new = on.replica("new", generation=2, held=True)
@@ -529,12 +530,11 @@ async def test_batches_are_no_larger_than_all_who_may_get_them_can_take() -> Non
         await on.settle()
         assert [len(requests) for requests, _, _ in new.asked] == [1]
         on.follow(one(model(max_batch=8), generation=2))
+        old.answer()
         new.answer()
         await on.settle()
         assert [len(requests) for requests, _, _ in new.asked] == [8]
         new.answer()
-        for member in on.gateway.fleet.members.values():
-            member.replica.answer()
         assert await outcomes(tasks) == {"ok": 10}
 
 
@@ -629,7 +629,7 @@ async def test_compute_seconds_are_limited_and_given_back_if_they_were_not_spent
         await on.settle()
         refused = [task for task in tasks if task.done()]
         assert 0 < len(refused) < 60
-        with pytest.raises(RateLimited, match="used up its 0.01 compute-seconds") as limited:
+        with pytest.raises(RateLimited, match=r"used up its 0\.01 compute-seconds") as limited:
             await refused[0]
         taken = [task for task in tasks if not task.done()]
         assert bucket.level_s(now()) < limited.value.retry_after_s * 0.01 + 0.01
@@ -770,7 +770,9 @@ async def test_every_request_ends_whatever_happens(seed: int) -> None:
         alive: dict[str, Played] = {}
         generation, asked, cancelled = 1, [], 0
         for step in range(250):
-            match rng.choice(["ask"] * 8 + ["answer"] * 5 + ["join", "die", "follow", "cancel", "unload", "load", "hold", "pass"]):
+            match rng.choice(
+                ["ask"] * 8 + ["answer"] * 5 + ["join", "die", "follow", "cancel", "unload", "load", "hold", "pass"]
+            ):
                 case "ask":
                     patience = rng.choice([None, None, 0.05, 3.0])
                     asked.append(on.ask(rng.choice(names), timeout_s=patience))
@@ -796,9 +798,7 @@ async def test_every_request_ends_whatever_happens(seed: int) -> None:
                 case "unload":
                     await on.gateway.unload("ada", rng.choice(names))
                 case "load":
-                    with_error = await asyncio.gather(
-                        on.gateway.load("ada", rng.choice(names)), return_exceptions=True
-                    )
+                    with_error = await asyncio.gather(on.gateway.load("ada", rng.choice(names)), return_exceptions=True)
                     assert all(error is None or isinstance(error, ShoalError) for error in with_error)
                 case "hold" if alive:
                     replica = rng.choice([*alive.values()])
@@ -831,4 +831,6 @@ async def test_every_request_ends_whatever_happens(seed: int) -> None:
 
 def test_an_end_is_an_error_of_ours() -> None:
     """What callers are told is meant to be read."""
-    assert all(issubclass(kind, ShoalError) for kind in (ReplicaLost, NotReady, UnknownModel, Stage) if kind is not Stage)
+    assert all(
+        issubclass(kind, ShoalError) for kind in (ReplicaLost, NotReady, UnknownModel, Stage) if kind is not Stage
+    )

@@ -50,11 +50,12 @@ ModelsOption = Annotated[
 VersionOption = Annotated[
     str | None, typer.Option("--version", help="Its version; else the server chooses.", rich_help_panel=_TARGET)
 ]
+# Not SHOAL_TOKEN: that one opens the control plane, and must not be sent to whatever server is measured.
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="SHOAL_TOKEN", show_default=False, rich_help_panel=_TARGET,
-        help="Bearer token. Prefer the environment: others can read command lines.",
+        "--token", envvar="SHOAL_TARGET_TOKEN", show_default=False, rich_help_panel=_TARGET,
+        help="Bearer token. Prefer the environment: others can read command lines. Never SHOAL_TOKEN by itself.",
     ),
 ]  # fmt: skip
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)]
@@ -145,10 +146,10 @@ def run(
         from shoal.measure.progress import bar
         from shoal.measure.types import Target
 
-        duration_s, slo_s = _seconds(duration, "--duration"), _seconds(slo, "--slo") if slo else None
+        duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
         if require is not None and slo_s is None:
             raise Invalid("--require needs an objective", where="--require", hint="add --slo 50ms")
-        maker = _inputs(input, zeros, batch, shape)
+        maker = input_maker(input, zeros, batch, shape)
         targets = [Target(url, name, version, token, inputs=maker) for name in model]
         loads: list[Load]
         if clients is not None:
@@ -163,12 +164,12 @@ def run(
             for at, (target, wanted) in enumerate(zip(targets, rates, strict=True)):
                 times = _times(
                     arrivals, wanted, duration_s, seed=seed + at, trace=trace, speed=speed, burst_factor=burst_factor,
-                    burst_s=_seconds(burst, "--burst"), period_s=_seconds(period, "--period"),
+                    burst_s=seconds_of(burst, "--burst"), period_s=seconds_of(period, "--period"),
                 )  # fmt: skip
                 loads.append(OpenLoad(target, times, duration_s))
         settings = Settings(
-            warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
-            give_up_s=_seconds(give_up, "--give-up"), max_outstanding=max_outstanding,
+            warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
+            give_up_s=seconds_of(give_up, "--give-up"), max_outstanding=max_outstanding,
             encoding=Encoding(encoding.value),
         )  # fmt: skip
         with bar("measuring") as on_progress:
@@ -238,20 +239,20 @@ def capacity(
 
         if (slo_p99 is None) == (slo is None):
             raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
-        goal = Goal(_seconds(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(_seconds(slo, "--slo"), quantile)
+        goal = Goal(seconds_of(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(seconds_of(slo, "--slo"), quantile)
         settings = Settings(
-            warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
+            warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
             max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
         )  # fmt: skip
         with bar("searching") as on_progress:
             found = measure_capacity(
-                Target(url, model, version, token, inputs=_inputs(input, zeros, batch, shape)),
+                Target(url, model, version, token, inputs=input_maker(input, zeros, batch, shape)),
                 goal,
                 effort=Effort(tolerance, confidence, trial_requests),
                 settings=settings,
                 start_per_s=start_rate,
-                trial_s=_seconds(trial_time, "--trial-time"),
-                budget_s=_seconds(budget, "--budget"),
+                trial_s=seconds_of(trial_time, "--trial-time"),
+                budget_s=seconds_of(budget, "--budget"),
                 on_trial=told,
                 on_progress=on_progress,
             )
@@ -288,10 +289,10 @@ def coldstart(
         from shoal.measure.oip import Encoding
         from shoal.measure.types import Target
 
-        target = Target(url, model, token=token, inputs=_inputs(input, zeros, batch, shape))
+        target = Target(url, model, token=token, inputs=input_maker(input, zeros, batch, shape))
         found = run_loop(
             cold_starts(
-                target, repeats=repeats, timeout_s=_seconds(timeout, "--timeout"), encoding=Encoding(encoding.value),
+                target, repeats=repeats, timeout_s=seconds_of(timeout, "--timeout"), encoding=Encoding(encoding.value),
                 on_start=lambda number: door.note(f"cold start {number} of {repeats}"),
             )
         )  # fmt: skip
@@ -309,7 +310,7 @@ def _warn(door: Door, results: Sequence[LoadResult]) -> None:
             door.note(f"aborted: {result.aborted.text}")
 
 
-def _seconds(text: str | None, where: str, *, zero: bool = False) -> float:
+def seconds_of(text: str | None, where: str, *, zero: bool = False) -> float:
     from pydantic_core import PydanticCustomError
 
     from shoal.control.manifest.quantities import read_duration, read_duration_or_zero
@@ -321,7 +322,7 @@ def _seconds(text: str | None, where: str, *, zero: bool = False) -> float:
         raise Invalid(str(context.get("what")), where=where, hint=context.get("hint")) from None
 
 
-def _inputs(file: Path | None, zeros: bool, batch: int, shapes: list[str] | None) -> InputMaker:
+def input_maker(file: Path | None, zeros: bool, batch: int, shapes: list[str] | None) -> InputMaker:
     from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
 
     if file is not None:

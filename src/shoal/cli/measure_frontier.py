@@ -29,8 +29,8 @@ from shoal.cli.measure import (
     TokenOption,
     WarmupOption,
     ZerosOption,
-    _inputs,
-    _seconds,
+    input_maker,
+    seconds_of,
 )
 from shoal.core import Invalid
 
@@ -124,8 +124,8 @@ def frontier(
         from shoal.measure.progress import bar, clear
         from shoal.measure.together import LiveProbe, Together
 
-        specs = _specs(target, _inputs(None, zeros, batch, None), token)
-        goals = {one.name: Goal(_seconds(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
+        specs = _specs(target, input_maker(None, zeros, batch, None), token)
+        goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
         wanted = _wanted(want or [], goals)
         if price is not None and not wanted:
             raise Invalid("a price is for wanted rates", where="--price", hint="add --want NAME=RATE")
@@ -142,7 +142,7 @@ def frontier(
                 settings=_settings(warmup, timeout, encoding, max_outstanding, seed), on_progress=on_progress,
             )  # fmt: skip
             found = find_frontier(
-                LiveProbe(together, goals, effort, most_s=_seconds(trial_time, "--trial-time")), goals,
+                LiveProbe(together, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
                 start_per_s=together.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
                 seed=seed, on_trial=told,
             )  # fmt: skip
@@ -196,13 +196,13 @@ def interference(
         from shoal.measure.interference import measure_interference
         from shoal.measure.together import Together
 
-        specs = _specs(target, _inputs(None, zeros, batch, None), token)
+        specs = _specs(target, input_maker(None, zeros, batch, None), token)
         rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
         together = Together(
             {one.name: one.target for one in specs},
             settings=_settings(warmup, timeout, encoding, max_outstanding, seed),
         )
-        duration_s = _seconds(duration, "--duration")
+        duration_s = seconds_of(duration, "--duration")
         with steps("loads") as on_run:
             found = measure_interference(
                 lambda each, number: together.run(each, duration_s=duration_s, seed=number), rates,
@@ -259,14 +259,14 @@ def compare(
 
         if (rate is None) == (trace is None):
             raise Invalid("which requests?", where="--rate", hint="give --rate 100, or --trace FILE")
-        specs = _specs(target, _inputs(input, zeros, batch, shape), token)
+        specs = _specs(target, input_maker(input, zeros, batch, shape), token)
         for one in specs:
             if one.third is not None:
                 raise Invalid(
                     f"what is {one.third!r}?", where=f"--target {one.name}", hint="write it as NAME=URL,MODEL"
                 )
         settings = _settings(warmup, timeout, encoding, max_outstanding, seed)
-        duration_s, slo_s = _seconds(duration, "--duration"), _seconds(slo, "--slo") if slo else None
+        duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
         whole_s = settings.warmup_s + duration_s
         played = read_trace(trace).faster(speed) if trace is not None else None
         each = {one.name: Together({one.name: one.target}, settings=settings) for one in specs}
@@ -413,7 +413,7 @@ def _settings(warmup: str, timeout: str, encoding: Form, max_outstanding: int, s
     from shoal.measure.oip import Encoding
 
     return Settings(
-        warmup_s=_seconds(warmup, "--warmup", zero=True), timeout_s=_seconds(timeout, "--timeout"), seed=seed,
+        warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
         max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
     )  # fmt: skip
 

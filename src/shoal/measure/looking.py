@@ -101,7 +101,7 @@ class Confirmed:
         fit = self._model.judge(demands, server)
         if not fit.holds:
             return fit
-        broken = contradiction(simulate(limited(demands, fit.batches), server, seed=self._seed, requests=4_000))
+        broken = contradiction(simulate(limited(demands, fit.batches), server, seed=self._seed, requests=1_000))
         return fit if broken is None else replace(fit, holds=False, reason=broken)
 
     def least_share(self, demand: Demand, server: ServerType) -> float:

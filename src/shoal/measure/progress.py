@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def bar(title: str, *, stream: TextIO | None = None) -> Iterator[OnProgress]:
         share = min(1.0, progress.elapsed_s / progress.total_s) if progress.total_s else 0.0
         full = round(share * _WIDTH)
         line = f"{title} {'━' * full}{'╌' * (_WIDTH - full)} {progress.elapsed_s:.1f}s  {progress.text()}"
-        stream.write(f"\r\x1b[2K{line}")
+        # A line that wraps could not be drawn over.
+        stream.write(f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}")
         stream.flush()
 
     try:

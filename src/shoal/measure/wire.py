@@ -153,6 +153,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._status = self._parser.get_status_code()
+        if self._status < 200:
+            return  # an interim answer; the real one is still to come
         self._keep = self._parser.should_keep_alive()  # the parser knows it only now
         self._complete = True
 

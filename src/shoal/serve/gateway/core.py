@@ -127,20 +127,20 @@ class Gateway:
         return self.directory.owner(token)
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        entry = self.directory.find(request.tenant, request.model)
-        version = request.version
-        if version is None:
-            version = entry.router.choose(self.takes(entry)) or entry.main
-        elif version not in entry.versions:
-            raise _no_version(entry, version)
-        key = entry.key(version)
-        queue = self._dispatcher.queues[key]
-        report = self.fleet.reports.get(key)
-        if not queue.executors:
-            self._seek(entry, queue)
-            if report is None:
-                return await self._infer_later(entry, queue, request)
-        assert report is not None, "whoever can execute it has loaded it"
+        while True:
+            entry = self.directory.find(request.tenant, request.model)
+            version = request.version
+            if version is None:
+                version = entry.router.choose(self.takes(entry)) or entry.main
+            elif version not in entry.versions:
+                raise _no_version(entry, version)
+            key = entry.key(version)
+            queue, report = self._dispatcher.queues[key], self.fleet.reports.get(key)
+            if not queue.executors:
+                self._seek(entry, queue)
+            if report is not None:
+                break
+            request = await self._until_loaded(entry, queue, request)
         call = self._take(entry, queue, request, report.metadata)
         assert call.future is not None
         try:
@@ -179,20 +179,23 @@ class Gateway:
         why = self.fleet.why_not(entry.service_id, entry.key(version))
         return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
 
-    async def _infer_later(self, entry: Entry, queue: Queue, request: InferRequest) -> InferResponse:
-        """Until it was loaded for the first time nobody knows what requests it takes: wait for that, then ask again."""
+    async def _until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
+        """Until its model was loaded for the first time nobody knows what requests it takes. Returns the request as it
+        is to be asked again, when there is news of that: for this version, and with the time that is left. Raises
+        NotReady if there is none in time."""
         now = self._dispatcher.clock()
         patience_s = _patience_s(entry, request)
+        if patience_s is None:
+            patience_s = _LONGEST_WAIT_S
         news = self._news.setdefault(queue.spec.key, asyncio.Event())
         try:
-            async with asyncio.timeout(_LONGEST_WAIT_S if patience_s is None else patience_s):
+            async with asyncio.timeout(patience_s):
                 await news.wait()
         except TimeoutError:
             queue.figures.failed(self._dispatcher.clock() - now, time.time())
             raise self._not_ready(entry, queue.version) from None
-        if patience_s is not None:
-            patience_s = max(0.0, patience_s - (self._dispatcher.clock() - now))
-        return await self.infer(replace(request, version=queue.version, timeout_s=patience_s))
+        left_s = max(0.0, patience_s - (self._dispatcher.clock() - now))
+        return replace(request, version=queue.version, timeout_s=left_s)
 
     def _charge(self, entry: Entry, queue: Queue, samples: int, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""

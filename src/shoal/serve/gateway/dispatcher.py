@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, Protocol
 
 from shoal.core import Overloaded, ShoalError
@@ -20,6 +21,9 @@ from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, 
 from shoal.serve.types import InferRequest, InferResponse
 
 log = logging.getLogger("shoal.serve")
+
+_SWEEP_S = 0.05
+"""How often it is looked for requests that wait past their deadline: schedulers do so when a slot is free at last."""
 
 
 class Execution(Protocol):
@@ -103,6 +107,7 @@ class Dispatcher:
         self.queues: dict[str, Queue] = {}
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.TimerHandle | None = None
 
     # --- queues
 
@@ -138,6 +143,8 @@ class Dispatcher:
         for key in self.queues:
             self.give_up(key, why)
         self._wake(None, 0.0)
+        if self._sweep is not None:
+            self._sweep.cancel()
 
     def _abandon(self, queue: Queue, why: ShoalError) -> None:
         calls, queue.waiting = queue.waiting, {}
@@ -166,11 +173,13 @@ class Dispatcher:
         if refused is not None:
             queue.figures.refused(0.0)
             raise _refusal(refused)
-        future = None
+        loop, future = asyncio.get_running_loop(), None
         if shadow:
             queue.copies += 1
         else:
-            future = asyncio.get_running_loop().create_future()
+            future = loop.create_future()
+        if self._sweep is None and deadline < inf:
+            self._sweep = loop.call_later(_SWEEP_S, self._end_late)
         call = queue.waiting[item.number] = Call(item, queue, request, future, charged_s)
         self._pump(now)
         return call
@@ -206,6 +215,23 @@ class Dispatcher:
     def _awake(self) -> None:
         self._timer = None
         self._pump(self.clock())
+
+    def _end_late(self) -> None:
+        """Whoever executes may hang: nobody waits for it past the deadline."""
+        self._sweep, now = None, self.clock()
+        mortal = False
+        for queue in self.queues.values():
+            for call in [*queue.waiting.values()] if queue.waiting else ():
+                if call.item.deadline > now:
+                    mortal = mortal or call.item.deadline < inf
+                elif self._scheduler.withdraw(call.item):
+                    del queue.waiting[call.item.number]
+                    queue.figures.refused(now - call.item.arrived)
+                    self._accounts.spared(call)
+                    self._fail(call, DeadlineMissed("nobody was free until its deadline", where=queue.spec.key))
+        if mortal:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._end_late)
+        self._pump(now)
 
     def _start(self, batch: Batch, now: float) -> None:
         queue = self.queues[batch.queue]

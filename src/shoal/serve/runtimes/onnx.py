@@ -7,8 +7,12 @@ that onnxruntime itself has can run, and external data must lie in the model's o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+# onnxruntime reports its use to its makers, and keeps a file for it, unless told before it is loaded.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
