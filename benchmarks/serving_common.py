@@ -14,15 +14,14 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import psutil
 from common import Row
 
-from shoal.core import ShoalError
+from shoal.core import Reason, ShoalError
 from shoal.demo.models import fetch, find, samples
 from shoal.measure.inputs import given_inputs
 from shoal.measure.statistics import Estimate, quantile
@@ -104,10 +103,7 @@ def gateway(services: Sequence[ServiceSpec], *, slots: int = 1, scheduler: str =
         process.start()
         theirs.close()
         try:
-            told = ours.recv() if ours.poll(_READY_S) else "it was not ready in time"
-            if isinstance(told, str):
-                raise SystemExit(f"the gateway cannot serve: {told}")
-            found = Gateway(*told, Path(folder), tokens)
+            found = Gateway(*_told(ours), Path(folder), tokens)
             first_in_line(found.processes())
             yield found
         finally:
@@ -117,11 +113,22 @@ def gateway(services: Sequence[ServiceSpec], *, slots: int = 1, scheduler: str =
             process.join()
 
 
-def service(tenant: str, *models: str, slo_s: float | None = None, replicas: int = 1, **more: Any) -> ServiceSpec:
-    """These networks of the catalogue as one service, named after the first."""
-    files = fetch(models, progress=lambda *_: None)
-    specs = tuple(find(name).spec(files[name]) for name in models)
-    return ServiceSpec(f"{tenant}-{models[0]}", tenant, specs, replicas=replicas, slo_p99_s=slo_s, **more)
+def _told(pipe: Connection) -> tuple[str, str, int]:
+    try:
+        told = pipe.recv() if pipe.poll(_READY_S) else "it was not ready in time"
+    except EOFError:
+        told = "its process ended"
+    if isinstance(told, str):
+        raise SystemExit(f"the gateway cannot serve: {told}")
+    return told
+
+
+def service(tenant: str, model: str, *, slo_s: float | None = None, max_batch: int | None = None) -> ServiceSpec:
+    """A network of the catalogue as a service with one replica; batches as large as pay, unless told otherwise."""
+    spec = find(model).spec(fetch([model], progress=lambda *_: None)[model])
+    if max_batch is not None:
+        spec = replace(spec, max_batch=max_batch)
+    return ServiceSpec(f"{tenant}-{model}", tenant, (spec,), slo_p99_s=slo_s)
 
 
 def middle(values: Sequence[float]) -> Estimate:
@@ -144,6 +151,13 @@ def rows(
 def note(text: str) -> None:
     """For whoever watches; not part of the result."""
     print(text, file=sys.stderr, flush=True)
+
+
+def doubt(what: str, doubts: Sequence[Reason]) -> None:
+    """Say why figures of `what` may not be the server's."""
+    if doubts:
+        more = f" (and {len(doubts) - 1} more like it)" if len(doubts) > 1 else ""
+        note(f"{what}: {doubts[0].text}{more}")
 
 
 # --- in the gateway's process ---

@@ -20,7 +20,7 @@ from shoal.engine.local.launcher import Launcher
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import marked
 from tests.engine.conformance import Fail, IgnoreTerm, Print, RunForever, exits
-from tests.engine.local_kit import LocalKit, local_kit, until_exists
+from tests.engine.local_kit import LocalKit, local_kit, until_written
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -131,7 +131,7 @@ async def test_a_killed_rank_is_a_signal_not_a_loss(kit: LocalKit) -> None:
 @pytest.mark.parametrize("env", ["dict(os.environ)", "{}"], ids=["marked", "env-cleared"])
 async def test_daemonised_processes_end_with_their_rank(kit: LocalKit, env: str) -> None:
     await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=0)))
-    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
+    daemon = int(await until_written(kit.rank_dir("a.1.run") / "daemon"))
     assert exits(await kit.settle("a.1.run")) == {0: (0, None, False)}
     assert not alive(daemon)
 
@@ -141,7 +141,7 @@ async def test_daemonised_processes_end_with_a_killed_supervisor(kit: LocalKit, 
     if env == "{}" and not has_cgroup(kit, "pids"):
         pytest.skip("without a pids cgroup such a process cannot be found (the engine says so)")
     await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=1000)))
-    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
+    daemon = int(await until_written(kit.rank_dir("a.1.run") / "daemon"))
     os.kill(supervisor_of(kit, "a.1.run"), signal.SIGKILL)
     status = await kit.settle("a.1.run")
     assert status.ranks[0].exit is not None

@@ -16,7 +16,7 @@ from tests.measure.servers import Fake, running_server
 
 
 def test_both_agree_on_what_is_clear() -> None:
-    goal = Goal(0.2, 0.9)
+    goal = Goal(0.05, 0.9)
     told: list[Trial] = []
     with running_server(Fake(models={"fake": 0.001})) as url:
         with oip_system(Target(url, "fake")) as issue:

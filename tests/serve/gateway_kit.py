@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import uvloop
 
-from shoal.core import Money, Reason, ShoalError, token_digest
+from shoal.core import Reason, ShoalError, token_digest
 from shoal.serve.client import InferenceClient
 from shoal.serve.contract import (
     Address,
@@ -178,7 +178,7 @@ class Stage:
 
     def __init__(self, *deployments: Deployment, scheduler: str = "deadline", **more: Any) -> None:
         clock = asyncio.get_running_loop().time  # so that it leaps with the loop's
-        self.gateway = Gateway(slots=2, scheduler=scheduler, meter=Meter(Money(0), 2), clock=clock)
+        self.gateway = Gateway(slots=2, scheduler=scheduler, meter=Meter(config()), clock=clock)
         self.follow(*deployments, **more)
 
     def follow(self, *deployments: Deployment, **more: Any) -> None:
@@ -374,10 +374,11 @@ def home(folder: Path) -> Iterator[Home]:
 class Load:
     """Threads that ask the same for as long as they may, and what came of it: "ok", or an error's code."""
 
-    def __init__(self, ask: Callable[[], Any], threads: int = 4) -> None:
+    def __init__(self, ask: Callable[[], Any], threads: int = 4, *, warm: int = 20) -> None:
         self.outcomes: Counter[str] = Counter()
         self.errors: list[ShoalError] = []
         self._ask = ask
+        self._warm = warm
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
 
@@ -394,7 +395,7 @@ class Load:
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
-        self.more()
+        self.more(self._warm)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -229,6 +229,19 @@ async def test_a_model_that_kills_its_replicas_is_left_out_at_last() -> None:
         assert on.state("evil")[0] == "READY"
 
 
+async def test_a_new_generation_of_a_model_that_killed_replicas_is_tried_anew() -> None:
+    async with stage(one(generation=1)) as on:
+        for _ in range(DEATHS):
+            replica = on.replica(slow={"m"})
+            await on.settle()
+            replica.die()
+        on.replica()
+        assert "died while it loaded this" in on.state()[1]
+        on.follow(one(generation=2))
+        on.replica("b", generation=2)
+        assert await outcome(on.ask()) == "ok"
+
+
 # --- models that are being loaded ---
 
 
@@ -632,6 +645,7 @@ async def test_compute_seconds_are_limited_and_given_back_if_they_were_not_spent
         with pytest.raises(RateLimited, match=r"used up its 0\.01 compute-seconds") as limited:
             await refused[0]
         taken = [task for task in tasks if not task.done()]
+        assert await outcomes(refused) == {"rate-limited": 60 - len(taken)}
         assert bucket.level_s(now()) < limited.value.retry_after_s * 0.01 + 0.01
         for task in taken[1:]:
             task.cancel()  # none of them was executed

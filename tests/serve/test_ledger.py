@@ -6,6 +6,7 @@ import contextlib
 import json
 import resource
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,8 @@ def costs(meter: Meter) -> dict[str, Money]:
 
 @pytest.fixture
 def at(tmp_path: Path) -> Callable[[Now], Meter]:
-    return lambda now: Meter(Money.usd(3600), 2, tmp_path / "ledger.jsonl", clock=now)
+    nobody = replace(config(Money.usd(3600)), tenants=())  # idle time is the operator's
+    return lambda now: Meter(nobody, tmp_path / "ledger.jsonl", clock=now)
 
 
 def lines(tmp_path: Path) -> list[LedgerRecord]:
@@ -172,7 +174,7 @@ def test_intervals_are_written_when_they_are_over(tmp_path: Path, at: Callable[[
 
 def test_nothing_is_written_of_time_that_is_free_and_idle(tmp_path: Path) -> None:
     now = Now()
-    meter = Meter(Money(0), 1, tmp_path / "ledger.jsonl", clock=now)
+    meter = Meter(config(Money(0)), tmp_path / "ledger.jsonl", clock=now)
     now.at += INTERVAL_S
     meter.close_interval()
     assert lines(tmp_path) == []
@@ -203,7 +205,7 @@ def test_a_price_counts_from_when_it_changed(at: Callable[[Now], Meter]) -> None
     meter = at(now)
     meter.use("ada", 2.0)
     now.at += 1
-    meter.follow(config(Money.usd(7200)))
+    meter.follow(replace(config(Money.usd(7200)), tenants=()))
     meter.use("ada", 2.0)
     now.at += 1
     meter.close()

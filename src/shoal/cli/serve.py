@@ -158,11 +158,12 @@ def _models(words: Sequence[str], threads: int, max_batch: int) -> tuple[ModelSp
 
     specs: dict[str, ModelSpec] = {}
     for word in words:
-        name, source = "", word
+        name, source = None, word
         if not Path(word).exists() and "=" in word:
             name, _, source = word.partition("=")
         runtime, own_name, source = _source(source)
-        name = name or own_name
+        if name is None:
+            name = own_name
         if not _NAME.fullmatch(name):
             raise Invalid(f"{name!r} is no name for a model", where=word, hint="letters, digits, dots and dashes")
         if name in specs:

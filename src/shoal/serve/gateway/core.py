@@ -183,19 +183,18 @@ class Gateway:
         """Until its model was loaded for the first time nobody knows what requests it takes. Returns the request as it
         is to be asked again, when there is news of that: for this version, and with the time that is left. Raises
         NotReady if there is none in time."""
-        now = self._dispatcher.clock()
+        began = self._dispatcher.clock()
         patience_s = _patience_s(entry, request)
-        if patience_s is None:
-            patience_s = _LONGEST_WAIT_S
         news = self._news.setdefault(queue.spec.key, asyncio.Event())
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(_LONGEST_WAIT_S if patience_s is None else patience_s):
                 await news.wait()
         except TimeoutError:
-            queue.figures.failed(self._dispatcher.clock() - now, time.time())
+            queue.figures.failed(self._dispatcher.clock() - began, time.time())
             raise self._not_ready(entry, queue.version) from None
-        left_s = max(0.0, patience_s - (self._dispatcher.clock() - now))
-        return replace(request, version=queue.version, timeout_s=left_s)
+        if patience_s is not None:
+            patience_s = max(0.0, patience_s - (self._dispatcher.clock() - began))
+        return replace(request, version=queue.version, timeout_s=patience_s)
 
     def _charge(self, entry: Entry, queue: Queue, samples: int, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""

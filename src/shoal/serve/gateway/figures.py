@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -61,10 +61,10 @@ class Window:
         """In seconds; None for all where there was nothing."""
         return merged_quantiles([self], wanted, now)
 
-    def add_to(self, total: dict[int, int], now: float) -> None:
+    def histogram(self, now: float) -> Mapping[int, int]:
+        """Counts by bucket, until the next call of any method."""
         self._forget(int(now))
-        for bucket, count in self._total.items():
-            total[bucket] = total.get(bucket, 0) + count
+        return self._total
 
     def rate_per_s(self, now: float) -> float:
         self._forget(int(now))
@@ -75,15 +75,22 @@ class Window:
 
 def merged_quantiles(windows: Sequence[Window], wanted: tuple[float, ...], now: float) -> tuple[float | None, ...]:
     """Of several windows as if they were one."""
-    total: dict[int, int] = {}
-    for window in windows:
-        window.add_to(total, now)
+    histograms = [found for window in windows if (found := window.histogram(now))]
+    total = histograms[0] if len(histograms) == 1 else _sum(histograms)
     if not total:
         return (None,) * len(wanted)
     buckets = sorted(total)
     sums = list(accumulate(total[bucket] for bucket in buckets))
     ranks = [max(1, math.ceil(quantile * sums[-1])) for quantile in wanted]
     return tuple(_middle(buckets[bisect_left(sums, rank)]) for rank in ranks)
+
+
+def _sum(histograms: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
+    total: dict[int, int] = {}
+    for histogram in histograms:
+        for bucket, count in histogram.items():
+            total[bucket] = total.get(bucket, 0) + count
+    return total
 
 
 @dataclass(slots=True)

@@ -112,7 +112,8 @@ class Fleet(HubEvents):
         self.reports: dict[str, LoadReport] = {}
         self.withheld: set[str] = set()
         """The keys of those that were unloaded on request: nobody loads them until asked to."""
-        self._deaths: dict[str, list[str]] = {}
+        self._deaths: dict[tuple[str, str], list[str]] = {}
+        """By the digest of the replicas' token and the model's key: a new generation is tried anew."""
         self._expected: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -135,9 +136,9 @@ class Fleet(HubEvents):
                 del member.ahead[key]
                 self._note(member, key, report)
                 self._events.changed(key)
-            elif len(self._deaths.get(key, ())) >= DEATHS:
+            elif len(deaths := self._deaths.get((replica.token_digest, key), [])) >= DEATHS:
                 del member.ahead[key]
-                member.problems[key] = self._deaths[key][-1]
+                member.problems[key] = deaths[-1]
                 self._events.changed(key)
         self._check_up(member)
         self._attend(member)
@@ -165,7 +166,7 @@ class Fleet(HubEvents):
         del self.members[replica.name]
         if member.loading is not None:
             why = f"replica {replica.name} died while it loaded this: {reason.text}"
-            self._deaths.setdefault(member.loading, []).append(why)
+            self._deaths.setdefault((replica.token_digest, member.loading), []).append(why)
         service_id = member.deployment.id
         if not replica.leaving and not self._closed and not any(self.of(service_id)):
             timer = asyncio.get_running_loop().call_later(BACK_WITHIN_S, self._not_back, member)
@@ -178,6 +179,7 @@ class Fleet(HubEvents):
         """Replicas whose deployment is not in the directory any more may end, once they answered what they were asked.
         Tells nobody: who can execute what is to be asked for anew."""
         self._directory = directory
+        self._deaths = {at: why for at, why in self._deaths.items() if at[0] in directory.deployments}
         for member in self.members.values():
             deployment = directory.deployments.get(member.replica.token_digest)
             if deployment is not None:
@@ -188,7 +190,6 @@ class Fleet(HubEvents):
     def forget(self, key: str) -> None:
         """Nobody has the model deployed any more."""
         self.reports.pop(key, None)
-        self._deaths.pop(key, None)
         self.withheld.discard(key)
 
     def of(self, service_id: str) -> Iterator[Member]:
@@ -238,8 +239,9 @@ class Fleet(HubEvents):
         problems = [member.problems[key] for member in members if key in member.problems]
         if problems:
             return problems[0]
-        if key in self._deaths:
-            return self._deaths[key][-1]
+        deaths = [why[-1] for (_, at), why in self._deaths.items() if at == key]
+        if deaths:
+            return deaths[0]
         if not members:
             return "no replica of its service has joined"
         if self.on_demand(service_id, key) and not self.coming(service_id, key):
@@ -279,7 +281,7 @@ class Fleet(HubEvents):
 
     def _note(self, member: Member, key: str, report: LoadReport) -> None:
         self.reports[key] = report
-        self._deaths.pop(key, None)
+        self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)
         if member.budget:
             member.shelf.put(key, report.resident_bytes, report.load_s + report.warmup_s, _now())

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from shoal.core import Money, PriorityClass
-from shoal.serve.contract import Deployment, GatewayConfig, LedgerTotal
+from shoal.serve.contract import GatewayConfig, LedgerTotal
 from shoal.serve.ledger import LedgerBook, LedgerRecord
 
 log = logging.getLogger("shoal.serve")
@@ -27,10 +27,10 @@ class Meter:
     the totals up to then as well, so that they go on from the last one."""
 
     def __init__(
-        self, price_per_hour: Money, slots: int, file: Path | None = None, *, clock: Callable[[], float] = time.time
+        self, config: GatewayConfig, file: Path | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
-        self._book = LedgerBook(price_per_hour, slots, clock())
+        self._book = LedgerBook(config.price_per_hour, config.slots, clock(), _reserved(config))
         self._totals: dict[str, LedgerTotal] = {}
         self._due = clock() + INTERVAL_S
         self._file: int | None = None
@@ -46,24 +46,15 @@ class Meter:
         self._book.overhead(tenant, slot_s)
 
     def follow(self, config: GatewayConfig) -> None:
-        """A changed price or reservation counts from now on. Guaranteed services reserve their replicas' slots; who has
-        none of them shares in idle time by its weight only if nobody reserved any."""
-        newest: dict[str, Deployment] = {}
-        for deployment in sorted(config.services, key=lambda one: one.generation):
-            newest[deployment.id] = deployment
-        reserved: dict[str, int] = {}
-        for spec in (deployment.spec for deployment in newest.values()):
-            if spec.priority_class is PriorityClass.GUARANTEED:
-                wide = max(model.threads for model in spec.models) * spec.replicas
-                reserved[spec.tenant] = reserved.get(spec.tenant, 0) + wide * 1000
-        if not any(reserved.values()):
-            reserved = {tenant.name: round(tenant.weight * 1000) for tenant in config.tenants}
+        """A changed price or reservation counts from now on. The slots are those of the beginning."""
+        reserved = _reserved(config)
         if (self._book.price_per_hour, self._book.reserved) == (config.price_per_hour, reserved):
             return
         self._close()
-        if self._book.price_per_hour != config.price_per_hour:
-            self._book = LedgerBook(config.price_per_hour, self._book.slots, self._book.opened)
-        self._book.reserved = reserved
+        if self._book.price_per_hour == config.price_per_hour:
+            self._book.reserved = reserved
+        else:
+            self._book = LedgerBook(config.price_per_hour, self._book.slots, self._book.opened, reserved)
 
     def close_interval(self) -> None:
         """Write the interval down, if it is over."""
@@ -123,6 +114,18 @@ class Meter:
             log.warning("a line of the ledger cannot be read, and is left out: %.80r", line)
         if size:
             log.error("no line at the end of the ledger can be read: the totals begin anew (%s)", file)
+
+
+def _reserved(config: GatewayConfig) -> dict[str, int]:
+    """How idle time is shared: guaranteed services reserve their replicas' slots. Who has none of them shares by its
+    weight, but only if nobody reserved any."""
+    newest = {one.id: one.spec for one in sorted(config.services, key=lambda one: one.generation)}
+    reserved: dict[str, int] = {}
+    for spec in newest.values():
+        if spec.priority_class is PriorityClass.GUARANTEED and spec.replicas:
+            wide = max(model.threads for model in spec.models) * spec.replicas
+            reserved[spec.tenant] = reserved.get(spec.tenant, 0) + wide * 1000
+    return reserved or {tenant.name: round(tenant.weight * 1000) for tenant in config.tenants}
 
 
 def _totals_in(line: bytes) -> dict[str, LedgerTotal] | None:

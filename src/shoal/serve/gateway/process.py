@@ -62,7 +62,7 @@ class GatewayProcess:
             if config is None:
                 raise Invalid("there is no configuration to follow", where=str(self.folder / CONFIG_FILE))
             stack.callback(self._say_last)
-            meter = Meter(config.price_per_hour, config.slots, self.folder / LEDGER_FILE)
+            meter = Meter(config, self.folder / LEDGER_FILE)
             stack.callback(meter.close)
             self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
             self.gateway.follow(config)
