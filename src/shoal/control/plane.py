@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from shoal.control.checks import check_class, check_files
 from shoal.control.collector import Collector
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
+from shoal.control.ids import Ids
 from shoal.control.ledger import Ledger
 from shoal.control.lifecycle import JobState
 from shoal.control.loops import Loop
@@ -84,7 +84,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._layout = Layout(home)
         self._vault = Vault(home / "secret.key")
-        self._new_id = new_id or _new_ids()
+        self._new_id = new_id or Ids(self.clock).new
         gateway = gateway or NoGateway()
         self._bundle_limit_bytes = bundle_limit_bytes
         self._opened_at = self.clock.now()
@@ -373,13 +373,6 @@ class ControlPlane:
                 for one in self._capabilities
             ],
         }
-
-
-def _new_ids() -> Callable[[str], str]:
-    """Ids of 48 random bits, behind a letter that says of what. They are names, not secrets: one read of the system's
-    entropy is enough for all."""
-    draw = random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311
-    return lambda letter: f"{letter}-{draw.getrandbits(48):012x}"
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

@@ -1,0 +1,41 @@
+"""Names for jobs and services: unique, short enough to type, and in the order in which they were given.
+
+The order is for the database: jobs that live at the same time stand on the same pages of every index, so that a group
+of writes touches few of them. With random names each event of each job dirtied a page of its own.
+"""
+
+from __future__ import annotations
+
+import random
+
+from shoal.core import Clock
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32: no letter that is taken for a digit."""
+
+_DIGITS = 12
+_CHANCE_BITS = 20
+_TIME_BITS = 5 * _DIGITS - _CHANCE_BITS
+_EPOCH_MS = 1_767_225_600_000
+"""2026-01-01: milliseconds since then last 34 years."""
+
+
+class Ids:
+    """Milliseconds, and behind them bits of chance for whoever shares the database or set a clock back. Within a
+    process an id is always above the one before. They are names, not secrets."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._chance = random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311 - one read of entropy for all
+        self._last = 0
+
+    def new(self, letter: str) -> str:
+        """Such as j-0sq4x7k2v9fm, where the letter says of what."""
+        moment = (int(self._clock.now() * 1000) - _EPOCH_MS) % (1 << _TIME_BITS)
+        drawn = moment << _CHANCE_BITS | self._chance.getrandbits(_CHANCE_BITS)
+        self._last = left = max(self._last + 1, drawn)
+        digits = ""
+        for _ in range(_DIGITS):
+            digits = _ALPHABET[left & 31] + digits
+            left >>= 5
+        return f"{letter}-{digits}"
