@@ -40,7 +40,7 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--model", default="orientation")
     arguments.add_argument("--slo-ms", type=float, default=50.0)
-    arguments.add_argument("--ramps", type=int, default=1)
+    arguments.add_argument("--ramps", type=int, default=3)
     arguments.add_argument("--requests", type=int, default=1200, help="in each step of a ramp")
     arguments.add_argument("--search", type=float, default=7.0, metavar="S", help="no trial begins later in a search")
     arguments.add_argument("--queries", type=int, default=2000, help="in each run of LoadGen")

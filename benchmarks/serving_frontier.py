@@ -41,13 +41,13 @@ def main() -> int:
     arguments.add_argument("--models", nargs=2, default=["orientation", "magika"], choices=SLO_S, metavar="NAME")
     arguments.add_argument("--mixes", type=int, default=3, help="to be searched, evenly spread")
     arguments.add_argument(
-        "--trial", type=float, default=5.0, metavar="S", help="a trial at one pair of rates, at most"
+        "--trial", type=float, default=8.0, metavar="S", help="a trial at one pair of rates, at most"
     )
     arguments.add_argument("--price", default="1.00", metavar="USD", help="of a server-hour")
     arguments.add_argument("--html", type=Path, metavar="FILE", help="write the figure and the table as one page")
     options = options_of(arguments)
     goals = {name: Goal(SLO_S[name], P) for name in options.models}
-    effort = Effort(tolerance=0.1, most_requests=2500)
+    effort = Effort(tolerance=0.1, most_requests=4000)
     services = [service(name, name, slo_s=SLO_S[name]) for name in options.models]
     began = time.monotonic()
     with gateway(services) as server:

@@ -129,6 +129,18 @@ def test_requests_wait_for_replicas_that_are_on_their_way_back(on: Home) -> None
     assert {*load.outcomes} <= {"ok", "replica-lost"}
 
 
+def test_requests_wait_for_replicas_of_the_gateway_before(on: Home) -> None:
+    on.configure(deployment(linear(on)))
+    on.start()
+    on.replicas("s", 1, "s-0-1")
+    eventually(lambda: ready(on, 1))
+    for _ in range(3):
+        on.end(signal.SIGKILL)
+        on.start()
+        assert on.client().infer("linear", {"x": ONE})["y"].shape == (1, 3)
+        eventually(lambda: ready(on, 1))
+
+
 def test_a_configuration_that_cannot_be_followed_is_not(on: Home) -> None:
     on.configure(deployment(linear(on)))
     on.start()

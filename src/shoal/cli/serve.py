@@ -25,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STARTS = 4
 """A replica that was started so often and is still not ready is given up."""
+_TMPDIR_LONGEST = 70
 _LOG_LINES = 8
 
 
@@ -90,7 +91,9 @@ def serve(
     )
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own errors say the same, more clearly
-    with tempfile.TemporaryDirectory(prefix="shoal-serve-") as folder:
+    # A socket's path has 107 bytes at most, and a TMPDIR of its own may take them all.
+    roomy = None if len(tempfile.gettempdir()) <= _TMPDIR_LONGEST else "/tmp"  # noqa: S108 - the folder's name is drawn
+    with tempfile.TemporaryDirectory(prefix="shoal-serve-", dir=roomy) as folder:
         alone = Standalone(
             Path(folder),
             [service],

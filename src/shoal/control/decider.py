@@ -55,6 +55,7 @@ class Decider:
         while True:
             await self._next(wake_at)
             self._wake.clear()
+            began = self._ledger.clock.monotonic()
             with self._turns.turn() as turn:
                 wake_at = await self.cycle()
             if turn.over:
@@ -63,7 +64,7 @@ class Decider:
                 wake_at = self._ledger.now() + self._retry_s
             if self.last_cycle_s > _COALESCE_ABOVE_S:
                 # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
-                await asyncio.sleep(self.last_cycle_s)
+                await asyncio.sleep(began + 2 * self.last_cycle_s - self._ledger.clock.monotonic())
 
     async def _next(self, wake_at: float) -> None:
         if wake_at == math.inf:

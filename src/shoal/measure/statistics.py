@@ -1,4 +1,4 @@
-"""How sure a measurement is: intervals for quantiles and proportions, tests, resampling, correlation, fairness.
+"""How sure a measurement is: intervals for quantiles and proportions, resampling, correlation.
 
 Of scipy only its special functions are used: they load quickly, and here, so that no load has to wait for an import.
 """
@@ -78,18 +78,6 @@ def upper_bound(successes: float, n: float, *, alpha: float) -> float:
     return float(special.betaincinv(successes + 1, n - successes, 1 - alpha)) if successes < n else 1.0
 
 
-def more_misses(misses: int, n: int, share: float) -> float:
-    """One-sided exact binomial test: how probable so many misses (or more) are if each is one with this `share`."""
-    _check_share(share, "share")
-    return float(special.betainc(misses, n - misses + 1, share)) if misses > 0 else 1.0
-
-
-def fewer_misses(misses: int, n: int, share: float) -> float:
-    """As `more_misses`, for so many or fewer."""
-    _check_share(share, "share")
-    return float(special.bdtr(misses, n, share))
-
-
 def bootstrap(
     values: ArrayLike,
     statistic: Callable[[Floats], float],
@@ -135,15 +123,6 @@ def design_effect(values: ArrayLike, *, batches: int = 20) -> float:
         return 1.0
     means = kept.reshape(batches, size).mean(axis=1)
     return max(1.0, float(means.var(ddof=1)) * size / spread)
-
-
-def jain(shares: ArrayLike) -> float:
-    """Jain's index of fairness (1984): 1 if all have the same, 1/n if one has all."""
-    taken = np.asarray(shares, dtype=np.float64)
-    if taken.size == 0 or (taken < 0).any():
-        raise ValueError("fairness is defined for at least one share, none of them negative")
-    squares = float((taken**2).sum())
-    return 1.0 if squares == 0 else float(taken.sum()) ** 2 / (taken.size * squares)
 
 
 def ecdf(values: ArrayLike, *, points: int = 200) -> tuple[Floats, Floats]:

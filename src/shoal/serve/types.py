@@ -98,11 +98,16 @@ class InferRequest:
 
 @dataclass(slots=True)
 class InferResponse:
+    """`compute_s` is how long a replica was at it (at its whole batch), `queue_s` how long it was in the gateway beyond
+    that; None where nobody measured."""
+
     model: str
     version: str
     outputs: list[Tensor]
     id: str = ""
     parameters: dict[str, Parameter] = field(default_factory=dict)
+    queue_s: float | None = None
+    compute_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

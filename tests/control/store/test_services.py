@@ -156,6 +156,8 @@ async def test_an_older_database_is_upgraded_with_all_its_jobs(opened, url, make
     with connection.begin():
         for statement in (
             "DROP TABLE deployment", "DROP TABLE service", "DROP INDEX ix_job_service", "DROP INDEX ix_event_service",
+            "DROP INDEX ix_job_finished", "DROP INDEX ix_job_tenant_unfinished",
+            "CREATE INDEX ix_job_tenant_state ON job (tenant, state)",
             "ALTER TABLE job DROP COLUMN service_id", "ALTER TABLE event DROP COLUMN service_id",
             "UPDATE alembic_version SET version_num = '0001'",
         ):  # fmt: skip

@@ -30,12 +30,15 @@ class Reservation:
     rests_on: frozenset[str] = frozenset()
 
 
-def freed_by(snapshot: Snapshot, running: Running) -> Iterable[tuple[int, Need]]:
-    """(node, what it holds there) for each rank of a running job on a node that takes jobs."""
+def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Need]]:
+    """(node, what it holds there) for each rank of a running job on a node that takes jobs, and has the accelerator
+    type `pool` if one is given."""
     nodes = snapshot.nodes
     for rank in running.placement:
         at = nodes.layout.position.get(rank.node)
         if at is None or not nodes.states[at].schedulable:
+            continue
+        if pool is not None and pool not in nodes.states[at].free_devices:
             continue
         any_type = None
         if ANY in running.resources.accelerators:
@@ -68,7 +71,8 @@ def reserve(
         at_time = max(at_time, end)
         if not running.stopping and (running.expected_end is None or end <= snapshot.now):
             unknown.add(running.job_id)
-        for at, freed in freed_by(snapshot, running):
+        # What ends on other kinds of nodes helps nobody here, and may be most of the cluster.
+        for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
             amount = then.get(at)
             if amount is None:
                 amount = then[at] = room.free_on(at, mask)

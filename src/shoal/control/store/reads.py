@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, func, or_, select, tuple_, union_all
 
 from shoal.control.lifecycle import JobState
 from shoal.control.records import (
@@ -45,6 +45,8 @@ class Reads:
             query = query.where(_job.tenant == job_filter.tenant)
         if job_filter.states is not None:
             query = query.where(_job.state.in_(sorted(state.value for state in job_filter.states)))
+            if not any(state.terminal for state in job_filter.states):
+                query = query.where(schema.UNFINISHED)
         if job_filter.name is not None:
             query = query.where(_job.name == job_filter.name)
         if not job_filter.replicas:
@@ -75,8 +77,9 @@ class Reads:
 
     def job_counts(self) -> dict[tuple[str, JobState], int]:
         """How many jobs each tenant has in each state; pairs without any are absent."""
-        query = select(_job.tenant, _job.state, func.count()).group_by(_job.tenant, _job.state)
-        return {(tenant, JobState(state)): count for tenant, state, count in self._all(query)}
+        count = select(_job.tenant, _job.state, func.count()).group_by(_job.tenant, _job.state)
+        both = union_all(count.where(schema.FINISHED), count.where(schema.UNFINISHED))
+        return {(tenant, JobState(state)): jobs for tenant, state, jobs in self._all(both)}
 
     # --- attempts ---
 
@@ -154,7 +157,7 @@ class Reads:
 
     # ---
 
-    def _all(self, query: Select[Any]) -> list[Any]:
+    def _all(self, query: Select[Any] | CompoundSelect[Any]) -> list[Any]:
         with self._database.reading() as connection:
             return list(connection.execute(query).all())
 

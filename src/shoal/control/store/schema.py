@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
 NAMING = {
@@ -38,7 +38,9 @@ Key = Text().with_variant(Text(collation="C"), "postgresql")
 RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 UNFINISHED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
-"""Written with literals: a partial index serves only a query that repeats its condition word for word."""
+FINISHED = text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
+"""Written with literals: a partial index serves only a query that repeats its condition word for word. A job is in one
+of the two: an index of all states would be written at every step of every job."""
 
 OF_SERVICES = text("service_id IS NOT NULL")
 LIVE = text("state <> 'STOPPED'")
@@ -81,7 +83,15 @@ job = Table(
     Index("ix_job_submitted", "submitted_at", "id"),
     Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),
     Index("ix_job_tenant_name", "tenant", "name"),
-    Index("ix_job_tenant_state", "tenant", "state"),
+    Index(
+        "ix_job_tenant_unfinished",
+        "tenant",
+        "submitted_at",
+        "id",
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
+    ),
+    Index("ix_job_finished", "tenant", "state", sqlite_where=FINISHED, postgresql_where=FINISHED),
     Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
     Index("ix_job_service", "service_id", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
 )

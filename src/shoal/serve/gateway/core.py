@@ -21,11 +21,16 @@ from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.scheduling import CostBucket, Profiles, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
 from shoal.serve.tensors import batch_key, check_request, samples_in
-from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, Tensor
+from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, RuntimeKind, Tensor
 
 _LONGEST_WAIT_S = 60.0
 """For a model's first load, where a request has no deadline."""
+_WAY_S, _WAY_SHARE = 0.005, 0.1
+"""How much of a caller's time is kept for the way to it and back, at most, and as a share: its clock began before ours,
+and what is in time only just would be late there."""
 _SHADOW_PATIENCE_S = 5.0
+_AHEAD_S = 0.002
+"""Several times what a batch is on its way to a replica and back: executions shorter than this are sent ahead."""
 _MOST_COPIES = 64
 """Of a shadow's requests on their way: each holds its inputs in memory, for nobody."""
 
@@ -42,7 +47,7 @@ class Gateway:
         self.figures: dict[str, Figures] = {}
         self.fleet = Fleet(self.directory, self)
         self._profiles = Profiles()
-        self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles)
+        self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles, ahead_s=_AHEAD_S)
         self._dispatcher = Dispatcher(self._scheduler, self, clock=clock)
         self._entries: dict[str, Entry] = {}
         self._buckets: dict[str, CostBucket] = {}
@@ -97,6 +102,7 @@ class Gateway:
             slots=max(1, min(entry.versions[version].threads, self.slots)),
             executors=0,
             slo_s=entry.service.slo_p99_s,
+            steady=entry.versions[version].runtime is not RuntimeKind.CALLABLE,
         )
 
     def _limit(self) -> None:
@@ -127,10 +133,11 @@ class Gateway:
         return self.directory.owner(token)
 
     async def infer(self, request: InferRequest) -> InferResponse:
+        asked = request.version
         while True:
             entry = self.directory.find(request.tenant, request.model)
             version = request.version
-            if version is None:
+            if version is None or (asked is None and version not in entry.versions):
                 version = entry.router.choose(self.takes(entry)) or entry.main
             elif version not in entry.versions:
                 raise _no_version(entry, version)
@@ -138,16 +145,21 @@ class Gateway:
             queue, report = self._dispatcher.queues[key], self.fleet.reports.get(key)
             if not queue.executors:
                 self._seek(entry, queue)
-            if report is not None:
-                break
-            request = await self._until_loaded(entry, queue, request)
-        call = self._take(entry, queue, request, report.metadata)
-        assert call.future is not None
-        try:
-            return await call.future
-        except asyncio.CancelledError:
-            self._dispatcher.withdraw(call)
-            raise
+            if report is None:
+                request = await self._until_loaded(entry, queue, request)
+                continue
+            call = self._take(entry, queue, request, report.metadata)
+            assert call.future is not None
+            try:
+                return await call.future
+            except asyncio.CancelledError:
+                self._dispatcher.withdraw(call)
+                raise
+            except UnknownModel:
+                still_there = entry.name in self.directory.entries.get(entry.service.tenant, {})
+                if asked is not None or key in self._dispatcher.queues or not still_there:
+                    raise
+            request = self._later(entry, request, call.item.arrived)  # an update took its version away: another's turn
 
     def _take(self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata) -> Call:
         check_request(request, metadata)
@@ -158,7 +170,7 @@ class Gateway:
         try:
             call = self._dispatcher.submit(
                 queue, request, now,
-                deadline=inf if patience_s is None else now + patience_s, samples=samples,
+                deadline=inf if patience_s is None else now + patience_s - _way_s(patience_s), samples=samples,
                 batch_key=batch_key(request) if queue.spec.max_batch > 1 else None, charged_s=charged_s,
             )  # fmt: skip
         except ShoalError:
@@ -192,9 +204,14 @@ class Gateway:
         except TimeoutError:
             queue.figures.failed(self._dispatcher.clock() - began, time.time())
             raise self._not_ready(entry, queue.version) from None
-        if patience_s is not None:
-            patience_s = max(0.0, patience_s - (self._dispatcher.clock() - began))
-        return replace(request, version=queue.version, timeout_s=patience_s)
+        return replace(self._later(entry, request, began), version=queue.version)
+
+    def _later(self, entry: Entry, request: InferRequest, began: float) -> InferRequest:
+        """The request with what is left of its time, if that is limited."""
+        patience_s = _patience_s(entry, request)
+        if patience_s is None:
+            return request
+        return replace(request, timeout_s=max(0.0, patience_s - (self._dispatcher.clock() - began)))
 
     def _charge(self, entry: Entry, queue: Queue, samples: int, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
@@ -320,9 +337,11 @@ class Gateway:
             self._dispatcher.give_up(key, self._not_ready(entry, queue.version))
         self._announce(key)
 
-    def loaded(self, key: str, report: LoadReport) -> None:
+    def known(self, key: str, report: LoadReport) -> None:
         # The first run of a batch size says more of the allocator than of the model.
         self._profiles.prime(key, [(runs.batch, seconds) for runs in report.runs for seconds in runs.seconds[1:]])
+
+    def loaded(self, key: str, report: LoadReport) -> None:
         entry = self._entries.get(key)
         if entry is not None:
             self.meter.overhead(entry.service.tenant, report.load_s + report.warmup_s)
@@ -371,6 +390,10 @@ class Gateway:
 def _patience_s(entry: Entry, request: InferRequest) -> float | None:
     """How long the answer is of use; None: for ever."""
     return request.timeout_s if request.timeout_s is not None else entry.service.slo_p99_s
+
+
+def _way_s(patience_s: float) -> float:
+    return min(_WAY_S, _WAY_SHARE * patience_s)
 
 
 def _no_version(entry: Entry, version: str) -> UnknownModel:

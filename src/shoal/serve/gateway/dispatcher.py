@@ -275,6 +275,8 @@ class Dispatcher:
             samples += call.item.samples
             arrived = call.item.arrived
             figures.answered(now - arrived, call.started - arrived, wall)
+            response.compute_s = result.device_s
+            response.queue_s = max(0.0, now - arrived - result.device_s)
             if call.future is None:
                 call.queue.copies -= 1
             elif not call.future.done():
@@ -297,7 +299,9 @@ def _load(executor: Executor) -> int:
 
 
 def _refusal(rejection: Rejection) -> Overloaded:
+    hint = "ask again later, with a longer timeout, or scale the service"
+    if rejection.reason.code == "no-gap":
+        hint = "use a smaller model, give the server more slots, or deploy the service as guaranteed"
     return DeadlineMissed(
-        rejection.reason.text, where=rejection.item.queue, retry_after_s=rejection.retry_after_s,
-        hint="ask again later, with a longer timeout, or scale the service",
-    )  # fmt: skip
+        rejection.reason.text, where=rejection.item.queue, retry_after_s=rejection.retry_after_s, hint=hint
+    )

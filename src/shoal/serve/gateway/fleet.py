@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,6 +93,10 @@ class Events(Protocol):
         """Who can execute the model, or whether somebody will, is different from before."""
         ...
 
+    def known(self, key: str, report: LoadReport) -> None:
+        """A replica has it loaded, since just now or from before the gateway was started again."""
+        ...
+
     def loaded(self, key: str, report: LoadReport) -> None:
         """A replica loaded it just now."""
         ...
@@ -169,8 +173,7 @@ class Fleet(HubEvents):
             self._deaths.setdefault((replica.token_digest, member.loading), []).append(why)
         service_id = member.deployment.id
         if not replica.leaving and not self._closed and not any(self.of(service_id)):
-            timer = asyncio.get_running_loop().call_later(BACK_WITHIN_S, self._not_back, member)
-            self._expected[service_id] = timer
+            self._expect(service_id, [*member.specs])
         self._all_changed(member)
 
     # --- what the gateway asks
@@ -186,6 +189,13 @@ class Fleet(HubEvents):
                 member.deployment = deployment
             elif not member.replica.leaving:
                 member.replica.stop()
+
+    def expect(self, service_ids: Collection[str]) -> None:
+        """These services had replicas before the gateway was started again: requests wait for them, for a while."""
+        for deployment in self._directory.deployments.values():
+            if deployment.id in service_ids and deployment.id not in self._expected:
+                tenant, models = deployment.spec.tenant, deployment.spec.models
+                self._expect(deployment.id, [queue_key(tenant, one.name, one.version) for one in models])
 
     def forget(self, key: str) -> None:
         """Nobody has the model deployed any more."""
@@ -281,6 +291,7 @@ class Fleet(HubEvents):
 
     def _note(self, member: Member, key: str, report: LoadReport) -> None:
         self.reports[key] = report
+        self._events.known(key, report)
         self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)
         if member.budget:
@@ -290,9 +301,14 @@ class Fleet(HubEvents):
         for key in member.specs:
             self._events.changed(key)
 
-    def _not_back(self, member: Member) -> None:
-        del self._expected[member.deployment.id]
-        self._all_changed(member)
+    def _expect(self, service_id: str, keys: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        self._expected[service_id] = loop.call_later(BACK_WITHIN_S, self._not_back, service_id, keys)
+
+    def _not_back(self, service_id: str, keys: Sequence[str]) -> None:
+        del self._expected[service_id]
+        for key in keys:
+            self._events.changed(key)
 
     def _check_up(self, member: Member) -> None:
         if not member.ahead and not member.brought_up:

@@ -1,7 +1,7 @@
 """The hub: where replicas dial in, and from where they are given work.
 
 It listens on a Unix socket that only this user can open, lets in whoever has a good token, and gives up those that do
-not answer. A replica that lies, hangs or dies costs the requests that it was working on, which fail at once, and
+not answer. A replica that lies, hangs or dies costs the requests that it was sent, which fail at once, and
 nothing else.
 """
 

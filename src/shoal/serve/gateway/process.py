@@ -67,12 +67,15 @@ class GatewayProcess:
             self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
             self.gateway.follow(config)
             self._config = config
+            before = _last_status(self.folder)
+            if before is not None:
+                self.gateway.fleet.expect({service.id for service in before.services if service.ready})
             hub = ReplicaHub(self.gateway.admits, self.gateway.fleet)
             await hub.start(Path(config.socket))
             stack.push_async_callback(hub.stop)
             stack.push_async_callback(self.gateway.close)
             stack.push_async_callback(self._end_report)  # it goes on while calls are being answered
-            await self._listen(config, stack)
+            await self._listen(config, before, stack)
             self._started = _start_ticks()
             self._tell()
             self._reporting = asyncio.create_task(_repeat(self._report, STATUS_EVERY_S))
@@ -86,7 +89,9 @@ class GatewayProcess:
 
     # --- inside
 
-    async def _listen(self, config: GatewayConfig, stack: contextlib.AsyncExitStack) -> None:
+    async def _listen(
+        self, config: GatewayConfig, before: GatewayStatus | None, stack: contextlib.AsyncExitStack
+    ) -> None:
         # Read when gRPC is loaded. Its handlers for forks only complain here: replicas are started by exec.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         from shoal.serve.gateway.grpc import GrpcFront
@@ -101,7 +106,6 @@ class GatewayProcess:
 
         self._drain_s = 0.0
         stack.push_async_callback(stop)
-        before = _last_status(self.folder)
         self.http = await _open(http.start, config.http, before.http if before is not None else None)
         self.grpc = await _open(rpc.start, config.grpc, before.grpc if before is not None else None)
 

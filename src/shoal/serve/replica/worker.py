@@ -44,7 +44,7 @@ class Patience:
     and for the gateway's leave to end once it was told to."""
 
     first_s: float = 0.05
-    longest_s: float = 2.0
+    longest_s: float = 0.25
     give_up_s: float = 600.0
     leave_s: float = 30.0
 

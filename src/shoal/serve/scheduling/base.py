@@ -54,8 +54,9 @@ class SharedDevice:
     run. `slots` is how many compute slots the device has.
 
     Executions shorter than `ahead_s` take about as long as the way to a replica and back. Their replicas are sent one
-    more while they execute, if a slot is free: it takes over slot and executor of the one before it without asking
-    anybody, so this is the longest that such a request can overtake more urgent ones. Guaranteed work only.
+    more while they execute, if it would be its turn now: it takes over slot and executor of the one before it without
+    asking anybody, so this is the longest that such a request can overtake more urgent ones. Guaranteed and steady work
+    only, and nothing behind an execution that takes longer than that after all.
     """
 
     ahead_s = 0.0
@@ -148,8 +149,11 @@ class SharedDevice:
     # What is decided
 
     def decide(self, now: float) -> Decision:
+        for execution in self._running.values():
+            if now - execution.started > self.ahead_s:
+                execution.queue.eager = False
         if not self.free:
-            return NOTHING
+            return self._send_on(now)
         batches: list[Batch] = []
         refused: list[Rejection] = []
         passed: list[Account] = []
@@ -175,8 +179,13 @@ class SharedDevice:
         for account in passed:
             account.aside = False
             self._list(account)
-        if batches or refused or self._wake_at < inf:
-            return Decision(tuple(batches), tuple(refused), self._wake_at if self._wake_at < inf else None)
+        wake_at = self._wake_at
+        if not self.free:
+            more = self._send_on(now)
+            batches += more.batches
+            refused += more.rejected
+        if batches or refused or wake_at < inf:
+            return Decision(tuple(batches), tuple(refused), wake_at if wake_at < inf else None)
         return NOTHING
 
     def finished(self, batch: Batch, now: float, device_s: float, ok: bool = True) -> None:
@@ -198,7 +207,7 @@ class SharedDevice:
         if ok:  # what deadlines feel is for how long the slot was taken, with the way to the replica and back
             queue.profile.observe(execution.samples, max(device_s, now - execution.started))
             brief = queue.profile.expected_s(1) < self.ahead_s and not queue.profile.pays(queue.max_batch)
-            queue.eager = brief and not account.band.best_effort
+            queue.eager = brief and queue.steady and not account.band.best_effort
         if account.owed_key is not None and account.used_s < account.owed_key:
             account.owed_key = None  # it was charged too much at first: its entry stands too far back
             self._list(account)
@@ -294,6 +303,27 @@ class SharedDevice:
                     lent *= queue.profile.tail
                 longest = min(longest, lent)
         return longest
+
+    def _send_on(self, now: float) -> Decision:
+        """No slot is free. Were the next one free now, it might go to the very queue that has it: what that is to go on
+        with is sent ahead."""
+        band = self._guaranteed
+        if not band.waiting or not any(each.queue.eager and each.queue.takes_more() for each in self._running.values()):
+            return NOTHING
+        account = self._choose(band, now)
+        queue = account.first() if account is not None else None
+        if account is None or queue is None:
+            return NOTHING
+        room, refused = 0, list[Rejection]()
+        if queue.running and queue.running >= queue.executors:
+            self._held_until = self._wake_at = inf
+            self.free += queue.slots
+            room = self._room(queue, now, refused)
+            self.free -= queue.slots
+        if room > 0:
+            return Decision((self._start(queue, room, now),), tuple(refused))
+        self._list(account)
+        return Decision((), tuple(refused)) if refused else NOTHING
 
     def _begin(self, number: int, execution: Execution, now: float) -> None:
         """The batch takes its slots, from now on."""

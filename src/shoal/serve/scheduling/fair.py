@@ -26,9 +26,9 @@ class FairScheduler(SharedDevice):
         promise = self._headroom_now(now).never(queue.slots, execution_s)
         if promise is None:
             return None
-        text = (
-            f"one execution takes {execution_s:.3g} s, and {promise.key} was promised to wait for "
-            f"{promise.patience_s:.3g} s at most; it needs a smaller model, or a device with more slots"
+        text = (  # without the name of who was promised it, which may be another tenant's
+            f"one execution takes {execution_s:.3g} s, and best-effort work may keep guaranteed services waiting for "
+            f"{promise.patience_s:.3g} s at most here"
         )
         facts = {"execution_s": execution_s, "patience_s": promise.patience_s, "promised_to": promise.key}
         return Rejection(item, Reason("no-gap", text, facts), NO_GAP_RETRY_S)

@@ -17,7 +17,8 @@ from shoal.core import PriorityClass, Reason
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
     """A (tenant, model version) queue. `slots` is what one execution occupies of the device's compute slots;
-    `executors` how many replicas can execute at the same time (it changes by `resize`)."""
+    `executors` how many replicas can execute at the same time (it changes by `resize`). `steady` says that executions
+    take about as long as each other, as a network's do; what a function takes is anybody's guess."""
 
     key: str
     tenant: str
@@ -27,6 +28,7 @@ class QueueSpec:
     slots: int = 1
     executors: int = 1
     slo_s: float | None = None
+    steady: bool = True
 
 
 @dataclass(slots=True)

@@ -135,7 +135,7 @@ class Queue:
 
     __slots__ = (
         "account", "ahead", "eager", "executors", "gap_s", "heap", "key", "last_arrival", "last_start", "max_batch",
-        "posted", "probe", "profile", "running", "samples", "slo_s", "slots", "waiting", "work_s",
+        "posted", "probe", "profile", "running", "samples", "slo_s", "slots", "steady", "waiting", "work_s",
     )  # fmt: skip
 
     def __init__(self, spec: QueueSpec, account: Account, profile: ExecutionProfile) -> None:
@@ -161,6 +161,8 @@ class Queue:
         self.slots = spec.slots
         self.executors = spec.executors
         self.slo_s = spec.slo_s
+        self.steady = spec.steady
+        self.eager = self.eager and spec.steady
 
     def takes_more(self) -> bool:
         """Whether an executor is free; or, in an eager queue, one has nothing yet to go on with."""

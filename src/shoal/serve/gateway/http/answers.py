@@ -22,6 +22,13 @@ def document(body: bytes, content_type: bytes, rest: bytes) -> bytes:
     return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b" % (_OK, content_type, len(body), rest, body)
 
 
+def timing(queue_s: float | None, compute_s: float | None) -> bytes:
+    """The header (W3C Server-Timing, in milliseconds) by which callers and load generators learn where time went."""
+    if queue_s is None or compute_s is None:
+        return b""
+    return b"Server-Timing: queue;dur=%.3f, compute;dur=%.3f\r\n" % (queue_s * 1e3, compute_s * 1e3)
+
+
 def inference(header: bytes, binary: list[Buffer], rest: bytes) -> list[Buffer]:
     """The answer to an inference in one piece, or in several where copying the outputs together costs more."""
     if not binary:

@@ -266,7 +266,8 @@ class Connection(asyncio.BufferedProtocol):
             response = await front.desk.backend.infer(request)
             if self._call is call:
                 header, binary = responses.encode(response, reply, call.tenant, front.regions)
-                self._send(*answers.inference(header, binary, self._rest()))
+                timing = answers.timing(response.queue_s, response.compute_s)
+                self._send(*answers.inference(header, binary, timing + self._rest()))
         except asyncio.CancelledError:
             self._cancelled(call)
             raise
