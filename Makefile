@@ -7,7 +7,8 @@ ARGS ?=
 TEST_LIMIT_S ?= 1200
 WORKERS ?= 2
 BIN := .venv/bin
-BENCHMARKS := $(filter-out benchmarks/common.py,$(sort $(wildcard benchmarks/*.py)))
+NATIVE := .ci/native $(shell find native -type f)
+BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help setup demo test test-slow bench lint typecheck docs clean postgresql
 
@@ -17,11 +18,11 @@ help: ## list the targets
 setup: .venv/.ready-dev ## make .venv with everything for development
 
 # The stamps make the second run instant; `dev` includes `demo`.
-.venv/.ready-dev: pyproject.toml constraints.txt .ci/venv
+.venv/.ready-dev: pyproject.toml constraints.txt .ci/venv $(NATIVE)
 	@.ci/venv dev
 	@touch .venv/.ready-demo $@
 
-.venv/.ready-demo: pyproject.toml constraints.txt .ci/venv
+.venv/.ready-demo: pyproject.toml constraints.txt .ci/venv $(NATIVE)
 	@.ci/venv demo
 	@touch $@
 
@@ -54,5 +55,5 @@ docs: setup ## links resolve, console examples parse
 	@$(BIN)/python docs/check_links.py
 
 clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/host/_native
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,7 +34,7 @@ def test_the_layout_is_complete(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("room", ["core", "engine", "control", "serve", "measure"])
+@pytest.mark.parametrize("room", ["core", "engine", "control", "serve", "measure", "host", "schedule"])
 def test_each_finished_room_has_a_page_and_tests(room: str) -> None:
     assert (ROOT / "docs" / f"{room}.md").stat().st_size > 0
     assert list((ROOT / "tests" / room).glob("**/test_*.py"))

@@ -13,7 +13,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-from shoal.cli import demo, jobs, manifests, measure, serve, server, services, streams, tenants, top  # noqa: E402
+from shoal.cli import (  # noqa: E402
+    demo,
+    guard,
+    jobs,
+    manifests,
+    measure,
+    schedule,
+    schedule_live,
+    serve,
+    server,
+    services,
+    streams,
+    tenants,
+    top,
+)  # fmt: skip
 
-for module in (server, jobs, streams, services, serve, measure, top, tenants, manifests, demo):
+for module in (server, jobs, streams, services, serve, measure, schedule, schedule_live, guard, top, tenants, manifests, demo):
     module.register(app)

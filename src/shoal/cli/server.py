@@ -34,6 +34,19 @@ def up(
     preemption: Annotated[
         bool | None, typer.Option("--preemption/--no-preemption", help="May best-effort work be displaced? [yes]")
     ] = None,
+    schedule_policy: Annotated[
+        str | None, typer.Option(help="Decide by rounds which job runs on which accelerator type: max-min, ... [none]")
+    ] = None,
+    schedule_agnostic: Annotated[
+        bool | None, typer.Option("--schedule-agnostic/--no-schedule-agnostic", help="Take all types for equal. [no]")
+    ] = None,
+    schedule_round_s: Annotated[float | None, typer.Option(help="Seconds of a round. [60]")] = None,
+    schedule_restart_cost_s: Annotated[
+        float | None, typer.Option(help="Seconds that a job loses by being moved. [30]")
+    ] = None,
+    schedule_prices: Annotated[
+        str | None, typer.Option(help="Dollars an hour of one accelerator: a100=2.48,k80=0.9")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [info]")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
     detach: Annotated[
@@ -49,7 +62,9 @@ def up(
 
     flags: dict[str, Any] = {
         "home": door.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
-        "preemption": preemption, "log_level": log_level,
+        "preemption": preemption, "schedule_policy": schedule_policy, "schedule_agnostic": schedule_agnostic,
+        "schedule_round_s": schedule_round_s, "schedule_restart_cost_s": schedule_restart_cost_s,
+        "schedule_prices": schedule_prices, "log_level": log_level,
     }  # fmt: skip
     settings = load_settings(flags, config=config)
     home = settings.home

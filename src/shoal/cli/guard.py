@@ -1,0 +1,178 @@
+"""`shoal guard`: keep guaranteed work at its speed beside best-effort work on this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import FAILED, Door, HomeOption, JsonFlag, guarded
+from shoal.core import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from shoal.host.simulate import Scenario
+
+guard_app = typer.Typer(
+    help="Keep guaranteed work at its speed while best-effort work uses what is left of memory bandwidth and caches.",
+    no_args_is_help=True,
+)
+
+JournalOption = Annotated[
+    Path | None, typer.Option("--journal", help="A guard's journal; else the one of the home.", dir_okay=False)
+]
+GroupArgument = Annotated[str | None, typer.Argument(metavar="[GROUP]", help="One group; else all.")]
+
+
+def register(app: typer.Typer) -> None:
+    from shoal.cli import guard_run
+
+    guard_run.register(guard_app)
+    app.add_typer(guard_app, name="guard", rich_help_panel="Host")
+
+
+@guard_app.command("bench")
+def bench(
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="Compare these (repeat it); else all of them.")
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", "-s", help="Only these workloads (repeat it).")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the simulated noise.")] = 1,
+    live: Annotated[
+        bool, typer.Option("--live", help="Measure on this machine instead: a copying loop beside a memory flood.")
+    ] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="With --live, for each policy.")] = 5.0,
+    json: JsonFlag = False,
+) -> None:
+    """Compare policies on a set of workloads, in simulation; or here, with --live.
+
+    In simulation nothing is started and nothing on this machine is touched: contention is a model that was fitted to
+    one machine.
+    """
+    door = Door(json, None, None)
+
+    def act() -> None:
+        if live:
+            _live(door, policy, scenario, seconds)
+            return
+        from shoal.cli import guard_view as view
+        from shoal.host.policy import POLICIES
+        from shoal.host.simulate import ORACLE, compare
+
+        found = compare(policy or (*POLICIES, ORACLE), _scenarios(scenario, seed))
+        door.show(found.as_json(), lambda: view.comparison(found))
+
+    guarded(door, act)
+
+
+def _live(door: Door, policies: list[str] | None, scenario: list[str] | None, seconds: float) -> None:
+    from shoal.cli import guard_view as view
+    from shoal.host.guard.livebench import measure
+    from shoal.host.policy import make_policy
+
+    if scenario:
+        raise Invalid("there is one workload to measure", where="--scenario", hint="leave it out with --live")
+    names = list(dict.fromkeys(policies or ("none", "core-throttle", "kelp", "model")))
+    for name in names:
+        make_policy(name)
+    found = []
+    for one in measure(names, seconds=seconds):
+        door.note(f"measured {one.policy}")
+        found.append(one)
+    door.show([one.as_json() for one in found], lambda: view.measured(found))
+
+
+def _scenarios(names: list[str] | None, seed: int) -> list[Scenario]:
+    from dataclasses import replace
+
+    from shoal.host.simulate import workload_set
+
+    known = {one.name: replace(one, seed=seed) for one in workload_set()}
+    if unknown := [name for name in names or () if name not in known]:
+        hint = f"one of {', '.join(known)}"
+        raise Invalid(f"there is no workload {unknown[0]!r}", where="--scenario", hint=hint)
+    return [known[name] for name in names] if names else list(known.values())
+
+
+@guard_app.command("replay")
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="One file of it.", dir_okay=False)],
+    policy: Annotated[
+        str | None, typer.Option("--policy", "-p", help="What would this one have decided on what was seen?")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Decide a journal's ticks again. The same policy must come to the same plans: exit code 1 if it does not."""
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import guard_view as view
+        from shoal.host.guard.replay import replay as decide
+        from shoal.host.policy import make_policy
+
+        found = list(decide(journal, make_policy(policy) if policy else None))
+        door.show(view.replayed_json(found, policy), lambda: view.replayed(found, policy))
+        if policy is None and any(one.differs for one in found):
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+@guard_app.command("explain")
+def explain(
+    group: GroupArgument = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many changes of limits.")] = 20,
+    journal: JournalOption = None,
+    home: HomeOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Why limits are what they are: the last changes, each with its reason."""
+    door = Door(json, home, None)
+
+    def act() -> None:
+        from shoal.cli import guard_view as view
+        from shoal.host.guard.history import changes
+
+        found = changes(journal_of(home, journal), group=group, last=last)
+        door.show([one.as_json() for one in found], lambda: view.changes(found, group))
+
+    guarded(door, act)
+
+
+@guard_app.command("status")
+def status(journal: JournalOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
+    """What the guard saw and decided last, and whether it runs. Exit code 1 if it does not."""
+    door = Door(json, home, None)
+
+    def act() -> None:
+        from shoal.cli import guard_view as view
+        from shoal.host.guard.history import present
+
+        found = present(journal_of(home, journal))
+        door.show(found.as_json(), lambda: view.status(found))
+        if not found.running:
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+def home_of(home: Path | None) -> Path:
+    import os
+
+    from shoal.control.home import default_home
+
+    return home or default_home(os.environ)
+
+
+def guard_folder(home: Path | None) -> Path:
+    return home_of(home) / "guard"
+
+
+def journal_of(home: Path | None, journal: Path | None) -> Path:
+    """Raises NotFound if there is none."""
+    path = journal or guard_folder(home) / "journal.jsonl"
+    if not path.is_file():
+        raise NotFound("no guard has kept a journal there", where=str(path), hint="shoal guard run --config guard.yaml")
+    return path

@@ -1,0 +1,169 @@
+"""`shoal guard run` and `doctor`: the commands that touch this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import FAILED, Door, HomeOption, JsonFlag, guarded
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.host.guard.config import GuardConfig
+    from shoal.host.guard.daemon import Guard
+    from shoal.host.guard.live import LiveHost
+    from shoal.host.guard.loop import Tick
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML or TOML (HOME/guard.yaml).", dir_okay=False)
+]
+_PRIVATE = 0o700
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run")(run)
+    app.command("doctor")(doctor)
+
+
+def run(
+    config: ConfigOption = None,
+    policy: Annotated[str | None, typer.Option("--policy", "-p", help="Instead of the configuration's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every plan, and apply nothing.")] = False,
+    ticks: Annotated[int | None, typer.Option("--ticks", min=1, help="Stop after so many.")] = None,
+    home: HomeOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Guard this host until Ctrl-C, then leave it as it was found.
+
+    A guard that dies, however it does, leaves no limit behind: a small process beside it takes them back.
+    """
+    door = Door(json, home, None)
+
+    def act() -> None:
+        from shoal.host.guard.daemon import Guard
+        from shoal.host.guard.live import LiveHost
+
+        told = _config(config, home, policy)
+        folder = _folder(home)
+        machine = LiveHost(told, folder, look_only=dry_run)
+        try:
+            for problem in machine.left:
+                door.note(f"left by an earlier guard: {problem}")
+            journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
+            guard = Guard(told, machine, journal, dry_run=dry_run, on_tick=_shower(door) if dry_run else None)
+            _announce(door, told, guard, journal, machine)
+            _until_ended(guard, ticks)
+        finally:
+            for problem in machine.close():
+                door.note(f"could not be taken back: {problem}")
+
+    guarded(door, act)
+
+
+def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
+    """What a guard could sense and do on this machine, and what is missing; nothing is changed. Exit code 1 if it could
+    not guard at all."""
+    door = Door(json, home, None)
+
+    def act() -> None:
+        import tempfile
+        from dataclasses import asdict
+
+        from shoal.cli import guard_view as view
+        from shoal.host.guard.config import parse_config
+        from shoal.host.guard.live import LiveHost
+
+        anybody = {"groups": [{"name": "anybody", "class": "best-effort", "pids": [os.getpid()]}]}
+        told = parse_config(anybody) if config is None else _config(config, home, None)
+        with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
+            machine = LiveHost(told, Path(folder), look_only=True)
+            try:
+                found, places = machine.capabilities(), machine.topology
+            finally:
+                machine.close()
+        document = {
+            "domains": [{"id": one.id, "cpus": sorted(one.cpus), "nodes": sorted(one.nodes),
+                         "accelerators": list(one.accelerators)} for one in places.domains],
+            "source": places.source, "disagreements": list(places.disagreements),
+            **{name: [asdict(one) for one in some] for name, some in found.items()},
+        }  # fmt: skip
+        door.show(document, lambda: view.doctor(places, found))
+        if not any(one.available for one in found["actuators"]):
+            raise typer.Exit(FAILED)
+
+    guarded(door, act)
+
+
+def _config(path: Path | None, home: Path | None, policy: str | None) -> GuardConfig:
+    from shoal.cli.guard import home_of
+    from shoal.host.guard.config import PolicyConfig, parse_config, read_config
+
+    path = path or home_of(home) / "guard.yaml"
+    if not path.exists():
+        hint = "say which groups there are: shoal guard run --config guard.yaml; docs/host.md has an example"
+        raise Invalid("there is no configuration", where=str(path), hint=hint)
+    told = read_config(path)
+    if policy is None:
+        return told
+    parse_config({"groups": [{"name": "x", "class": "best-effort", "pids": [1]}], "policy": policy}, where="--policy")
+    return told.model_copy(update={"policy": PolicyConfig(name=policy)})
+
+
+def _folder(home: Path | None) -> Path:
+    from shoal.cli.guard import guard_folder
+
+    folder = guard_folder(home)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+    except OSError as error:
+        raise Invalid(f"it cannot be used: {error.strerror}", where=str(folder), hint="give another --home") from None
+    return folder
+
+
+def _until_ended(guard: Guard, ticks: int | None) -> None:
+    import signal
+
+    def end(*_: object) -> None:
+        guard.stop()
+
+    before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        guard.run(ticks=ticks)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        guard.close()
+
+
+def _announce(door: Door, told: GuardConfig, guard: Guard, journal: Path | None, machine: LiveHost) -> None:
+    working = [one.name for one in machine.capabilities()["actuators"] if one.available]
+    names = [one.name for one in told.groups]
+    facts = {
+        "policy": told.policy.name, "groups": names, "actuators": working,
+        "journal": str(journal) if journal else None, "metrics_port": guard.metrics_port,
+    }  # fmt: skip
+
+    def human() -> None:
+        print(f"guarding {', '.join(names)} by {told.policy.name}")
+        print(f"works here: {', '.join(working) or 'nothing'}")
+        if journal:
+            print(f"journal: {journal}")
+        if guard.metrics_port:
+            print(f"metrics: http://127.0.0.1:{guard.metrics_port}/metrics")
+        print("Ctrl-C ends it and lifts all limits", flush=True)
+
+    door.line(facts, human)
+
+
+def _shower(door: Door) -> Callable[[Tick], None]:
+    from shoal.cli import guard_view as view
+
+    def show(tick: Tick) -> None:
+        door.line(view.tick_json(tick), lambda: view.plan_line(tick))
+
+    return show

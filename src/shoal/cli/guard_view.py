@@ -1,0 +1,240 @@
+"""What `shoal guard` shows to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli import output
+from shoal.core import PriorityClass
+
+if TYPE_CHECKING:
+    from shoal.engine.protocol import Capability
+    from shoal.host.guard.history import Change, Present
+    from shoal.host.guard.livebench import Measured
+    from shoal.host.guard.loop import Tick
+    from shoal.host.guard.replay import Replayed
+    from shoal.host.simulate import Comparison
+    from shoal.host.topology import Topology
+    from shoal.host.types import GroupState, Plan, Reading, Setting, Snapshot
+
+_UNKNOWN = "n/a"
+_MOST_DIFFERENCES = 20
+
+
+def number(value: float | None, unit: str = "", digits: int = 3) -> str:
+    """`n/a` for what is unknown."""
+    return _UNKNOWN if value is None else f"{value:.{digits}g}{unit}"
+
+
+def ratio(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.2f}x"
+
+
+def gigabytes(per_s: float | None) -> str:
+    return _UNKNOWN if per_s is None else f"{per_s / 1e9:.1f} GB/s"
+
+
+def limits(setting: Setting | None) -> str:
+    """`6 %, 2 cores`, or `-` if nothing is limited."""
+    if setting is None:
+        return "-"
+    parts = []
+    if setting.evicted:
+        parts.append("evicted")
+    if setting.frozen:
+        parts.append("frozen")
+    if setting.share < 1:
+        parts.append(f"{100 * setting.share:.3g} %")
+    if setting.cores is not None:
+        parts.append(f"{setting.cores} cores")
+    if setting.prefetching is not None:
+        parts.append(f"prefetchers on {setting.prefetching}")
+    if setting.domains is not None:
+        parts.append(f"domains {','.join(map(str, sorted(setting.domains)))}")
+    return ", ".join(parts) or "-"
+
+
+def comparison(found: Comparison) -> None:
+    print(found.note)
+    for name, outcomes in found.outcomes.items():
+        print()
+        print(output.styled(name, "bold"))
+        rows = []
+        for policy, outcome in outcomes.items():
+            worst = min(outcome.guaranteed, key=lambda one: one.speed)
+            settle = _UNKNOWN if worst.settle_s is None else f"{worst.settle_s:.2f} s"
+            rows.append(
+                [
+                    policy, f"{outcome.speed:.3f}", ratio(worst.p50), ratio(worst.p99), f"{worst.violated:.0%}",
+                    "never" if worst.unsettled else settle, f"{outcome.work:.2f}",
+                    gigabytes(sum(one.bytes_per_s for one in outcome.best_effort)),
+                    f"{max((one.oscillations_per_min for one in outcome.best_effort), default=0.0):.0f}",
+                ]
+            )  # fmt: skip
+        columns = ["policy", "guaranteed", "p50", "p99", "late", "settles", "best-effort", "memory", "turns/min"]
+        output.put(output.table(columns, rows, last_gives_way=False))
+    print()
+    rows = [[name, number(found.efficiency(name))] for name in found.policies() if name != "none"]
+    output.put(output.table(["policy", "efficiency: guaranteed gain per best-effort loss, against none"], rows))
+
+
+def measured(found: Sequence[Measured]) -> None:
+    print("measured on this machine: a loop that copies memory, beside a flood of streaming stores")
+    rows = [
+        [
+            one.policy, f"{one.speed:.3f}", ratio(one.p50), ratio(one.p99), gigabytes(one.flood_bytes_per_s),
+            {True: "one domain", False: "different domains", None: "changed or unknown"}[one.same_domain],
+            f"{100 * one.guard_cpu:.2f} %",
+        ]
+        for one in found
+    ]  # fmt: skip
+    output.put(output.table(["policy", "feed", "p50", "p99", "flood", "cores in", "guard's cpu"], rows))
+    if not any(one.same_domain for one in found):
+        print("the two cores did not share a memory domain: there was next to nothing to guard against")
+
+
+def replayed_json(found: Sequence[Replayed], policy: str | None) -> dict[str, Any]:
+    differences = [
+        {
+            "tick": one.record.number, "at": one.record.at, "group": name,
+            "was": setting_json_of(one.record.plan, name), "now": setting_json_of(one.plan, name),
+        }
+        for one in found for name in one.differs
+    ]  # fmt: skip
+    return {"ticks": len(found), "policy": policy, "differing": sum(bool(one.differs) for one in found),
+            "differences": differences}  # fmt: skip
+
+
+def setting_json_of(plan: Plan, name: str) -> dict[str, Any]:
+    from shoal.host.guard.history import setting_json
+    from shoal.host.types import UNLIMITED
+
+    return setting_json(plan.settings.get(name, UNLIMITED))
+
+
+def replayed(found: Sequence[Replayed], policy: str | None) -> None:
+    differing = [one for one in found if one.differs]
+    who = f"{policy} would have decided" if policy else "the same policy decides"
+    if not differing:
+        print(f"{len(found)} ticks: {who} the same at every one")
+        return
+    print(f"{len(found)} ticks: {who} otherwise at {len(differing)} of them")
+    if policy:
+        print(
+            "this is what it would have decided on what was seen; what it would have achieved tells `shoal guard bench`"
+        )
+    rows = [
+        [one.record.number, name, limits(one.record.plan.settings.get(name)), limits(one.plan.settings.get(name))]
+        for one in differing[:_MOST_DIFFERENCES] for name in one.differs
+    ]  # fmt: skip
+    output.put(output.table(["tick", "group", "was", "now"], rows))
+    if len(differing) > _MOST_DIFFERENCES:
+        print(f"... and {len(differing) - _MOST_DIFFERENCES} ticks more (--json has all)")
+
+
+def changes(found: Sequence[Change], group: str | None) -> None:
+    if not found:
+        print(f"no limit of {group} was ever changed" if group else "no limit was ever changed")
+        return
+    rows = [
+        [
+            output.moment(one.at), one.group, limits(one.before), limits(one.setting),
+            (one.reason.text if one.reason else "-") + _numbers(one.reason.facts if one.reason else {}),
+        ]
+        for one in found
+    ]  # fmt: skip
+    output.put(output.table(["when", "group", "was", "became", "why"], rows))
+
+
+def _numbers(facts: Any) -> str:
+    """The two that a person asks for first."""
+    if "strain" not in facts:
+        return ""
+    return f" ({facts['strain']:.2f} of what is allowed, by {facts.get('by', _UNKNOWN)})"
+
+
+def status(found: Present) -> None:
+    record = found.record
+    state = f"runs (pid {found.head.pid})" if found.running else "does not run"
+    mode = ", dry run: nothing is applied" if record.dry_run else ""
+    print(f"guard {state}, policy {found.head.policy}{mode}; last tick {output.duration(found.age_s)} ago")
+    if found.head.simulated:
+        print("simulated: no workload ran")
+    snapshot(record.snapshot, record.plan)
+    for fault in record.faults:
+        print(f"fault: {fault}")
+
+
+def plan_line(found: Tick) -> None:
+    """One tick of a dry run, in a line."""
+    slow = [
+        f"{one.group.name} {ratio(one.slowdown)}" for one in found.snapshot.of(PriorityClass.GUARANTEED)
+    ]  # fmt: skip
+    plans = [f"{name}: {limits(one)}" for name, one in sorted(found.plan.settings.items())]
+    why = "; ".join(dict.fromkeys(one.text for one in found.plan.reasons.values()))
+    print(f"{', '.join(slow) or 'nobody guaranteed'} -> {', '.join(plans) or 'no limits'} ({why})", flush=True)
+    for fault in found.faults:
+        print(f"fault: {fault}", flush=True)
+
+
+def tick_json(found: Tick) -> dict[str, Any]:
+    return {
+        "tick": found.number, "at": found.at,
+        "slowdown": {one.group.name: one.slowdown for one in found.snapshot.of(PriorityClass.GUARANTEED)},
+        "plan": {name: setting_json_of(found.plan, name) for name in sorted(found.plan.settings)},
+        "reasons": {name: one.as_json() for name, one in found.plan.reasons.items()},
+        "faults": list(found.faults), "dry_run": found.dry_run,
+    }  # fmt: skip
+
+
+def snapshot(seen: Snapshot, plan: Plan) -> None:
+    rows = [_group(one, plan) for one in seen.groups]
+    columns = ["group", "class", "slowdown", "step", "memory", "cpus", "limits", "why"]
+    output.put(output.table(columns, rows))
+    rows = [
+        [
+            str(one.domain.id), str(len(one.domain.cpus)), gigabytes(one.bandwidth.known()),
+            number(one.latency_ns.known(), " ns"), number(one.saturation.known()),
+        ]
+        for one in seen.domains
+    ]  # fmt: skip
+    if rows:
+        output.put(output.table(["domain", "cpus", "memory", "latency", "saturation"], rows))
+
+
+def _group(one: GroupState, plan: Plan) -> list[str]:
+    name = one.group.name
+    guaranteed = one.group.priority_class is PriorityClass.GUARANTEED
+    reason = plan.reasons.get(name)
+    return [
+        name, one.group.priority_class.value, ratio(one.slowdown) if guaranteed else "-", _step(one.step_s),
+        gigabytes(one.bandwidth.known()), number(one.cpus.known()),
+        "-" if guaranteed else limits(plan.settings.get(name)), reason.text if reason else "-",
+    ]  # fmt: skip
+
+
+def _step(reading: Reading) -> str:
+    value = reading.known()
+    return _UNKNOWN if value is None else f"{value * 1e3:.3g} ms"
+
+
+def doctor(places: Topology, found: Mapping[str, Sequence[Capability]]) -> None:
+    rows = [
+        [
+            str(one.id), ",".join(map(str, sorted(one.cpus))), ",".join(map(str, sorted(one.nodes))),
+            ", ".join(one.accelerators) or "-",
+        ]
+        for one in places.domains
+    ]  # fmt: skip
+    output.put(output.table(["domain", "cpus", "nodes", "accelerators"], rows))
+    print(f"domains by {places.source}")
+    for one in places.disagreements:
+        print(f"note: {one}")
+    for title, some in found.items():
+        print()
+        rows = [[one.name, "yes" if one.available else "no", one.detail] for one in some]
+        output.put(output.table([title, "works", "detail"], rows))
+    print()
+    for missing in (one for some in found.values() for one in some if not one.available and one.consequence):
+        print(f"without {missing.name}: {missing.consequence}")

@@ -1,0 +1,299 @@
+"""`shoal schedule`: simulate policies on traces, decide on a snapshot, compare and explain."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.command import Door, JsonFlag, guarded
+from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from shoal.schedule.types import Allocation
+
+schedule_app = typer.Typer(
+    help="Decide which job runs on which kind of accelerator: simulate policies, solve and explain snapshots.",
+    no_args_is_help=True,
+)
+
+_JOBS, _CLUSTER, _POLICY, _COSTS, _OUTPUT = "Jobs", "Cluster", "Policy", "Costs and failures", "Output"
+
+
+class Mechanism(StrEnum):
+    GAVEL = "gavel"
+    SHOAL = "shoal"
+
+
+class Kind(StrEnum):
+    GAVEL = "gavel"
+    PHILLY = "philly"
+
+
+TraceOption = Annotated[
+    Path,
+    typer.Option("--trace", help="Gavel's trace (both formats), Philly-style .csv, or a snapshot (JSON lines).",
+                 rich_help_panel=_JOBS),
+]  # fmt: skip
+ThroughputsOption = Annotated[
+    Path | None, typer.Option("--throughputs", help="Measured speeds: Gavel's JSON.", rich_help_panel=_JOBS)
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="As in v100=8,p100=16@1.46 (dollars an hour); else the snapshot's.",
+        rich_help_panel=_CLUSTER,
+    ),
+]
+PoliciesOption = Annotated[
+    str, typer.Option("--policy", "-p", help="One, or several separated by commas.", rich_help_panel=_POLICY)
+]
+RoundOption = Annotated[float, typer.Option("--round", help="Seconds of a round.", rich_help_panel=_CLUSTER)]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
+NodeOption = Annotated[
+    int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a machine.", rich_help_panel=_CLUSTER)
+]
+SpreadFlag = Annotated[
+    bool,
+    typer.Option("--unconsolidated", help="Let gangs be spread over machines, at the speeds of TYPE_unconsolidated.",
+                 rich_help_panel=_CLUSTER),
+]  # fmt: skip
+MeasureOption = Annotated[
+    str | None, typer.Option("--measure-jobs", help="Count only jobs A:B, by arrival.", rich_help_panel=_JOBS)
+]
+ScaleFlag = Annotated[
+    bool,
+    typer.Option("--scale-gangs", help="Gangs that were not measured are as fast, by accelerator, as smaller ones.",
+                 rich_help_panel=_JOBS),
+]  # fmt: skip
+AgnosticFlag = Annotated[
+    bool, typer.Option("--agnostic", help="Policies take all types for equal.", rich_help_panel=_POLICY)
+]
+SharingFlag = Annotated[
+    bool, typer.Option("--space-sharing", help="Two jobs may share accelerators.", rich_help_panel=_POLICY)
+]
+LengthsOption = Annotated[
+    str,
+    typer.Option("--lengths", help="What policies know: known, predicted:FACTOR, unknown.", rich_help_panel=_POLICY),
+]
+MechanismOption = Annotated[
+    Mechanism | None,
+    typer.Option("--mechanism", help="How rounds are made; else Gavel's way for the policies that it has.",
+                 rich_help_panel=_POLICY),
+]  # fmt: skip
+RestartOption = Annotated[
+    float, typer.Option("--restart-cost", min=0, help="Seconds that a migration loses.", rich_help_panel=_COSTS)
+]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option("--checkpoint", help="EVERY:COST in seconds, as in 1800:10.", rich_help_panel=_COSTS),
+]
+MtbfOption = Annotated[
+    float | None, typer.Option("--mtbf", help="Hours between failures of one accelerator.", rich_help_panel=_COSTS)
+]
+PricesOption = Annotated[
+    Path | None, typer.Option("--prices", help="CSV: seconds,type,usd_per_hour.", rich_help_panel=_COSTS)
+]
+OutOption = Annotated[
+    str | None, typer.Option("--json", help="Write the JSON there; - is stdout.", rich_help_panel=_OUTPUT)
+]
+CsvOption = Annotated[Path | None, typer.Option("--csv", help="One row for each job.", rich_help_panel=_OUTPUT)]
+PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page with figures.", rich_help_panel=_OUTPUT)]
+SnapshotOption = Annotated[Path, typer.Option("--snapshot", help="The live state as JSON lines.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
+
+
+@schedule_app.command("simulate")
+def simulate(
+    trace: TraceOption,
+    throughputs: ThroughputsOption = None,
+    cluster: ClusterOption = None,
+    policy: PoliciesOption = "max-min",
+    round: RoundOption = 360.0,
+    seed: SeedOption = 0,
+    gpus_per_node: NodeOption = None,
+    unconsolidated: SpreadFlag = False,
+    measure_jobs: MeasureOption = None,
+    scale_gangs: ScaleFlag = False,
+    restart_cost: RestartOption = 0.0,
+    json: OutOption = None,
+    agnostic: AgnosticFlag = False,
+    space_sharing: SharingFlag = False,
+    lengths: LengthsOption = "known",
+    mechanism: MechanismOption = None,
+    checkpoint: CheckpointOption = None,
+    mtbf: MtbfOption = None,
+    prices: PricesOption = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
+) -> None:
+    """Play a trace under one or more policies. Nothing runs: all numbers are simulated.
+
+    shoal schedule simulate --trace jobs.trace --throughputs speeds.json --cluster v100=8,p100=16,k80=24
+    --policy max-min,blend
+    """
+    door = Door(json == "-", None, None)
+
+    def act() -> None:
+        from shoal.cli import schedule_view as view
+        from shoal.cli.schedule_inputs import Inputs, played
+
+        inputs = Inputs.read(
+            trace, throughputs, cluster, measure=measure_jobs, per_node=gpus_per_node, unconsolidated=unconsolidated,
+            prices=prices, seed=seed, scaled=scale_gangs,
+        )  # fmt: skip
+        found = played(
+            inputs, _names(policy), round_s=round, restart_s=restart_cost, seed=seed, agnostic=agnostic,
+            space_sharing=space_sharing, lengths=lengths, mechanism=mechanism and mechanism.value,
+            checkpoint=checkpoint, mtbf_h=mtbf,
+        )  # fmt: skip
+        view.outcome(found, inputs, json=json, csv=csv, plot=plot, lengths=lengths, restart_s=restart_cost)
+
+    guarded(door, act)
+
+
+@schedule_app.command("compare")
+def compare(
+    trace: TraceOption,
+    throughputs: ThroughputsOption = None,
+    cluster: ClusterOption = None,
+    policy: PoliciesOption = "fifo,max-min,finish-time,makespan,blend",
+    round: RoundOption = 360.0,
+    seed: SeedOption = 0,
+    gpus_per_node: NodeOption = None,
+    measure_jobs: MeasureOption = None,
+    restart_cost: RestartOption = 0.0,
+    lengths: LengthsOption = "known",
+    json: JsonFlag = False,
+) -> None:
+    """Play a trace under several policies, and say what each is in parts of the first one's result. Simulated."""
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import schedule_view as view
+        from shoal.cli.schedule_inputs import Inputs, played
+        from shoal.schedule.metrics import relative
+
+        names = _names(policy)
+        if len(names) < 2:
+            raise Invalid("a comparison needs at least two policies", where="--policy", hint="max-min,blend, say")
+        inputs = Inputs.read(trace, throughputs, cluster, measure=measure_jobs, per_node=gpus_per_node, seed=seed)
+        found = played(inputs, names, round_s=round, restart_s=restart_cost, seed=seed, lengths=lengths)
+        every = [each.metrics for each in found]
+        body = {
+            "simulated": True,
+            "base": every[0].policy,
+            "policies": [{**each.as_json(), "relative": relative(each, every[0])} for each in every],
+        }
+        door.show(body, lambda: view.compared(every))
+
+    guarded(door, act)
+
+
+@schedule_app.command("generate")
+def generate(
+    throughputs: Annotated[Path, typer.Option("--throughputs", help="Measured speeds: Gavel's JSON.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write, in Gavel's ten fields.")],
+    kind: Annotated[Kind, typer.Option("--kind", help="Whose distributions.")] = Kind.GAVEL,
+    jobs: Annotated[int, typer.Option("--jobs", "-n", min=1)] = 1000,
+    per_hour: Annotated[float, typer.Option("--per-hour", min=0, help="Arrivals; 0: all at once (gavel).")] = 4.4,
+    gangs: Annotated[bool, typer.Option("--gangs", help="Jobs of several accelerators as well (gavel).")] = False,
+    accelerators: Annotated[int, typer.Option("--accelerators", min=1, help="That --load is of (philly).")] = 2500,
+    load: Annotated[float, typer.Option("--load", help="Work that arrives, over what could be done (philly).")] = 0.8,
+    seed: SeedOption = 0,
+) -> None:
+    """Draw jobs from the papers' distributions and write them as a trace."""
+
+    def act() -> None:
+        from shoal.schedule.workloads import gavel_jobs, gavel_lines, philly_jobs, read_throughputs
+
+        table = read_throughputs(throughputs)
+        if kind is Kind.GAVEL:
+            work = gavel_jobs(table, count=jobs, per_hour=per_hour, seed=seed, gangs=gangs)
+        else:
+            work = philly_jobs(table, count=jobs, accelerators=accelerators, load=load, seed=seed)
+        out.write_text("".join(f"{line}\n" for line in gavel_lines(work, table)), encoding="utf-8")
+        print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}")
+
+    guarded(Door(False, None, None), act)
+
+
+@schedule_app.command("solve")
+def solve(
+    snapshot: SnapshotOption,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")] = "max-min",
+    agnostic: AgnosticFlag = False,
+    space_sharing: SharingFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """What a policy decides on a snapshot: shares of time, prices, and how good it is."""
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.cli import schedule_view as view
+
+        found = _solved(snapshot, policy, agnostic, space_sharing)
+        door.show(view.allocation_json(found), lambda: view.allocation(found))
+
+    guarded(door, act)
+
+
+@schedule_app.command("explain")
+def explain(
+    snapshot: SnapshotOption,
+    job: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Their ids; else all.")] = None,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")] = "max-min",
+    agnostic: AgnosticFlag = False,
+    space_sharing: SharingFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Why each job of a snapshot would get what it would get: the prices that keep it waiting."""
+    door = Door(json, None, None)
+
+    def act() -> None:
+        from shoal.core import NotFound
+
+        found = _solved(snapshot, policy, agnostic, space_sharing)
+        ids = [str(name) for name in found.problem.ids]
+        if unknown := [name for name in job or () if name not in ids]:
+            raise NotFound(f"the snapshot has no job {', '.join(unknown)}", where=str(snapshot))
+        reasons = {name: found.reason(ids.index(name)) for name in job or ids}
+        body = {"simulated": True, "jobs": {name: reason.as_json() for name, reason in reasons.items()}}
+
+        def human() -> None:
+            print(f"simulated: what {policy} would decide")
+            width = max(map(len, reasons), default=0)
+            for name, reason in reasons.items():
+                print(f"{name:<{width}}  {reason.text}")
+
+        door.show(body, human)
+
+    guarded(door, act)
+
+
+def _solved(snapshot: Path, policy: str, agnostic: bool, space_sharing: bool) -> Allocation:
+    from shoal.schedule import POLICIES, decide
+    from shoal.schedule.workloads import read_snapshot
+
+    known = POLICIES.get(policy)
+    settings = {}
+    for name, asked in (("agnostic", agnostic), ("space_sharing", space_sharing)):
+        if asked and known is not None and not getattr(known, name):
+            raise Invalid(f"{policy} has no such form", where=f"--{name.replace('_', '-')}")
+        if asked:
+            settings[name] = True
+    return decide(policy, read_snapshot(snapshot).problem(), **settings)
+
+
+def _names(text: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise Invalid("no policy is named", where="--policy")
+    return names

@@ -1,0 +1,169 @@
+"""What `shoal schedule` makes of its options: jobs, a cluster, and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from shoal.cli.schedule_progress import bar
+from shoal.core import Invalid, Money
+from shoal.schedule.metrics import Metrics, metrics_of
+from shoal.schedule.policy import POLICIES
+from shoal.schedule.simulate import Faults, Lengths, Simulated, cluster_of, run_of, simulate
+from shoal.schedule.types import Pool
+from shoal.schedule.workloads import (
+    PriceChange,
+    Throughputs,
+    Workload,
+    is_snapshot,
+    read_gavel,
+    read_philly,
+    read_prices,
+    read_snapshot,
+    read_throughputs,
+)
+
+GAVEL_PRICES = {"v100": Money.usd("0.74"), "p100": Money.usd("0.43"), "k80": Money.usd("0.135")}
+"""Dollars an hour, as Gavel has them (Google's preemptible prices of its time)."""
+
+_POOL = re.compile(r"(?P<type>[^=]+)=\s*(?P<count>\d+)(@(?P<usd>\d+(\.\d+)?))?")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    workload: Workload
+    throughputs: Throughputs
+    pools: tuple[Pool, ...]
+    prices: tuple[PriceChange, ...]
+    measured: range
+
+    @classmethod
+    def read(
+        cls,
+        trace: Path,
+        throughputs: Path | None,
+        cluster: str | None,
+        *,
+        measure: str | None = None,
+        per_node: int | None = None,
+        unconsolidated: bool = False,
+        prices: Path | None = None,
+        seed: int = 0,
+        scaled: bool = False,
+    ) -> Self:
+        """Everything is read and checked before anything is simulated."""
+        changes = read_prices(prices) if prices else ()
+        if is_snapshot(trace):
+            snapshot = read_snapshot(trace)
+            work, table = snapshot.workload()
+            pools = snapshot.pools if cluster is None else pools_of(cluster, per_node, table, unconsolidated)
+            if not pools:
+                raise Invalid("the snapshot has no pools", where=str(trace), hint="give --cluster")
+            return cls(work, table, pools, changes, _window(measure, work.jobs))
+        if throughputs is None:
+            raise Invalid("a trace needs the speeds of its jobs", where="--throughputs", hint="Gavel's JSON, say")
+        if cluster is None:
+            raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
+        philly = trace.suffix.lower() == ".csv"
+        table = read_throughputs(throughputs, scaled=scaled or philly)
+        pools = pools_of(cluster, per_node, table, unconsolidated)
+        reference = "v100" if "v100" in table.types else pools[0].type
+        work = (
+            read_philly(trace, table, reference=reference, seed=seed)
+            if philly
+            else read_gavel(trace, table, reference=reference)
+        )
+        return cls(work, table, pools, changes, _window(measure, work.jobs))
+
+
+def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated: bool) -> tuple[Pool, ...]:
+    """`v100=8,p100=16@1.46`: pools, at so many dollars an hour for each accelerator; those of Gavel's types have the
+    prices that Gavel uses for them unless told. With `unconsolidated`, gangs may run at the speeds that the table has
+    for TYPE_unconsolidated."""
+    pools: list[Pool] = []
+    for part in text.split(","):
+        match = _POOL.fullmatch(part.strip())
+        if match is None:
+            hint = "TYPE=COUNT or TYPE=COUNT@DOLLARS, as in v100=8,p100=16@1.46"
+            raise Invalid(f"{part.strip()!r} is no pool", where="--cluster", hint=hint)
+        name, count = match["type"].strip(), match["count"]
+        if any(pool.type == name for pool in pools):
+            raise Invalid(f"{name} is named twice", where="--cluster")
+        far = f"{name}_unconsolidated" if unconsolidated else None
+        price = Money.usd(match["usd"]) if match["usd"] else GAVEL_PRICES.get(name, Money())
+        pools.append(Pool(name, int(count), price, per_node=per_node, unconsolidated=far))
+    table.at([pool.type for pool in pools])
+    if unconsolidated and per_node is None:
+        raise Invalid("gangs can only be spread over machines of a known size", where="--unconsolidated",
+                      hint="add --gpus-per-node")  # fmt: skip
+    return tuple(pools)
+
+
+def _window(text: str | None, jobs: int) -> range:
+    if text is None:
+        return range(jobs)
+    first, colon, last = text.partition(":")
+    if not colon or not first.strip().isdigit() or not last.strip().isdigit():
+        raise Invalid(f"{text!r} is no range of jobs", where="--measure-jobs", hint="A:B, as in 4000:5000")
+    window = range(int(first), int(last))
+    if not 0 <= window.start < window.stop <= jobs:
+        raise Invalid(f"jobs {text}, but the trace has {jobs}", where="--measure-jobs", hint=f"within 0:{jobs}")
+    return window
+
+
+@dataclass(frozen=True)
+class Played:
+    simulated: Simulated
+    metrics: Metrics
+
+
+def played(
+    inputs: Inputs,
+    names: Sequence[str],
+    *,
+    lengths: str = "known",
+    checkpoint: str | None = None,
+    mtbf_h: float | None = None,
+    agnostic: bool = False,
+    space_sharing: bool = False,
+    **options: Any,
+) -> list[Played]:
+    """Each policy in turn; all options are checked before the first one is simulated."""
+    knows = Lengths.parse(lengths)
+    for name in names:
+        if name in POLICIES and POLICIES[name].needs_lengths and str(knows) == "unknown":
+            raise Invalid(
+                f"{name} needs to know how long jobs are", where="--lengths",
+                hint="known, predicted:FACTOR, or a policy that needs no lengths, such as max-min",
+            )  # fmt: skip
+    faults = _faults(checkpoint, mtbf_h)
+    runs = [
+        run_of(name, lengths=knows, faults=faults, agnostic=agnostic, space_sharing=space_sharing, **options)
+        for name in names
+    ]
+    clusters = [
+        cluster_of(
+            inputs.workload, inputs.pools, inputs.throughputs, elastic=run.policy == "elastic", prices=inputs.prices,
+            space_sharing=bool(run.settings.get("space_sharing")) or (run.policy == "gandiva"),
+        )
+        for run in runs
+    ]  # fmt: skip
+    found = []
+    for run, cluster in zip(runs, clusters, strict=True):
+        with bar(f"simulating {run.policy}") as on_progress:
+            simulated = simulate(cluster, run, measured=inputs.measured, on_progress=on_progress)
+        found.append(Played(simulated, metrics_of(simulated)))
+    return found
+
+
+def _faults(checkpoint: str | None, mtbf_h: float | None) -> Faults:
+    every, cost = 1800.0, 0.0
+    if checkpoint is not None:
+        try:
+            every, cost = (float(part) for part in checkpoint.split(":"))
+        except ValueError:
+            raise Invalid(f"{checkpoint!r}", where="--checkpoint", hint="EVERY:COST, as in 1800:10") from None
+    return Faults(float("inf") if mtbf_h is None else mtbf_h, every, cost)

@@ -1,0 +1,88 @@
+"""`shoal schedule what-if`: what another policy would do with the jobs that wait and run now."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.command import Door, command
+from shoal.cli.schedule import schedule_app
+
+if TYPE_CHECKING:
+    from shoal.control.scheduling.plan import Plan
+    from shoal.schedule.workloads.snapshot import Snapshot
+
+
+def register(_app: typer.Typer) -> None:
+    command(schedule_app, "what-if")(what_if)
+
+
+def what_if(
+    door: Door,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")],
+    agnostic: Annotated[bool, typer.Option("--agnostic", help="It takes all types for equal.")] = False,
+    restart_cost: Annotated[float, typer.Option("--restart-cost", min=0, help="Seconds that a move loses.")] = 30.0,
+    snapshot: Annotated[Path | None, typer.Option("--snapshot", help="This file instead of the server.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", help="Keep the live state there, for `--snapshot`.")] = None,
+) -> None:
+    """Ask a policy what it would decide about the jobs of the running server (admin). Nothing is changed.
+
+    shoal schedule what-if --policy finish-time
+    """
+    from shoal.control.config import ScheduleSettings
+    from shoal.control.scheduling import what_if as play
+    from shoal.core import Invalid
+    from shoal.schedule import POLICIES
+    from shoal.schedule.workloads import read_snapshot
+
+    if policy not in POLICIES:
+        raise Invalid(f"there is no policy {policy!r}", where="--policy", hint=f"one of {', '.join(POLICIES)}")
+    if snapshot is not None:
+        found = read_snapshot(snapshot)
+    else:
+        with door.client() as client:
+            text = client.schedule_snapshot()
+        if save is not None:
+            save.write_text(text, encoding="utf-8")
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            found = read_snapshot(Path(file.name))
+    if not found.jobs or not found.pools:
+        door.show({"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators"))
+        return
+    plan = play(found, ScheduleSettings(policy, agnostic=agnostic, restart_cost_s=restart_cost))
+    rows = {view.id: _row(view.id, view.placed, plan) for view in found.jobs}
+    body = {"simulated": True, "policy": policy, "prices": plan.prices, "jobs": rows}
+    door.show(body, lambda: _show(policy, found, plan, rows))
+
+
+def _row(job: str, now: str | None, plan: Plan) -> dict[str, Any]:
+    reason = plan.reason(job)
+    assert reason is not None
+    share = plan.allocation.share[plan.row[job]]
+    columns = plan.allocation.problem.columns
+    return {
+        "now": now,
+        "then": plan.target.get(job),
+        "shares": {column.name: float(part) for column, part in zip(columns, share, strict=True) if part > 1e-6},
+        "reason": reason.as_json(),
+    }
+
+
+def _show(policy: str, found: Snapshot, plan: Plan, rows: dict[str, dict[str, Any]]) -> None:
+    from shoal.cli import output
+
+    changed = sum(row["now"] != row["then"] for row in rows.values())
+    print(f"simulated: the next round by {policy} would change the place of {changed} of {len(rows)} jobs")
+    lines = []
+    for view in found.jobs:
+        row = rows[view.id]
+        shares = ", ".join(f"{name} {part:.0%}" for name, part in row["shares"].items()) or "-"
+        lines.append([view.id, view.tenant, view.gang, row["now"] or "waits", row["then"] or "waits", shares])
+    output.put(output.table(["job", "tenant", "gang", "now", "then", "share of time"], lines, last_gives_way=False))
+    print()
+    output.facts({f"price of {kind}": f"{price:.4g}" for kind, price in plan.prices.items()})

@@ -1,0 +1,127 @@
+"""What `shoal schedule` shows and writes."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import json as json_module
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.cli import output
+from shoal.cli.schedule_inputs import Inputs, Played
+from shoal.schedule.metrics import COMPARED, JOB_COLUMNS, Metrics, job_rows, relative
+from shoal.schedule.plots import cells, page
+from shoal.schedule.types import Allocation
+
+LITTLE = 1e-6
+SHOWN = 40
+"""Jobs that a person is shown of an allocation."""
+
+
+def outcome(
+    found: Sequence[Played],
+    inputs: Inputs,
+    *,
+    json: str | None,
+    csv: Path | None,
+    plot: Path | None,
+    lengths: str,
+    restart_s: float,
+) -> None:
+    """A table for people unless JSON goes to stdout; the files that were asked for."""
+    facts = {
+        "trace": inputs.workload.source,
+        "cluster": ", ".join(f"{pool.type}={pool.count}" for pool in inputs.pools),
+        "lengths": lengths,
+        "restart cost": f"{restart_s:g} s",
+    }
+    every = [each.metrics for each in found]
+    body = {"simulated": True, **facts, "policies": {each.policy: each.as_json() for each in every}}
+    if json == "-":
+        print(json_module.dumps(body, indent=2))
+    else:
+        print(f"simulated: {facts['trace']} on {facts['cluster']}, lengths {lengths}, {restart_s:g} s a migration")
+        output.put(output.table(["policy", "jobs", *(name for _, name in COMPARED)], _rows(every)))
+        if json is not None:
+            Path(json).write_text(json_module.dumps(body, indent=2) + "\n", encoding="utf-8")
+    if csv is not None:
+        with csv.open("w", newline="", encoding="utf-8") as file:
+            writer = csv_module.writer(file)
+            writer.writerow(JOB_COLUMNS)
+            for each in found:
+                writer.writerows(job_rows(each.simulated))
+    if plot is not None:
+        times = {each.metrics.policy: each.simulated.jct_s for each in found}
+        plot.write_text(page("Simulated scheduling policies", every, times, facts=facts), encoding="utf-8")
+    written = [str(path) for path in (json if json != "-" else None, csv, plot) if path is not None]
+    if written:
+        print(f"written: {', '.join(written)}", file=sys.stderr)
+
+
+def _rows(every: Sequence[Metrics]) -> list[list[Any]]:
+    return [[each.policy, each.jobs, *cells(each)] for each in every]
+
+
+def compared(every: Sequence[Metrics]) -> None:
+    """Each policy in parts of the first."""
+    print(f"simulated; in parts of {every[0].policy}")
+    output.put(output.table(["policy", *(name for _, name in COMPARED)], [[every[0].policy, *cells(every[0])]]))
+    rows = []
+    for each in every[1:]:
+        ratios = relative(each, every[0])
+        rows.append([each.policy, *(f"{ratios[field]:.3g}x" if field in ratios else "-" for field, _ in COMPARED)])
+    output.put(output.table(["policy", *(name for _, name in COMPARED)], rows))
+
+
+def allocation_json(found: Allocation) -> dict[str, Any]:
+    problem = found.problem
+    names = [column.name for column in problem.columns]
+    certificate = found.certificate
+    return {
+        "simulated": True,
+        "policy": found.policy,
+        "jobs": {
+            str(problem.ids[row]): {
+                "time": float(found.time[row]),
+                "throughput": float(found.throughput[row]),
+                "columns": {names[at]: float(found.share[row, at]) for at in np.flatnonzero(found.share[row] > LITTLE)},
+            }
+            for row in range(problem.jobs)
+        },
+        "pairs": [
+            {"jobs": [str(problem.ids[first]), str(problem.ids[second])], "column": names[at], "time": float(part)}
+            for first, second, at, part in zip(*found.pairs, strict=True)
+        ],
+        "prices": {name: float(found.prices[column.pool]) for name, column in zip(names, problem.columns, strict=True)},
+        "limits": dict(found.limits),
+        "certificate": certificate
+        and {
+            "objective": certificate.objective, "value": certificate.value, "bound": certificate.bound,
+            "gap": certificate.gap, "sense": certificate.sense,
+        },
+    }  # fmt: skip
+
+
+def allocation(found: Allocation) -> None:
+    """Shares, prices and the certificate."""
+    problem = found.problem
+    names = [column.name for column in problem.columns]
+    print(f"simulated: what {found.policy} would decide")
+    rows = [
+        [problem.ids[row], problem.gang[row], f"{found.throughput[row]:.4g}/s",
+         *(f"{share:.1%}" if share > LITTLE else "-" for share in found.share[row])]
+        for row in range(min(problem.jobs, SHOWN))
+    ]  # fmt: skip
+    output.put(output.table(["job", "gang", "rate", *names], rows, last_gives_way=False))
+    if problem.jobs > SHOWN:
+        print(f"and {problem.jobs - SHOWN} more: --json has them all")
+    print()
+    facts = {f"price of {name}": f"{found.prices[column.pool]:.4g}" for name, column in zip(names, problem.columns)}  # noqa: B905
+    if found.certificate is not None:
+        facts["objective"] = found.certificate.objective
+        facts["value"] = f"{found.certificate.value:.6g} (at best {found.certificate.bound:.6g})"
+    output.facts(facts)

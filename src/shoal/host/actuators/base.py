@@ -1,0 +1,50 @@
+"""What every actuator is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from shoal.engine.protocol import Capability
+from shoal.host.members import Found
+from shoal.host.types import Group, Knob, Setting
+
+
+class Actuator(Protocol):
+    """One mechanism that turns one knob. It keeps, per group, what it has set, so that setting the same again costs
+    next to nothing; it follows a group's new processes on every `apply`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def knob(self) -> Knob: ...
+
+    @property
+    def least_share(self) -> float:
+        """The smallest share it can set; 1 for other knobs."""
+        ...
+
+    def capability(self) -> Capability:
+        """Whether it works on this machine, as found out by trying."""
+        ...
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        """Make its knob's part of the setting so, and return the setting with that part as it is in force now, which
+        the hardware may have rounded. A part that limits nothing is undone.
+
+        Raises ShoalError or OSError when it cannot for this group at this time; then nothing of it is in force.
+        """
+        ...
+
+    def restore(self, group: str | None = None) -> None:
+        """Leave this group, or all, as they were found."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unhindered:
+    """What a group takes when nothing limits it, as far as seen: CPUs kept busy, bytes per second."""
+
+    cpus: float | None = None
+    bandwidth: float | None = None

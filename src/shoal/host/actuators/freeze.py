@@ -1,0 +1,125 @@
+"""Freezing: a group stops whole, until it is thawed."""
+
+from __future__ import annotations
+
+import signal
+
+from shoal.core import ShoalError, Unavailable
+from shoal.engine.protocol import Capability
+from shoal.host.cgroups import PREFIX, Directories
+from shoal.host.fs import LINUX, Kernel
+from shoal.host.hierarchies import Hierarchy, serving, unified
+from shoal.host.members import Found, Process
+from shoal.host.types import Group, Knob, Setting
+from shoal.host.undo import UndoLog
+
+_FILES = {1: ("freezer.state", "FROZEN"), 2: ("cgroup.freeze", "1")}
+
+
+class CgroupFreeze:
+    """By `cgroup.freeze` of version 2, which needs no controller, or the freezer of version 1. Nobody but the kernel
+    sees it; a process notices a gap in time."""
+
+    name = "freeze"
+    knob = Knob.FREEZE
+    least_share = 1.0
+
+    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
+        self._undo = undo
+        self._directories: Directories | None = None
+        self._frozen: dict[str, tuple[str, ...]] = {}
+        self._detail = "no cgroup hierarchy can freeze"
+        for hierarchy in (unified(kernel), serving(kernel, "freezer")):
+            if hierarchy is None:
+                continue
+            problem = _refusal(undo, hierarchy)
+            if problem is None:
+                self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}"
+                self._file, self._word = _FILES[hierarchy.version]
+                self._directories = Directories(kernel, undo, hierarchy, self._file)
+                break
+            self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}: {problem}"
+
+    def capability(self) -> Capability:
+        if self._directories is None:
+            return Capability(self.name, False, self._detail, "groups are stopped by SIGSTOP, which their parents see")
+        return Capability(self.name, True, self._detail)
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        if self._directories is None:
+            raise Unavailable(self._detail, where=group.name)
+        if not setting.frozen:
+            if self._frozen.pop(group.name, None) is not None:
+                self._undo.revert(self._scope(group.name))
+            return setting
+        directories = self._directories.of(group.name, found)
+        if self._frozen.get(group.name) != directories:
+            for directory in directories:
+                try:
+                    self._undo.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
+                except FileNotFoundError:
+                    continue  # its processes ended
+            self._frozen[group.name] = directories
+        return setting
+
+    def restore(self, group: str | None = None) -> None:
+        for name in [group] if group is not None else list(self._frozen):
+            self._frozen.pop(name, None)
+            self._undo.revert(self._scope(name))
+        if self._directories is not None:
+            self._directories.release(group)
+
+    def _scope(self, group: str) -> str:
+        return f"{group}/{self.name}"
+
+
+class StopSignal:
+    """By SIGSTOP. Works on any process that we may signal; its parent is told, a shell may show it."""
+
+    name = "stop-signal"
+    knob = Knob.FREEZE
+    least_share = 1.0
+
+    def __init__(self, undo: UndoLog) -> None:
+        self._undo = undo
+        self._stopped: dict[str, frozenset[Process]] = {}
+
+    def capability(self) -> Capability:
+        return Capability(self.name, True, "SIGSTOP and SIGCONT")
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        if not setting.frozen:
+            if group.name in self._stopped:
+                self.restore(group.name)
+            return setting
+        stopped = self._stopped.get(group.name, frozenset())
+        for process in sorted(found.processes - stopped):
+            try:
+                self._undo.stop(self._scope(group.name), process.pid, process.start, signal.SIGSTOP)
+            except ProcessLookupError:
+                continue
+        self._stopped[group.name] = stopped | found.processes
+        return setting
+
+    def restore(self, group: str | None = None) -> None:
+        for name in [group] if group is not None else list(self._stopped):
+            self._stopped.pop(name, None)
+            self._undo.revert(self._scope(name))
+
+    def _scope(self, group: str) -> str:
+        return f"{group}/{self.name}"
+
+
+def _refusal(undo: UndoLog, hierarchy: Hierarchy) -> str | None:
+    """What the kernel has against freezing a group there, found out by trying."""
+    probe = f"{hierarchy.top}/{PREFIX}probe-{undo.epoch}"
+    file, word = _FILES[hierarchy.version]
+    try:
+        try:
+            undo.make("probe", probe)
+            undo.write("probe", f"{probe}/{file}", word)
+        finally:
+            undo.revert("probe")
+    except (OSError, ShoalError) as problem:
+        return str(problem)
+    return None

@@ -1,0 +1,127 @@
+"""A CPU quota. The mean of what a group takes follows it, the tail of what it does to others does not: it runs
+unhindered for a part of every period."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from shoal.core import Conflict, ShoalError, Unavailable
+from shoal.engine.protocol import Capability
+from shoal.host.actuators.base import Unhindered
+from shoal.host.cgroups import PREFIX, Directories
+from shoal.host.fs import LINUX, Kernel
+from shoal.host.hierarchies import Hierarchy, serving
+from shoal.host.members import Found
+from shoal.host.types import Group, Knob, Setting
+from shoal.host.undo import UndoLog
+
+PERIOD_US = 100_000
+LEAST_QUOTA_US = 1000
+"""The kernel's; with it, a period of 100 ms makes one per cent of a CPU the least."""
+_COSTS = "best-effort work can be slowed down only by pacing, fewer cores or freezing"
+
+
+class Quota:
+    """`unhindered` says how many CPUs a group keeps busy without limits: a share is one of them. Without it, all CPUs
+    that it may use count."""
+
+    name = "quota"
+    knob = Knob.SHARE
+    least_share = LEAST_QUOTA_US / PERIOD_US
+
+    def __init__(self, undo: UndoLog, *, unhindered: Callable[[str], Unhindered], kernel: Kernel = LINUX) -> None:
+        self._undo = undo
+        self._kernel = kernel
+        self._unhindered = unhindered
+        self._applied: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._directories: Directories | None = None
+        self._detail, hierarchy = _usable(kernel, undo)
+        if hierarchy is not None:
+            needs = "cpu.cfs_quota_us" if hierarchy.version == 1 else "cpu.max"
+            self._directories = Directories(kernel, undo, hierarchy, needs)
+
+    def capability(self) -> Capability:
+        if self._directories is None:
+            return Capability(self.name, False, self._detail, _COSTS)
+        return Capability(self.name, True, self._detail)
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        if self._directories is None:
+            raise Unavailable(self._detail, where=group.name)
+        if setting.share >= 1:
+            if self._applied.pop(group.name, None) is not None:
+                self._undo.revert(self._scope(group.name))
+            return setting
+        directories = self._directories.of(group.name, found)
+        if not directories:
+            return setting
+        busy = self._unhindered(group.name).cpus or len(found.cpus) or 1
+        quota = max(LEAST_QUOTA_US, round(setting.share * busy * PERIOD_US / len(directories)))
+        if self._applied.get(group.name) != (quota, directories):
+            for directory in directories:
+                self._limit(group.name, directory, quota)
+            self._applied[group.name] = (quota, directories)
+        return replace(setting, share=min(1.0, quota * len(directories) / (busy * PERIOD_US)))
+
+    def restore(self, group: str | None = None) -> None:
+        for name in [group] if group is not None else list(self._applied):
+            self._applied.pop(name, None)
+            self._undo.revert(self._scope(name))
+        if self._directories is not None:
+            self._directories.release(group)
+
+    def _scope(self, group: str) -> str:
+        return f"{group}/{self.name}"
+
+    def _limit(self, group: str, directory: str, quota: int) -> None:
+        scope, v1 = self._scope(group), self._directories is not None and self._directories.version == 1
+        path = f"{directory}/{'cpu.cfs_quota_us' if v1 else 'cpu.max'}"
+        owners = self._owners_ratio(path, v1=v1)
+        if owners is not None and owners <= quota / PERIOD_US:
+            return  # its owner limits it more
+        try:
+            if v1:
+                self._undo.write(scope, f"{directory}/cpu.cfs_period_us", str(PERIOD_US))
+                self._undo.write(scope, path, str(quota))
+            else:
+                self._undo.write(scope, path, f"{quota} {PERIOD_US}")
+        except FileNotFoundError:
+            return  # its processes ended
+        except OSError as problem:
+            self.restore(group)
+            hint = "a cgroup below it may have a larger quota of its own"
+            raise Conflict(f"a quota is refused: {problem.strerror}", where=directory, hint=hint) from problem
+
+    def _owners_ratio(self, path: str, *, v1: bool) -> float | None:
+        """The CPUs that a quota of somebody else's leaves it; None without one."""
+        text = self._undo.before(path)
+        try:
+            text = self._kernel.read(path) if text is None else text
+            if v1:
+                period = f"{path.rpartition('/')[0]}/cpu.cfs_period_us"
+                text = f"{text} {self._undo.before(period) or self._kernel.read(period)}"
+        except OSError:
+            return None
+        quota, period = text.split()
+        return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+def _usable(kernel: Kernel, undo: UndoLog) -> tuple[str, Hierarchy | None]:
+    """The hierarchy in which a quota can be set, found out by setting one."""
+    try:
+        hierarchy = serving(kernel, "cpu")
+        if hierarchy is None:
+            return "no cgroup hierarchy hands out the cpu controller", None
+        probe = f"{hierarchy.top}/{PREFIX}probe-{undo.epoch}"
+        try:
+            undo.make("probe", probe)
+            if hierarchy.version == 1:
+                undo.write("probe", f"{probe}/cpu.cfs_quota_us", str(LEAST_QUOTA_US))
+            else:
+                undo.write("probe", f"{probe}/cpu.max", f"{LEAST_QUOTA_US} {PERIOD_US}")
+        finally:
+            undo.revert("probe")
+    except (OSError, ShoalError) as problem:
+        return f"a CPU quota cannot be set: {problem}", None
+    return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy

@@ -1,0 +1,214 @@
+"""The kernel as this room sees it: its files, and the few calls that have none. Tests give another one.
+
+Files are written with `os.open`, `os.write` and `os.close`: Python's file objects write when they are closed, and a
+refusal (EINVAL) that comes while one is collected is lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+# ruff: noqa: PTH102, PTH106, PTH110, PTH208
+# These files are read ten times a second: a Path for each costs more than the read.
+
+_READ_BYTES = 1 << 16
+
+
+class Kernel(Protocol):
+    """Everything raises OSError with the kernel's own errno. Paths are absolute."""
+
+    def read(self, path: str) -> str: ...
+
+    def write(self, path: str, text: str) -> None:
+        """In one write, so that the kernel takes or refuses it whole."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """What a directory holds, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def mkdir(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def pread(self, path: str, size: int, offset: int) -> bytes: ...
+
+    def pwrite(self, path: str, data: bytes, offset: int) -> None: ...
+
+    def affinity(self, tid: int) -> frozenset[int]: ...
+
+    def set_affinity(self, tid: int, cpus: frozenset[int]) -> None: ...
+
+    def signal(self, pid: int, start: int, signum: int) -> None:
+        """To the process of this pid that started at `start` (see `start_time`), and to no other."""
+        ...
+
+    def migrate_pages(self, pid: int, sources: frozenset[int], targets: frozenset[int]) -> None:
+        """Move a process's memory between NUMA nodes."""
+        ...
+
+    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
+        """A counter's file descriptor; `attr` is a `perf_event_attr`, `leader` the descriptor of its group's or -1."""
+        ...
+
+    def open_directory(self, path: str) -> int: ...
+
+    def read_fd(self, fd: int, size: int) -> bytes: ...
+
+    def close(self, fd: int) -> None: ...
+
+
+def start_time(kernel: Kernel, pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when it is gone. With the pid, this is its identity."""
+    try:
+        stat = kernel.read(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def threads(kernel: Kernel, pid: int) -> tuple[int, ...]:
+    """Of a process; none when it is gone."""
+    try:
+        return tuple(map(int, kernel.names(f"/proc/{pid}/task")))
+    except OSError:
+        return ()
+
+
+def born_of(kernel: Kernel, pid: int) -> Iterator[int]:
+    """The threads of a process and of all its descendants."""
+    for tid in threads(kernel, pid):
+        yield tid
+        for child in children(kernel, pid, tid):
+            yield from born_of(kernel, child)
+
+
+def children(kernel: Kernel, pid: int, tid: int) -> tuple[int, ...]:
+    """The processes that a thread forked off and that still live; none where the kernel does not say."""
+    try:
+        return tuple(map(int, kernel.read(f"/proc/{pid}/task/{tid}/children").split()))
+    except OSError:
+        return ()
+
+
+class Linux:
+    """The real one."""
+
+    def read(self, path: str) -> str:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, _READ_BYTES)
+            while more := os.read(fd, _READ_BYTES):  # the kernel hands lists out by the page
+                data += more
+            return data.decode("utf-8", "replace")
+        finally:
+            os.close(fd)
+
+    def write(self, path: str, text: str) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return tuple(sorted(os.listdir(path)))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def pread(self, path: str, size: int, offset: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size, offset)
+        finally:
+            os.close(fd)
+
+    def pwrite(self, path: str, data: bytes, offset: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+    def affinity(self, tid: int) -> frozenset[int]:
+        return frozenset(os.sched_getaffinity(tid))
+
+    def set_affinity(self, tid: int, cpus: frozenset[int]) -> None:
+        os.sched_setaffinity(tid, cpus)
+
+    def signal(self, pid: int, start: int, signum: int) -> None:
+        fd = os.pidfd_open(pid)
+        try:
+            if start_time(self, pid) != start:
+                raise ProcessLookupError(3, "another process has this pid now")
+            signal.pidfd_send_signal(fd, signum)
+        finally:
+            os.close(fd)
+
+    def migrate_pages(self, pid: int, sources: frozenset[int], targets: frozenset[int]) -> None:
+        highest = max(sources | targets)
+        words = highest // 64 + 1
+        masks = [(ctypes.c_ulong * words)(*_mask(nodes, words)) for nodes in (sources, targets)]
+        # The kernel takes the number of bits plus one.
+        _call(_number("migrate_pages"), pid, ctypes.c_ulong(words * 64 + 1), *masks)
+
+    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
+        block = ctypes.create_string_buffer(attr, len(attr))
+        return _call(_number("perf_event_open"), block, pid, cpu, leader, ctypes.c_ulong(flags))
+
+    def open_directory(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def read_fd(self, fd: int, size: int) -> bytes:
+        return os.read(fd, size)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+
+LINUX = Linux()
+
+_NUMBERS = {
+    "x86_64": {"perf_event_open": 298, "migrate_pages": 256},
+    "aarch64": {"perf_event_open": 241, "migrate_pages": 238},
+}
+
+
+def _number(name: str) -> int:
+    try:
+        return _NUMBERS[os.uname().machine][name]
+    except KeyError:
+        raise OSError(38, f"the number of {name} on {os.uname().machine} is not known here") from None
+
+
+def _mask(bits: frozenset[int], words: int) -> list[int]:
+    whole = sum(1 << bit for bit in bits)
+    return [whole >> 64 * word & (1 << 64) - 1 for word in range(words)]
+
+
+def _libc() -> Callable[..., int]:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    return call
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = int(_libc()(number, *arguments))
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

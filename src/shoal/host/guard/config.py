@@ -1,0 +1,199 @@
+"""What a guard is told: which groups there are, what they were promised, which policy decides and what it may turn.
+
+    groups:
+      - {name: feed, class: guaranteed, label: ROLE=feed, ring: /run/feed.ring, slo: {max_slowdown: 1.05}}
+      - {name: batch, class: best-effort, cgroup: batch.slice, weight: 2, min_share: 0.05}
+    policy: model
+    actuators: {allow: [pacing, freeze]}
+
+YAML or TOML, by the file's ending. Everything wrong with it is reported at once, by the name of the field.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from shoal.core import Invalid, PriorityClass
+from shoal.host.guard.loop import CHANGES_PER_MINUTE
+from shoal.host.policy import make_policy
+from shoal.host.types import TICK_S, Group, Knob, Policy
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+_MOST_BYTES = 10 << 20
+_EXAMPLE = "see docs/host.md for an example"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Slo(_Part):
+    """What a guaranteed group is promised: its units of work take at most `max_slowdown` times as long as alone."""
+
+    max_slowdown: Annotated[float, Field(gt=1.0, le=10.0)] = 1.05
+
+
+class GroupConfig(_Part):
+    """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
+    (`NAME` or `NAME=VALUE` in their environment). `ring` is where its program writes its steps
+    (`shoal.host.ring`), or a directory of such files."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    priority_class: Annotated[PriorityClass, Field(alias="class")]
+    cgroup: str = ""
+    pids: frozenset[Annotated[int, Field(gt=0)]] = frozenset()
+    label: str = ""
+    ring: Path | None = None
+    slo: Slo = Slo()
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    min_share: Annotated[float, Field(ge=0, le=1)] = 0.02
+
+    @model_validator(mode="after")
+    def _members(self) -> GroupConfig:
+        given = [name for name in ("cgroup", "pids", "label") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(
+                f"give exactly one of cgroup, pids and label, not {' and '.join(given)}" if given
+                else "give one of cgroup, pids and label: which processes are it?"
+            )  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _promise(self) -> GroupConfig:
+        best_effort = self.priority_class is PriorityClass.BEST_EFFORT
+        for name in ("slo",) if best_effort else ("weight", "min_share"):
+            if name in self.model_fields_set:
+                raise ValueError(f"{name} means nothing for a {self.priority_class} group")
+        return self
+
+    @property
+    def group(self) -> Group:
+        return Group(self.name, self.priority_class, self.weight, self.min_share, self.slo.max_slowdown)
+
+
+class PolicyConfig(_Part):
+    """A policy by its name, and settings of its own."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = "model"
+
+    @model_validator(mode="after")
+    def _known(self) -> PolicyConfig:
+        try:
+            self.make()
+        except Invalid as problem:
+            raise ValueError(f"{problem.what} ({problem.hint})") from None
+        except TypeError:
+            raise ValueError(f"a setting of {self.name} has the wrong type") from None
+        return self
+
+    def make(self) -> Policy[Any]:
+        return make_policy(self.name, **(self.model_extra or {}))
+
+
+class Actuators(_Part):
+    """`allow` names knobs or single mechanisms; without it all that work are used, except eviction, which has to be
+    allowed by name."""
+
+    allow: tuple[str, ...] | None = None
+
+    def allows(self, name: str, knob: Knob) -> bool:
+        if self.allow is None:
+            return knob is not Knob.EVICT
+        return name in self.allow or knob.value in self.allow
+
+
+class Limits(_Part):
+    """`changes_per_minute`: beyond it limits are tightened, but not loosened."""
+
+    changes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = CHANGES_PER_MINUTE
+
+
+class JournalConfig(_Part):
+    """`max_bytes` of one file; `files` are kept."""
+
+    path: Path | None = None
+    max_bytes: Annotated[int, Field(ge=100_000, le=10 << 30)] = 32 << 20
+    files: Annotated[int, Field(ge=1, le=1000)] = 4
+
+
+class MetricsConfig(_Part):
+    """Prometheus metrics: in a `file` for the node exporter, and at `port` of this machine's loopback."""
+
+    file: Path | None = None
+    port: Annotated[int, Field(ge=0, le=65535)] | None = None
+
+
+class GuardConfig(_Part):
+    groups: Annotated[tuple[GroupConfig, ...], Field(min_length=1)]
+    policy: PolicyConfig = PolicyConfig()
+    actuators: Actuators = Actuators()
+    limits: Limits = Limits()
+    tick_s: Annotated[float, Field(ge=0.02, le=60)] = TICK_S
+    capacity: Mapping[int, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Bytes per second that memory domains were calibrated to carry, by domain."""
+    journal: JournalConfig = JournalConfig()
+    metrics: MetricsConfig = MetricsConfig()
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _policy(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _groups(self) -> GuardConfig:
+        names = [one.name for one in self.groups]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two groups are called {', '.join(twice)}")
+        return self
+
+
+def read_config(path: Path) -> GuardConfig:
+    """Raises `Invalid` with every problem found."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise Invalid("this is too large for a configuration", where=str(path))
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Invalid(f"it cannot be read: {error.strerror}", where=str(path), hint=_EXAMPLE) from None
+    except UnicodeDecodeError:
+        raise Invalid("this is no text", where=str(path), hint=_EXAMPLE) from None
+    return parse_config(_parsed(path, text), where=str(path))
+
+
+def parse_config(value: Any, *, where: str = "configuration") -> GuardConfig:
+    if not isinstance(value, dict):
+        raise Invalid("a configuration is a mapping with groups", where=where, hint=_EXAMPLE)
+    try:
+        return GuardConfig.model_validate(value)
+    except ValidationError as error:
+        problems = tuple(
+            Invalid(_sentence(one["msg"]), where=".".join(map(str, one["loc"])) or where) for one in error.errors()
+        )
+        raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=problems) from None
+
+
+def _parsed(path: Path, text: str) -> Any:
+    if path.suffix.lower() == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise Invalid(f"this is no TOML: {error}", where=str(path)) from None
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f"{path}:{where.line + 1}" if where is not None else str(path)
+        raise Invalid(f"this is no YAML: {getattr(error, 'problem', error)}", where=line) from None
+
+
+def _sentence(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "there is no such field")

@@ -1,0 +1,154 @@
+"""The guard's process: the loop on the clock, with journal and metrics beside it. It ends on request, and whatever way
+it ends, limits end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal.core import Invalid
+from shoal.host.fs import LINUX, start_time
+from shoal.host.guard.config import GuardConfig
+from shoal.host.guard.journal import Head, Journal
+from shoal.host.guard.loop import Applied, Loop, Tick
+from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render, write_file
+from shoal.host.types import Plan, Snapshot
+
+METRICS_EVERY_S = 1.0
+_LOOPBACK = "127.0.0.1"
+
+
+class Machine(Protocol):
+    """What the guard works on: `shoal.host.guard.live.LiveHost`, or a fake."""
+
+    def sense(self, now: float) -> Snapshot: ...
+
+    def apply(self, plan: Plan) -> Applied: ...
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the metrics' thread may read."""
+
+    tick: Tick | None = None
+    counters: Counters = field(default_factory=Counters)
+
+
+class Guard:
+    """Runs `machine` under the configured policy. `on_tick` sees every tick, after the journal."""
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        machine: Machine,
+        journal: Path | None,
+        *,
+        dry_run: bool = False,
+        on_tick: Callable[[Tick], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        """`wait(seconds)` sleeps and says whether to stop; the default does until `stop` is called. Raises `Invalid`
+        for a journal or port that cannot be had."""
+        self._config, self._on_tick, self._clock = config, on_tick, clock
+        self._ended = threading.Event()
+        self._wait = wait or (lambda seconds: self._ended.wait(seconds))
+        self._shown = _Shown()
+        self._metrics_at = float("-inf")
+        policy = config.policy.make()
+        self._policy = policy.name
+        self._loop = Loop(
+            policy, machine.sense, None if dry_run else machine,
+            changes_per_minute=config.limits.changes_per_minute, tick_s=config.tick_s, record=self._record,
+        )  # fmt: skip
+        self._journal: Journal | None = None
+        if journal is not None:
+            limits = config.journal
+            self._journal = Journal(journal, self._head(), max_bytes=limits.max_bytes, files=limits.files)
+        self.metrics_port: int | None = None
+        self._server = self._listen(config.metrics.port)
+
+    def run(self, *, ticks: int | None = None) -> None:
+        """Until `stop` (from a signal handler or another thread), or for so many ticks."""
+        due = self._clock()
+        done = 0
+        while not self._ended.is_set() and (ticks is None or done < ticks):
+            tick = self._loop.tick(self._clock())
+            done += 1
+            now = self._clock()
+            due = max(now, due + tick.plan.next_in_s)  # a tick that was late is not made up for
+            if due > now and self._wait(due - now):
+                break
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def metrics(self) -> str:
+        """Prometheus text of the last tick."""
+        tick = self._shown.tick
+        return "" if tick is None else render(tick, self._shown.counters, self._policy)
+
+    def _record(self, tick: Tick) -> None:
+        counters = self._shown.counters
+        counters.count(tick)
+        counters.cpu_s = time.process_time()
+        if self._journal is not None:
+            self._journal.write(tick)
+            counters.journal_lost = self._journal.lost
+        self._shown.tick = tick
+        if self._config.metrics.file is not None and tick.at - self._metrics_at >= METRICS_EVERY_S:
+            self._metrics_at = tick.at
+            with contextlib.suppress(OSError):
+                write_file(self._config.metrics.file, self.metrics())
+        if self._on_tick is not None:
+            self._on_tick(tick)
+
+    def _head(self) -> Head:
+        pid = os.getpid()
+        settings: dict[str, Any] = self._config.policy.model_extra or {}
+        return Head(
+            self._policy, None, settings, pid=pid, started=start_time(LINUX, pid) or 0, started_at=time.time(),
+            monotonic_at=self._clock(),
+        )  # fmt: skip
+
+    def _listen(self, port: int | None) -> ThreadingHTTPServer | None:
+        if port is None:
+            return None
+        guard = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path.split("?")[0] == "/metrics"
+                body = guard.metrics().encode() if found else b"metrics are at /metrics\n"
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Scrapes are not worth a line."""
+
+        try:
+            server = ThreadingHTTPServer((_LOOPBACK, port), Handler)
+        except OSError as error:
+            raise Invalid(f"metrics cannot be served: {error.strerror}", where=f"{_LOOPBACK}:{port}") from None
+        server.daemon_threads = True
+        self.metrics_port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, name="guard-metrics", daemon=True).start()
+        return server

@@ -1,0 +1,229 @@
+"""This machine as the guard's loop sees it: sensors put together to a snapshot, a plan carried out by the ladder of
+actuators, every change in an undo log, and a warden that takes them back if the guard is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.core import LeaseLost, PriorityClass
+from shoal.engine.protocol import Capability
+from shoal.host import actuators, native, sensors, topology
+from shoal.host.actuators.pace import Pace
+from shoal.host.fs import LINUX, Kernel
+from shoal.host.guard.config import Actuators, GuardConfig
+from shoal.host.guard.loop import Applied
+from shoal.host.members import NOBODY, Found, Members, Membership
+from shoal.host.sense import Senses
+from shoal.host.sensors import Work
+from shoal.host.sensors.latency import pinned
+from shoal.host.types import UNLIMITED, GroupState, Knob, Missing, Plan, Setting, Snapshot
+from shoal.host.undo import UndoLog
+from shoal.host.warden import Warden
+
+MECHANISMS: Mapping[str, Knob] = {
+    "placement-cpuset": Knob.DOMAINS,
+    "placement-affinity": Knob.DOMAINS,
+    "mba": Knob.SHARE,
+    "pace": Knob.SHARE,
+    "quota": Knob.SHARE,
+    "prefetchers": Knob.PREFETCHING,
+    "cores-cpuset": Knob.CORES,
+    "cores-affinity": Knob.CORES,
+    "freeze": Knob.FREEZE,
+    "stop-signal": Knob.FREEZE,
+    "evict": Knob.EVICT,
+}
+"""The names by which a configuration allows single mechanisms."""
+_RENEW_S = 1.0
+"""A fifth of the warden's lease."""
+_UNBOUND_S = 2.0
+"""After a binding was lifted, until where the group's threads run is surely known again."""
+
+
+class LiveHost:
+    """Opened once; `close` leaves the machine as it was found. With `look_only` nothing is ever changed: for dry runs
+    and for finding out what works here.
+
+    `reports` tells what groups without a ring have done (see `shoal.host.sensors.Work`), `evict` ends one.
+    Raises Conflict when another guard works in `folder`.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        folder: Path,
+        *,
+        look_only: bool = False,
+        reports: Callable[[float], Mapping[str, Work]] | None = None,
+        evict: Callable[[str], None] | None = None,
+        kernel: Kernel = LINUX,
+    ) -> None:
+        self._groups = {one.name: (one.group, Members(one.cgroup, one.pids, one.label)) for one in config.groups}
+        self._best_effort = [
+            group for group, _ in self._groups.values() if group.priority_class is PriorityClass.BEST_EFFORT
+        ]
+        self._look_only = look_only
+        self._scratch = tempfile.TemporaryDirectory(prefix="shoal-guard-") if look_only else None
+        log = Path(self._scratch.name) if self._scratch else folder
+        self._undo = UndoLog(log / "undo.jsonl", kernel=kernel)
+        self.left = self._undo.left
+        self.topology = topology.here()
+        self._membership = Membership(self._groups, kernel=kernel)
+        self._found: Mapping[str, Found] = {}
+        self._probe = _probe()
+        rings = {one.name: one.ring for one in config.groups if one.ring is not None}
+        self._senses = Senses(
+            self.topology.domains,
+            self._membership,
+            sensors.standard(
+                self.topology.domains, rings=rings, reports=reports, shoot=self._shooter(kernel), undo=self._undo,
+                kernel=kernel,
+            ),
+            capacity=config.capacity,
+            kernel=kernel,
+        )  # fmt: skip
+        self._pace = Pace()
+        self._ladder = actuators.standard(
+            self._undo, {one.id: one for one in self.topology.domains}, unhindered=self._senses.unhindered,
+            pace=self._pace, evict=evict, kernel=kernel, allow=allowed(config.actuators),
+        )  # fmt: skip
+        self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
+        self._warden = None if look_only else Warden(self._undo)
+        self._in_force: dict[str, Setting] = {}
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._at = 0.0
+        self._renewed_at = 0.0
+        self._cores: dict[str, int] = {}
+        self._bound_at: dict[str, float] = {}
+        self._own_cpus = os.sched_getaffinity(0)
+        self._kept_to: frozenset[int] = frozenset(self._own_cpus)
+
+    def sense(self, now: float) -> Snapshot:
+        self._at = now
+        sensed = self._senses.read(now, self._in_force, knobs=self._knobs, least_share=self._least_share)
+        self._found = sensed.found
+        self._keep_off()
+        groups = tuple(self._with_all_its_cores(one, now) for one in sensed.snapshot.groups)
+        return replace(sensed.snapshot, groups=groups)
+
+    def apply(self, plan: Plan) -> Applied:
+        """Raises LeaseLost when the warden took everything back; the next call begins anew."""
+        self._renew()
+        errors: list[str] = []
+        for group in self._best_effort:
+            setting = plan.settings.get(group.name, UNLIMITED)
+            found = self._found.get(group.name, NOBODY)
+            if not found.processes:
+                if self._in_force.pop(group.name, None) is not None:
+                    self._ladder.release(group.name)
+                continue
+            done = self._ladder.apply(group, found, setting, self._at)
+            if (done.setting.cores, done.setting.domains) != (
+                self._in_force.get(group.name, UNLIMITED).cores, self._in_force.get(group.name, UNLIMITED).domains
+            ):  # fmt: skip
+                self._membership.look_again()
+            self._in_force[group.name] = done.setting
+            errors += [f"{group.name}: {one}" for one in done.problems if one not in self._problems.get(group.name, ())]
+            self._problems[group.name] = done.problems
+        return Applied(dict(self._in_force), tuple(errors))
+
+    @property
+    def warden_pid(self) -> int | None:
+        """Of the process that takes limits back if this one is gone."""
+        return None if self._warden is None else self._warden.pid
+
+    def capabilities(self) -> dict[str, tuple[Capability, ...]]:
+        """What works here, by what it is for."""
+        return {
+            "sensors": (native.capability(), *self._senses.capabilities()),
+            "actuators": self._ladder.capabilities(),
+        }
+
+    def close(self) -> tuple[str, ...]:
+        """Leave everything as it was found; returns what could not be, in sentences."""
+        with suppress(OSError):
+            self._ladder.restore()
+        self._pace.close()
+        self._senses.close()
+        if self._probe is not None:
+            self._probe.close()
+        problems = self._undo.close()
+        if self._warden is not None:
+            self._warden.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+        with suppress(OSError):
+            os.sched_setaffinity(0, self._own_cpus)
+        return problems
+
+    def _renew(self) -> None:
+        """No limit without a warden that lives."""
+        if self._warden is None:
+            if not self._look_only:
+                self._warden = Warden(self._undo)
+            return
+        if self._at - self._renewed_at < _RENEW_S:
+            return
+        self._renewed_at = self._at
+        try:
+            self._warden.renew()
+        except LeaseLost:
+            lost, self._warden = self._warden, None
+            lost.close()
+            self._ladder.restore()
+            self._undo.revert_all()
+            self._in_force.clear()
+            raise
+
+    def _shooter(self, kernel: Kernel) -> Callable[[int], float] | None:
+        """The probe, fired where guaranteed work runs: on a paced core it would measure the pacing."""
+        if self._probe is None:
+            return None
+        fire = pinned(self._probe.shot, kernel=kernel)
+
+        def shoot(cpu: int) -> float:
+            home = self.topology.domain_of(cpu)
+            guaranteed = [name for name, (group, _) in self._groups.items() if group not in self._best_effort]
+            cpus = frozenset[int]().union(*(self._found.get(name, NOBODY).cpus for name in guaranteed))
+            near = cpus & home.cpus if home is not None else cpus
+            if not near and cpu in self._slowed():
+                raise OSError("all that runs there may be slowed down, and the probe with it")
+            return fire(min(near, default=cpu))
+
+        return shoot
+
+    def _with_all_its_cores(self, state: GroupState, now: float) -> GroupState:
+        """Limits count in a group's own cores, so those must not shrink because of a limit."""
+        name, limit = state.group.name, self._in_force.get(state.group.name, UNLIMITED)
+        if limit.cores is not None or limit.domains is not None:
+            self._bound_at[name] = now
+        free = now - self._bound_at.get(name, float("-inf")) > _UNBOUND_S
+        if free or state.cores > self._cores.get(name, 0):
+            self._cores[name] = state.cores
+        return replace(state, cores=self._cores[name])
+
+    def _slowed(self) -> frozenset[int]:
+        return frozenset[int]().union(*(self._found.get(one.name, NOBODY).exclusive for one in self._best_effort))
+
+    def _keep_off(self) -> None:
+        """The guard itself stays off the cores that it may slow down."""
+        wanted = (frozenset(self._own_cpus) - self._slowed()) or frozenset(self._own_cpus)
+        if not self._look_only and wanted != self._kept_to:
+            with suppress(OSError):
+                os.sched_setaffinity(0, wanted)
+                self._kept_to = wanted
+
+
+def allowed(actuators: Actuators) -> frozenset[str]:
+    return frozenset(name for name, knob in MECHANISMS.items() if actuators.allows(name, knob))
+
+
+def _probe() -> native.LatencyProbe | None:
+    found = native.load()
+    return None if isinstance(found, Missing) else native.LatencyProbe(found)

@@ -1,0 +1,195 @@
+"""Who belongs to a group: the processes of a cgroup, some processes with their descendants, or all that carry a label
+in their environment. Looked up again and again, so that newcomers are found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shoal.core import Invalid, PriorityClass
+from shoal.host.fs import LINUX, Kernel, children, start_time, threads
+from shoal.host.hierarchies import hierarchies, processes, subtree
+from shoal.host.types import Group
+
+FOLLOW_S = 0.3
+"""How old the list of a cgroup's or process's descendants may be."""
+SCAN_S = 1.0
+"""How old what has to be asked of each process of the machine (its environment) or each thread (its CPUs) may be."""
+_SETTLING = 3
+"""Scans after which a process's environment is final: a program gets its own only when it is executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Exactly one of these. `cgroup` is a directory (`/sys/fs/cgroup/cpu/a/b`) or its path in every hierarchy
+    (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`, or `NAME` for any value.
+    """
+
+    cgroup: str = ""
+    pids: frozenset[int] = frozenset()
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.cgroup) + bool(self.pids) + bool(self.label) != 1:
+            raise Invalid("a group's members are named by one of cgroup, pids and label", where="members")
+
+
+class Process(NamedTuple):
+    """A pid alone is no identity: `start` is when it started, in clock ticks since boot."""
+
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A group's processes. `cpus` is where any of their threads may run, `exclusive` those of them where no
+    guaranteed group may; `cgroup` the path in hierarchies that they were found by, if they were."""
+
+    processes: frozenset[Process] = frozenset()
+    cpus: frozenset[int] = frozenset()
+    exclusive: frozenset[int] = frozenset()
+    cgroup: str = ""
+
+
+NOBODY = Found()
+
+
+@dataclass(slots=True)
+class _Looked:
+    processes: frozenset[Process] = frozenset()
+    at: float = float("-inf")
+    cpus: frozenset[int] = frozenset()
+    cpus_at: float = float("-inf")
+    found: Found = field(default_factory=Found)
+
+
+class Membership:
+    """Who is in each group. `groups` may be exchanged at any time."""
+
+    def __init__(self, groups: Mapping[str, tuple[Group, Members]], *, kernel: Kernel = LINUX) -> None:
+        self.groups = groups
+        self._kernel = kernel
+        self._looked: dict[str, _Looked] = {}
+        self._environments = _Environments(kernel)
+        self._tops: tuple[str, ...] = ()
+
+    def refresh(self, now: float) -> Mapping[str, Found]:
+        """Everybody's processes at `now` (monotonic seconds), as old as FOLLOW_S or SCAN_S at most."""
+        self._looked = {name: self._looked.get(name, _Looked()) for name in self.groups}
+        for name, (_, members) in self.groups.items():
+            self._look(self._looked[name], members, now)
+        taken = frozenset[int]().union(
+            *(
+                self._looked[name].cpus
+                for name, (group, _) in self.groups.items()
+                if group.priority_class is PriorityClass.GUARANTEED and self._looked[name].processes
+            )
+        )
+        return {name: self._sum_up(name, taken) for name in self.groups}
+
+    def look_again(self) -> None:
+        """Let nothing that is known count at the next refresh: processes were moved between CPUs."""
+        for looked in self._looked.values():
+            looked.at = looked.cpus_at = float("-inf")
+
+    def _look(self, looked: _Looked, members: Members, now: float) -> None:
+        if now - looked.at >= (SCAN_S if members.label else FOLLOW_S):
+            known = {process.pid: process.start for process in looked.processes}
+            pids = frozenset(self._pids(members, now))
+            starts = ((pid, known.get(pid) or start_time(self._kernel, pid)) for pid in pids)
+            present = frozenset(Process(pid, start) for pid, start in starts if start is not None)
+            if present - looked.processes:
+                looked.cpus_at = float("-inf")
+            looked.processes, looked.at = present, now
+        if now - looked.cpus_at >= SCAN_S:
+            looked.cpus = frozenset[int]().union(*(self._cpus(process.pid) for process in looked.processes))
+            looked.cpus_at = now
+
+    def _sum_up(self, name: str, taken: frozenset[int]) -> Found:
+        looked = self._looked[name]
+        cgroup = self._path(self.groups[name][1].cgroup)
+        found = Found(looked.processes, looked.cpus, looked.cpus - taken, cgroup)
+        if found != looked.found:
+            looked.found = found
+        return looked.found
+
+    def _pids(self, members: Members, now: float) -> Iterator[int]:
+        if members.label:
+            yield from self._environments.having(members.label, now)
+        elif members.pids:
+            for pid in members.pids:
+                yield from self._family(pid)
+        else:
+            yield from self._cgroup_pids(self._path(members.cgroup))
+
+    def _path(self, cgroup: str) -> str:
+        for top in self._hierarchy_tops():
+            if f"{cgroup}/".startswith(f"{top}/"):
+                return cgroup[len(top) :].strip("/")
+        return cgroup.strip("/")
+
+    def _cgroup_pids(self, path: str) -> Iterator[int]:
+        for top in self._hierarchy_tops():
+            for directory in subtree(self._kernel, f"{top}/{path}"):
+                yield from processes(self._kernel, directory)
+
+    def _hierarchy_tops(self) -> tuple[str, ...]:
+        if not self._tops:
+            self._tops = tuple(sorted((one.top for one in hierarchies(self._kernel)), key=len, reverse=True))
+        return self._tops
+
+    def _family(self, pid: int) -> Iterator[int]:
+        yield pid
+        for tid in threads(self._kernel, pid):
+            for child in children(self._kernel, pid, tid):
+                yield from self._family(child)
+
+    def _cpus(self, pid: int) -> frozenset[int]:
+        allowed: set[int] = set()
+        for tid in threads(self._kernel, pid):
+            try:
+                allowed |= self._kernel.affinity(tid)
+            except OSError:
+                continue
+        return frozenset(allowed)
+
+
+class _Environments:
+    """What processes carry. Reading all of them costs a millisecond per hundred, so each is read a few times only."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._at = float("-inf")
+        self._read: dict[int, tuple[int, frozenset[str]]] = {}
+        self._labels: dict[str, None] = {}
+
+    def having(self, label: str, now: float) -> Iterator[int]:
+        if label not in self._labels:
+            self._labels[label] = None
+            self._read.clear()
+            self._at = float("-inf")
+        if now - self._at >= SCAN_S:
+            self._scan()
+            self._at = now
+        return (pid for pid, (_, labels) in self._read.items() if label in labels)
+
+    def _scan(self) -> None:
+        own = os.getpid()
+        pids = [int(name) for name in self._kernel.names("/proc") if name.isdigit()]
+        known, self._read = self._read, {}
+        for pid in pids:
+            times, labels = known.get(pid, (0, frozenset[str]()))
+            if times < _SETTLING and pid != own:
+                times, labels = times + 1, self._carried(pid)
+            self._read[pid] = (times, labels)
+
+    def _carried(self, pid: int) -> frozenset[str]:
+        try:
+            items = self._kernel.read(f"/proc/{pid}/environ").split("\0")
+        except OSError:  # gone, or another user's
+            return frozenset()
+        carried = {*items, *(item.partition("=")[0] for item in items)}
+        return frozenset(label for label in self._labels if label in carried)

@@ -1,0 +1,45 @@
+"""Policies: pure functions from a `Snapshot` and a state to a `Plan` and the next state, and their table.
+
+A policy reads no clock and draws no random number. Its state is a frozen value that JSON can hold, so that a journal
+can be replayed from any of its ticks; every decision carries its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from shoal.core import Invalid
+from shoal.host.policy.core_throttle import CoreThrottle
+from shoal.host.policy.kelp import Kelp
+from shoal.host.policy.model import Model
+from shoal.host.policy.none import NoPolicy
+from shoal.host.policy.static import Static
+from shoal.host.policy.subdomain import Subdomain
+from shoal.host.types import Policy
+
+__all__ = ["POLICIES", "CoreThrottle", "Kelp", "Model", "NoPolicy", "Static", "Subdomain", "make_policy"]
+
+POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
+    "none": NoPolicy,
+    "static": Static,
+    "core-throttle": CoreThrottle,
+    "subdomain": Subdomain,
+    "kelp": Kelp,
+    "model": Model,
+})  # fmt: skip
+"""By the names that configuration and command line use."""
+
+
+def make_policy(name: str, **settings: Any) -> Policy[Any]:
+    """Raises `Invalid` for a name, or a setting, that there is not."""
+    if name not in POLICIES:
+        raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
+    made = POLICIES[name]
+    known = {one.name for one in fields(made) if one.name != "name"}  # type: ignore[arg-type]
+    if unknown := sorted(set(settings) - known):
+        hint = f"it has {', '.join(sorted(known))}" if known else "it has none"
+        raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=hint)
+    return made(**settings)

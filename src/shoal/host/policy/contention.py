@@ -1,0 +1,91 @@
+"""The online model of contention: one number for each best-effort group, what a unit of its share costs.
+
+strain = sum over groups of alpha x share. Over the range that matters (losses of some per cent) this holds within a
+tenth for quotas and pacing alike, whatever the neighbour writes or reads; alpha is followed as it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+LEAST_ALPHA = 0.25
+"""Small enough that a group with it alone is unlimited; not zero, so that a group that turns bad is found soon."""
+_FOLLOW_UP, _FOLLOW_DOWN = 0.5, 0.3
+"""Weight of the newest observation if it is worse, or better, than predicted."""
+_NOISE = 0.2
+"""Of a difference of two strains, as measured in 50 ms on the machine of docs/host.md."""
+_JUMP = 2.0
+"""An observation so many times what was predicted, and above what is allowed, is believed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """`alpha` is strain per share, by group; a group without one was never observed."""
+
+    alpha: Mapping[str, float] = field(default_factory=dict)
+
+    def predict(self, shares: Mapping[str, float]) -> float | None:
+        """None while any of these groups is unknown."""
+        if any(name not in self.alpha for name in shares):
+            return None
+        return sum(self.alpha[name] * share for name, share in shares.items())
+
+    def observe(
+        self, strain: float, shares: Mapping[str, float], traffic: Mapping[str, float] | None = None
+    ) -> Contention:
+        """`shares` are of the groups that ran, as they were in force while `strain` was seen. Groups that are new
+        divide what the known ones do not explain, by their `traffic` to memory if it is known, else by their shares."""
+        if not shares or min(shares.values()) <= 0:
+            return self
+        fresh = [name for name in shares if name not in self.alpha]
+        if fresh:
+            known = sum(self.alpha[name] * share for name, share in shares.items() if name in self.alpha)
+            doses = {name: shares[name] if traffic is None else traffic[name] for name in fresh}
+            total = sum(doses.values()) or 1.0
+            left = max(0.0, strain - known)
+            first = {name: max(LEAST_ALPHA, left * doses[name] / total / shares[name]) for name in fresh}
+            return Contention({**self.alpha, **first})
+        predicted = sum(self.alpha[name] * share for name, share in shares.items())
+        ratio = strain / predicted
+        weight = 1.0 if strain > 1 and ratio > _JUMP else _FOLLOW_UP if ratio > 1 else _FOLLOW_DOWN
+        factor = 1 - weight + weight * ratio
+        return Contention({**self.alpha, **{name: max(LEAST_ALPHA, self.alpha[name] * factor) for name in shares}})
+
+    def attribute(self, name: str, share: float, strain_with: float, strain_without: float) -> Contention:
+        """`name` was paused: what strain went away with it was its own. The smaller its share, the more of that
+        difference is noise; it is believed as far as it is less so than what was known."""
+        if share <= 0:
+            return self
+        found = (strain_with - strain_without) / share
+        before = self.alpha.get(name, 0.0)
+        doubt, noise = (before / 2 + 0.5) ** 2, (_NOISE / share) ** 2
+        weight = min(0.5, doubt / (doubt + noise))
+        return Contention({**self.alpha, name: max(LEAST_ALPHA, (1 - weight) * before + weight * found)})
+
+    def keep(self, names: Sequence[str]) -> Contention:
+        return Contention({name: self.alpha[name] for name in names if name in self.alpha})
+
+
+def divide(
+    budget: float, alpha: Mapping[str, float], weight: Mapping[str, float], floor: Mapping[str, float]
+) -> dict[str, float]:
+    """Shares whose strains add up to `budget`, each group's strain in proportion to its weight: who disturbs most for
+    its weight is limited most. What a group cannot use (its share would be above 1) goes to the others."""
+    shares: dict[str, float] = {}
+    open_groups = set(alpha)
+    left = budget
+    while open_groups:
+        total = sum(weight[name] for name in open_groups)
+        wanted = {name: left * weight[name] / total / alpha[name] for name in open_groups}
+        settled = {name: floor[name] for name in open_groups if wanted[name] < floor[name]}
+        if not settled:
+            settled = {name: 1.0 for name in open_groups if wanted[name] >= 1.0}
+        if not settled:
+            return {**shares, **wanted}
+        for name, share in settled.items():
+            shares[name] = share
+            left -= share * alpha[name]
+            open_groups.discard(name)
+        left = max(left, 0.0)
+    return shares

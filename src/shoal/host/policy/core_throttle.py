@@ -1,0 +1,64 @@
+"""`core-throttle`: whole cores are taken from best-effort work while guaranteed work is too slow, and given back one
+by one (after the core and memory controller of Heracles, Lo et al., ISCA'15; the prior work that Kelp compares with).
+
+All best-effort groups are one to it: each loses cores, whoever it is that disturbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shoal.core import PriorityClass, Reason
+from shoal.host.policy.coarse import ALL, Kept, fewer_cores, more_cores
+from shoal.host.policy.strain import Quiet, Watch, look, lowest
+from shoal.host.types import Plan, Snapshot
+
+_HIGH, _LOW = 1.0, 0.5
+_FAR = 3.0
+"""A strain at which half of the cores go at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreThrottleState:
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    watch: Watch = field(default_factory=Watch)
+    quiet: Quiet = field(default_factory=Quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreThrottle:
+    name: str = "core-throttle"
+
+    def start(self) -> CoreThrottleState:
+        return CoreThrottleState()
+
+    def step(self, snapshot: Snapshot, state: CoreThrottleState) -> tuple[Plan, CoreThrottleState]:
+        quiet = lowest(state.quiet, snapshot)
+        seen = look(snapshot, state.watch, quiet)
+        kept: dict[str, Kept] = {}
+        reasons: dict[str, Reason] = {}
+        for one in snapshot.of(PriorityClass.BEST_EFFORT):
+            name = one.group.name
+            before = state.kept.get(name, ALL)
+            if seen.worst is None:
+                kept[name] = before if seen.hold else ALL
+                reasons[name] = Reason("blind", "nothing tells how guaranteed work fares: " + (
+                    "limits are held" if seen.hold else "limits are lifted"
+                ))  # fmt: skip
+                continue
+            strain = seen.worst.value
+            facts = {"strain": round(strain, 3), "by": seen.worst.sensor.value, "of": seen.worst.group}
+            if strain > _HIGH:
+                take = max(1, (before.cores or one.cores) // 2) if strain > _FAR else 1
+                kept[name] = fewer_cores(before, one, snapshot, take=take)
+                reasons[name] = Reason("too-slow", f"{seen.worst.group} is too slow: fewer cores", facts)
+            elif strain < _LOW and not seen.hold:
+                kept[name] = more_cores(before, one)
+                reasons[name] = Reason("has-room", f"{seen.worst.group} has room: a core more", facts)
+            else:
+                kept[name] = before
+                reasons[name] = Reason("in-band", f"{seen.worst.group} is within what is allowed", facts)
+        settings = {name: one.setting() for name, one in kept.items() if not one.whole}
+        remembered = {name: one for name, one in kept.items() if not one.whole}
+        return Plan(settings, reasons), CoreThrottleState(remembered, seen.watch, quiet)

@@ -1,0 +1,188 @@
+"""How hard guaranteed work is hit, in one number whatever sensor it comes from.
+
+A *strain* of 1 means: exactly as slow as the group's `max_slowdown` permits; 0: undisturbed. The best sensor that
+answers is believed: the work's own step time, else the latency probe of its domain, else saturation, else bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shoal.core import PriorityClass
+from shoal.host.types import DomainState, GroupState, Snapshot
+
+HOLD_TICKS = 20
+"""So many ticks without an answer about a guaranteed group limits are held; then it is protected blindly no more."""
+IDLE_CPUS = 0.02
+BANDWIDTH_MARK = 0.75
+"""Of a domain's capacity: where queues at memory begin to grow, when nothing better than bandwidth is known."""
+_NOW_S = 0.03
+"""A reading that is older is not of this tick."""
+_READINGS = 5
+_LEAST_LOSS = 0.005
+"""A promise that is tighter than what can be told from noise is treated as this one."""
+
+
+class Sensor(StrEnum):
+    """What a strain was told by, best first."""
+
+    STEP = "step time"
+    LATENCY = "memory latency"
+    SATURATION = "memory saturation"
+    BANDWIDTH = "memory bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What was read while no best-effort work ran: a unit's time by guaranteed group, latency by domain. The last few
+    readings each; their median is believed, so that a moment in which something else disturbed does no harm."""
+
+    step_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    latency_ns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def step(self, group: str) -> float | None:
+        return _median(self.step_s.get(group))
+
+    def latency(self, domain: int) -> float | None:
+        return _median(self.latency_ns.get(str(domain)))
+
+
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """`loss` is the part of its speed that the group has lost, as far as `sensor` tells."""
+
+    group: str
+    sensor: Sensor
+    loss: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How many ticks nothing was heard of each guaranteed group that is silent."""
+
+    silent: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A snapshot's strains. `worst` is None if no group answers. With `hold`, a group has been silent for a short time:
+    nothing may be loosened. `given_up` are groups that were silent for too long, `baseless` those whose step time is
+    known, but not against what."""
+
+    worst: Strain | None
+    hold: bool
+    given_up: tuple[str, ...]
+    baseless: tuple[str, ...]
+    watch: Watch
+
+
+NO_QUIET = Quiet()
+
+
+def look(snapshot: Snapshot, watch: Watch, quiet: Quiet = NO_QUIET) -> Seen:
+    """All guaranteed groups of a snapshot, and the one that is hit hardest."""
+    guaranteed = snapshot.of(PriorityClass.GUARANTEED)
+    strains: list[Strain] = []
+    silent: dict[str, int] = {}
+    baseless: list[str] = []
+    for state in guaranteed:
+        name = state.group.name
+        if state.step_s.known() is not None and _undisturbed(state, quiet) is None:
+            baseless.append(name)
+        strain = strain_of(state, snapshot, quiet)
+        if strain is not None:
+            strains.append(strain)
+        else:
+            silent[name] = min(watch.silent.get(name, 0) + 1, HOLD_TICKS + 1)
+    given_up = tuple(name for name, ticks in silent.items() if ticks > HOLD_TICKS)
+    worst = max(strains, key=lambda strain: strain.value, default=None)
+    return Seen(worst, len(given_up) < len(silent), given_up, tuple(baseless), Watch(silent))
+
+
+def strain_of(state: GroupState, snapshot: Snapshot, quiet: Quiet = NO_QUIET) -> Strain | None:
+    """None if no sensor tells. A group that is known to use no CPU has nothing to lose."""
+    name, allowed = state.group.name, allowed_loss(state)
+    now, alone = state.step_s.known(), _undisturbed(state, quiet)
+    if now is not None and alone:
+        return _strain(name, Sensor.STEP, 1 - alone / now if now > 0 else 0.0, allowed)
+    cpus = state.cpus.known()
+    if cpus is not None and cpus < IDLE_CPUS:
+        return Strain(name, Sensor.STEP, 0.0, 0.0)
+    homes = [one for one in snapshot.domains if one.domain.id in state.domains]
+    for sensor, loss_of in (
+        (Sensor.LATENCY, lambda home: _latency_loss(home, quiet)),
+        (Sensor.SATURATION, lambda home: home.saturation.known()),
+        (Sensor.BANDWIDTH, lambda home: _crowding(home, allowed)),
+    ):
+        losses = [loss for home in homes if (loss := loss_of(home)) is not None]
+        if losses:
+            return _strain(name, sensor, max(losses), allowed)
+    return None
+
+
+def allowed_loss(state: GroupState) -> float:
+    """The part of its speed that a guaranteed group may lose: 0.048 for a `max_slowdown` of 1.05."""
+    return max(_LEAST_LOSS, 1 - 1 / max(1.0, state.group.max_slowdown))
+
+
+def absorb(quiet: Quiet, snapshot: Snapshot) -> Quiet:
+    """What is read now was read undisturbed."""
+    steps, latencies = dict(quiet.step_s), dict(quiet.latency_ns)
+    for state in snapshot.of(PriorityClass.GUARANTEED):
+        now = state.step_s.known(stale_s=_NOW_S)
+        if now is not None and now > 0:
+            steps[state.group.name] = (*steps.get(state.group.name, ()), now)[-_READINGS:]
+    for home in snapshot.domains:
+        latency = home.latency_ns.known(stale_s=_NOW_S)
+        if latency is not None and latency > 0:
+            key = str(home.domain.id)
+            latencies[key] = (*latencies.get(key, ()), latency)[-_READINGS:]
+    return Quiet(steps, latencies)
+
+
+def lowest(quiet: Quiet, snapshot: Snapshot) -> Quiet:
+    """For policies that never pause anybody: the lowest latency ever seen stands for the undisturbed one."""
+    latencies = dict(quiet.latency_ns)
+    for home in snapshot.domains:
+        latency = home.latency_ns.known()
+        if latency is not None and latency > 0:
+            before = quiet.latency(home.domain.id)
+            latencies[str(home.domain.id)] = (latency if before is None else min(latency, before),)
+    return Quiet(quiet.step_s, latencies)
+
+
+def is_idle(state: GroupState) -> bool:
+    """Whether it is known to run nothing now. Unknown is not idle; an older reading may be of when it was frozen."""
+    cpus = state.cpus.known(stale_s=_NOW_S)
+    return cpus is not None and cpus < min(IDLE_CPUS, 0.1 * state.applied.share * state.cores)
+
+
+def _strain(name: str, sensor: Sensor, loss: float, allowed: float) -> Strain:
+    loss = min(max(loss, 0.0), 0.99)
+    return Strain(name, sensor, loss, loss / allowed)
+
+
+def _undisturbed(state: GroupState, quiet: Quiet) -> float | None:
+    """Measured in a pause of ours, else what the sensors say."""
+    found = quiet.step(state.group.name)
+    return found if found is not None else state.alone_s.known(stale_s=float("inf"))
+
+
+def _latency_loss(home: DomainState, quiet: Quiet) -> float | None:
+    """A batch's time grew by about the 0.8th power of what the probe's latency grew by, over six kinds of neighbours
+    (docs/host.md): where that is wrong for small losses, it is by saying too much."""
+    now, alone = home.latency_ns.known(), quiet.latency(home.domain.id)
+    return None if not now or not alone else 1 - 1 / (1 + float(max(0.0, now / alone - 1) ** 0.8))
+
+
+def _crowding(home: DomainState, allowed: float) -> float | None:
+    """No loss, but made to reach what is allowed where the bandwidth reaches its mark."""
+    used, capacity = home.bandwidth.known(), home.capacity.known(stale_s=float("inf"))
+    return None if used is None or not capacity else allowed * used / capacity / BANDWIDTH_MARK
+
+
+def _median(readings: tuple[float, ...] | None) -> float | None:
+    return sorted(readings)[(len(readings) - 1) // 2] if readings else None

@@ -1,0 +1,211 @@
+"""Puts together what sensors say: a `Snapshot` for the policy, and everything else for journal and metrics."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shoal.core import PriorityClass
+from shoal.engine.protocol import Capability
+from shoal.host.actuators.base import Unhindered
+from shoal.host.fs import LINUX, Kernel
+from shoal.host.members import Found, Membership
+from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, missing
+from shoal.host.sensors.uncore import sockets
+from shoal.host.types import (
+    NOT_SENSED,
+    UNLIMITED,
+    Domain,
+    DomainState,
+    Group,
+    GroupState,
+    Knob,
+    Reading,
+    Setting,
+    Snapshot,
+)
+
+IDLE_CPUS = 0.05
+"""Best-effort work that keeps fewer CPUs busy disturbs nobody."""
+FREEZE_TAKES_S = 0.01
+"""Until a freeze or thaw is in force (at most 7.9 ms where it was measured)."""
+_QUIET_READINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """One reading of the host. `readings` holds what is not in the snapshot too; `found` are the groups' processes."""
+
+    snapshot: Snapshot
+    readings: Readings
+    found: Mapping[str, Found]
+
+
+@dataclass(slots=True)
+class _Alone:
+    """What a unit of work takes undisturbed: the lower quartile of quiet readings. A minimum would follow the luckiest
+    moment, a mean whatever else disturbed."""
+
+    quiet: deque[float] = field(default_factory=lambda: deque(maxlen=_QUIET_READINGS))
+    at: float = 0.0
+
+    def add(self, step_s: float, now: float) -> None:
+        self.quiet.append(step_s)
+        self.at = now
+
+    def reading(self, now: float) -> Reading:
+        if not self.quiet:
+            return missing("no moment yet in which all best-effort work beside it was frozen or idle")
+        return Reading(sorted(self.quiet)[(len(self.quiet) - 1) // 4], now - self.at)
+
+
+class Senses:
+    """`sensors` come strongest first: of two that say the same, the first that knows is believed. `capacity` is the
+    calibrated bandwidth of domains, in bytes per second."""
+
+    def __init__(
+        self,
+        domains: Sequence[Domain],
+        membership: Membership,
+        sensors: Sequence[Sensor],
+        *,
+        capacity: Mapping[int, float] | None = None,
+        kernel: Kernel = LINUX,
+    ) -> None:
+        self._domains = tuple(domains)
+        self._membership = membership
+        self._sensors = tuple(sensors)
+        self._capacity = capacity or {}
+        self._sockets = {domain.id: sockets(kernel, domain.cpus) for domain in domains}
+        self._alone: dict[str, _Alone] = {}
+        self._unhindered: dict[str, Unhindered] = {}
+        self._quiet: frozenset[str] = frozenset()
+        self._frozen: frozenset[str] = frozenset()
+        self._since = float("-inf")
+        self._read_at = float("-inf")
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """Of all sensors, strongest first."""
+        return tuple(sensor.capability() for sensor in self._sensors)
+
+    def unhindered(self, group: str) -> Unhindered:
+        """The most that a group took while nothing limited it."""
+        return self._unhindered.get(group, Unhindered())
+
+    def read(
+        self,
+        now: float,
+        applied: Mapping[str, Setting],
+        *,
+        knobs: frozenset[Knob] = frozenset(Knob),
+        least_share: float = 0.01,
+    ) -> Sensed:
+        """The host at `now` (monotonic seconds). `applied` is what has been in force since the last reading."""
+        found = self._membership.refresh(now)
+        frozen = frozenset(name for name, setting in applied.items() if setting.frozen)
+        if frozen != self._frozen:
+            self._since = self._read_at + FREEZE_TAKES_S
+            self._frozen = frozen
+        readings = self._merged(now, found)
+        self._learn(now, found, readings, applied)
+        groups = tuple(
+            self._group(group, found[name], readings, applied.get(name, UNLIMITED), now)
+            for name, (group, _) in self._membership.groups.items()
+        )
+        domains = tuple(self._domain(domain, readings) for domain in self._domains)
+        self._read_at = now
+        return Sensed(Snapshot(now, domains, groups, knobs, least_share), readings, found)
+
+    def close(self) -> None:
+        for sensor in self._sensors:
+            sensor.close()
+
+    def _merged(self, now: float, found: Mapping[str, Found]) -> Readings:
+        merged: dict[Key, Reading] = {}
+        for sensor in self._sensors:
+            for key, reading in sensor.read(now, found, self._since).items():
+                known = merged.get(key)
+                if known is None or (known.known() is None and reading.known() is not None):
+                    merged[key] = reading
+        return merged
+
+    def _domain(self, domain: Domain, readings: Readings) -> DomainState:
+        capacity = self._capacity.get(domain.id)
+        return DomainState(
+            domain,
+            bandwidth=self._of_socket(domain, Quantity.BANDWIDTH, readings),
+            capacity=missing("it was not calibrated") if capacity is None else Reading(capacity),
+            latency_ns=readings.get(Key(Quantity.LATENCY, Scope.DOMAIN, domain.id), NOT_SENSED),
+            saturation=self._of_socket(domain, Quantity.SATURATION, readings),
+        )
+
+    def _of_socket(self, domain: Domain, quantity: Quantity, readings: Readings) -> Reading:
+        """Of the domain itself if it is counted; else its socket's. Distress holds back a whole socket, but a socket's
+        bandwidth is no domain's where there are several."""
+        own = readings.get(Key(quantity, Scope.DOMAIN, domain.id), NOT_SENSED)
+        on = self._sockets[domain.id]
+        if own.known() is not None or len(on) != 1:
+            return own
+        whole = readings.get(Key(quantity, Scope.SOCKET, min(on)))
+        shared = sum(self._sockets[other.id] == on for other in self._domains) > 1
+        if whole is None or (quantity is Quantity.BANDWIDTH and shared):
+            return own
+        return whole
+
+    def _group(self, group: Group, found: Found, readings: Readings, applied: Setting, now: float) -> GroupState:
+        def of(quantity: Quantity) -> Reading:
+            return readings.get(Key(quantity, Scope.GROUP, group.name), NOT_SENSED)
+
+        best_effort = group.priority_class is PriorityClass.BEST_EFFORT
+        return GroupState(
+            group,
+            domains=self._homes(found),
+            cores=max(1, len(found.cpus)),
+            step_s=of(Quantity.STEP),
+            tail_s=of(Quantity.TAIL),
+            alone_s=NOT_SENSED if best_effort else self._alone.setdefault(group.name, _Alone()).reading(now),
+            bandwidth=of(Quantity.BANDWIDTH),
+            cpi=of(Quantity.CPI),
+            cpus=of(Quantity.CPUS) if found.processes else Reading(0.0),
+            applied=applied,
+        )
+
+    def _homes(self, found: Found) -> frozenset[int]:
+        return frozenset(domain.id for domain in self._domains if domain.cpus & found.cpus)
+
+    def _learn(
+        self, now: float, found: Mapping[str, Found], readings: Readings, applied: Mapping[str, Setting]
+    ) -> None:
+        """What guaranteed work takes if this reading was quiet, and best-effort work if nothing limited it."""
+        disturbed: frozenset[int] = frozenset()
+        for name, (group, _) in self._membership.groups.items():
+            if not found[name].processes:  # others may come, and are not to be judged by these
+                self._alone.pop(name, None)
+                self._unhindered.pop(name, None)
+            elif group.priority_class is PriorityClass.BEST_EFFORT:
+                cpus = readings.get(Key(Quantity.CPUS, Scope.GROUP, name), NOT_SENSED).known()
+                if applied.get(name, UNLIMITED) == UNLIMITED:
+                    self._learn_unhindered(name, cpus, readings)
+                if name not in self._frozen and (cpus is None or cpus >= IDLE_CPUS):
+                    disturbed |= self._homes(found[name])
+        quiet = frozenset(
+            name
+            for name, (group, _) in self._membership.groups.items()
+            if group.priority_class is PriorityClass.GUARANTEED and not self._homes(found[name]) & disturbed
+        )
+        for name in quiet:
+            step = readings.get(Key(Quantity.STEP, Scope.GROUP, name), NOT_SENSED)
+            was_quiet = name in self._quiet or self._since > self._read_at  # a freeze is known to the moment
+            if was_quiet and step.age_s < now - self._read_at and (known := step.known()) is not None:
+                self._alone.setdefault(name, _Alone()).add(known, now)
+        self._quiet = quiet
+
+    def _learn_unhindered(self, name: str, cpus: float | None, readings: Readings) -> None:
+        before = self.unhindered(name)
+        bandwidth = readings.get(Key(Quantity.BANDWIDTH, Scope.GROUP, name), NOT_SENSED).known()
+        self._unhindered[name] = Unhindered(_most(before.cpus, cpus), _most(before.bandwidth, bandwidth))
+
+
+def _most(known: float | None, new: float | None) -> float | None:
+    return new if known is None else known if new is None else max(known, new)

@@ -1,0 +1,48 @@
+"""What a host can tell: one sensor a file, each probed, each value a number or `Missing` with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shoal.host.fs import LINUX, Kernel
+from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
+from shoal.host.sensors.cpi import CyclesPerInstruction
+from shoal.host.sensors.latency import MemoryLatency, pinned
+from shoal.host.sensors.psi import Pressure
+from shoal.host.sensors.reports import ReportedWork, Work
+from shoal.host.sensors.resctrl import ResctrlMonitor
+from shoal.host.sensors.schedstat import SchedulerStatistics
+from shoal.host.sensors.steps import StepTimes
+from shoal.host.sensors.uncore import UncoreCounters
+from shoal.host.types import Domain
+from shoal.host.undo import UndoLog
+
+__all__ = [
+    "CyclesPerInstruction", "Key", "MemoryLatency", "Pressure", "Quantity", "Readings", "ReportedWork",
+    "ResctrlMonitor", "SchedulerStatistics", "Scope", "Sensor", "StepTimes", "Thrifty", "UncoreCounters", "Work",
+    "pinned", "standard",
+]  # fmt: skip
+
+
+def standard(
+    domains: Sequence[Domain],
+    *,
+    rings: Mapping[str, Path] | None = None,
+    reports: Callable[[float], Mapping[str, Work]] | None = None,
+    shoot: Callable[[int], float] | None = None,
+    undo: UndoLog | None = None,
+    kernel: Kernel = LINUX,
+) -> tuple[Sensor, ...]:
+    """All of them, strongest first. What costs by the process, CPU or counter is read as seldom as it must be to stay
+    cheap."""
+    return (
+        StepTimes(rings or {}),
+        ReportedWork(reports),
+        Thrifty(UncoreCounters(kernel=kernel)),
+        Thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
+        Thrifty(CyclesPerInstruction(kernel=kernel)),
+        MemoryLatency(domains, shoot),
+        Thrifty(SchedulerStatistics(kernel=kernel)),
+        Thrifty(Pressure(kernel=kernel), share=0.0005),
+    )

@@ -1,0 +1,44 @@
+"""A deterministic simulator of a host whose memory is contended, to compare policies and to test the guard's loop.
+
+Guaranteed work slows down with the pressure that best-effort work puts on the path to memory; how much was fitted to
+measurements of one machine (an AMD Zen 4 guest; see `physics`). The policies and the guard's loop that run here are the
+ones that run live: only the clock, the sensors and the actuators are simulated, and whatever comes out says so.
+"""
+
+from shoal.host.simulate.compare import ORACLE, SIMULATED, Comparison, compare, workload_set
+from shoal.host.simulate.host import SimulatedHost
+from shoal.host.simulate.oracle import best_static
+from shoal.host.simulate.outcome import Outcome
+from shoal.host.simulate.run import simulate
+from shoal.host.simulate.workloads import (
+    BEST_EFFORT,
+    GUARANTEED,
+    BestEffort,
+    Drift,
+    Guaranteed,
+    HostSpec,
+    Mechanism,
+    Scenario,
+    Sensing,
+)
+
+__all__ = [
+    "BEST_EFFORT",
+    "GUARANTEED",
+    "ORACLE",
+    "SIMULATED",
+    "BestEffort",
+    "Comparison",
+    "Drift",
+    "Guaranteed",
+    "HostSpec",
+    "Mechanism",
+    "Outcome",
+    "Scenario",
+    "Sensing",
+    "SimulatedHost",
+    "best_static",
+    "compare",
+    "simulate",
+    "workload_set",
+]  # fmt: skip

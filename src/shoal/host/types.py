@@ -1,0 +1,170 @@
+"""What a guard senses (`Snapshot`), and what it decides from that (`Plan`).
+
+Bandwidths are bytes per second, times seconds unless the name says otherwise. What could not be sensed is `Missing`
+with its reason: unknown is never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from shoal.core import PriorityClass, Reason
+
+TICK_S = 0.1
+STALE_S = 1.0
+"""An older reading is as good as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a value is not there, in a sentence that says how to have it, if one can."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    value: float | Missing
+    age_s: float = 0.0
+
+    def known(self, *, stale_s: float = STALE_S) -> float | None:
+        """The value, unless it is missing or older than `stale_s`."""
+        return None if isinstance(self.value, Missing) or self.age_s > stale_s else self.value
+
+
+NOT_SENSED = Reading(Missing("nothing senses it"))
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """CPUs that share a last-level cache and a path to memory: Kelp's subdomain (an AMD CCX, a half of an Intel socket
+    under sub-NUMA clustering). `nodes` are its NUMA nodes, `accelerators` the devices whose home it is."""
+
+    id: int
+    cpus: frozenset[int]
+    nodes: frozenset[int] = frozenset({0})
+    accelerators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DomainState:
+    """`saturation` is the share of cycles in which memory pushed back on the cores (0 to 1), `latency_ns` what one
+    dependent load from memory takes, `capacity` the bandwidth it was calibrated to have."""
+
+    domain: Domain
+    bandwidth: Reading = NOT_SENSED
+    capacity: Reading = NOT_SENSED
+    latency_ns: Reading = NOT_SENSED
+    saturation: Reading = NOT_SENSED
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Processes that are treated alike. A guaranteed group may be slowed down by `max_slowdown` (1.05: a twentieth);
+    best-effort groups share what is left by `weight`, and keep at least `min_share` of their speed."""
+
+    name: str
+    priority_class: PriorityClass
+    weight: float = 1.0
+    min_share: float = 0.02
+    max_slowdown: float = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Limits on a best-effort group; the default limits nothing.
+
+    `share` is the fraction of its cores' unhindered access to memory that it keeps. Whatever the machine has for that
+    is used: bandwidth allocation in hardware, pacing of cores, CPU quota. `cores` and `prefetching` are on how many of
+    its cores it runs and hardware prefetchers are on, `domains` where it may run; None leaves each as it was found.
+    """
+
+    share: float = 1.0
+    prefetching: int | None = None
+    cores: int | None = None
+    domains: frozenset[int] | None = None
+    frozen: bool = False
+    evicted: bool = False
+
+
+UNLIMITED = Setting()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What a group did since the last tick.
+
+    `step_s` is the mean CPU time of a unit of its own work (batch, request, step), so that waiting for a CPU does not
+    count; `tail_s` the 99th percentile of it; `alone_s` what a unit takes when no best-effort work disturbs, as far as
+    known. `cpus` is how many CPUs it kept busy. `domains` is where it runs. `applied` is the limit in force.
+    """
+
+    group: Group
+    domains: frozenset[int]
+    cores: int = 1
+    step_s: Reading = NOT_SENSED
+    tail_s: Reading = NOT_SENSED
+    alone_s: Reading = NOT_SENSED
+    bandwidth: Reading = NOT_SENSED
+    cpi: Reading = NOT_SENSED
+    cpus: Reading = NOT_SENSED
+    applied: Setting = UNLIMITED
+
+    @property
+    def slowdown(self) -> float | None:
+        """Of a unit of its work against undisturbed, at least 1; None if unknown."""
+        now, alone = self.step_s.known(), self.alone_s.known(stale_s=float("inf"))
+        return None if now is None or not alone else max(1.0, now / alone)
+
+
+class Knob(StrEnum):
+    """What a policy may turn, in the order in which it should: the cheapest for best-effort work first."""
+
+    DOMAINS = "domains"
+    SHARE = "share"
+    PREFETCHING = "prefetching"
+    CORES = "cores"
+    FREEZE = "freeze"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`at` is seconds on a monotonic clock, `knobs` what actuators of this host can turn, `least_share` the smallest
+    share that they can set."""
+
+    at: float
+    domains: tuple[DomainState, ...]
+    groups: tuple[GroupState, ...]
+    knobs: frozenset[Knob] = frozenset(Knob)
+    least_share: float = 0.01
+
+    def of(self, priority_class: PriorityClass) -> tuple[GroupState, ...]:
+        return tuple(state for state in self.groups if state.group.priority_class is priority_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The limit on each best-effort group, and why. Groups that are not named are unlimited. The next snapshot is
+    wanted after `next_in_s`: sooner than a tick while a group is frozen only to measure."""
+
+    settings: Mapping[str, Setting]
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    next_in_s: float = TICK_S
+
+
+State = TypeVar("State")
+
+
+class Policy(Protocol[State]):
+    """Pure: reads no clock, keeps nothing. The state is a frozen value that JSON can hold."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self) -> State: ...
+
+    def step(self, snapshot: Snapshot, state: State) -> tuple[Plan, State]: ...

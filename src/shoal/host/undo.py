@@ -1,0 +1,290 @@
+"""The undo log: what a guard changed on its host, on disk before it is changed.
+
+JSON lines: a head (which boot and guard they belong to), then changes with the scope they belong to, and the scopes
+that were taken back. Written to the file, not synced: what it undoes does not outlive a crash of the machine either.
+A line that was torn by a crash belongs to a change that was never made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shoal.core import Conflict
+from shoal.host import changes, cpus
+from shoal.host.changes import Affinity, Bits, Change, Directory, Stopped, Write
+from shoal.host.fs import LINUX, Kernel
+
+_COMPACT_LINES = 2000
+_PASSES = 5
+_BUSY_S = 0.02
+"""A group whose last process just left cannot be removed at once."""
+
+
+class UndoLog:
+    """One guard's log, open. Every change of the host goes through it: it notes, then does.
+
+    A `scope` names changes that are taken back together. Opening takes the log's lock (Conflict when another guard
+    has it) and takes back what an earlier guard left; `left` says what could not be, and why.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        kernel: Kernel = LINUX,
+        wait_s: float = 3.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.path = path
+        self.epoch = uuid.uuid4().hex
+        self._kernel = kernel
+        self._sleep = sleep
+        self._changes: dict[str, tuple[str, Change]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(path, wait_s, sleep)
+        if self._lock is None:
+            raise Conflict("another guard holds the undo log", where=str(path), hint="stop it, or give another log")
+        self.left = play_back(path, kernel=kernel, sleep=sleep)
+        self._file = -1
+        self._lines = 0
+        self._rewrite()
+
+    # --- changes ---
+
+    def write(self, scope: str, path: str, text: str) -> None:
+        """Write a file that can be read back. When that is refused, nothing is noted."""
+        key = f"write {path}"
+        known = self._changes.get(key)
+        before = self._kernel.read(path).strip() if known is None else ""  # of a known one the first state counts
+        self._note(scope, Write(path, before, text))
+        try:
+            self._kernel.write(path, text)
+        except OSError:
+            if known is None:
+                self._forget([key])
+            else:
+                self._changes[key] = known
+            raise
+
+    def make(self, scope: str, directory: str) -> None:
+        """Make a cgroup or a resctrl group. When that fails, nothing is noted."""
+        self._note(scope, Directory(directory))
+        try:
+            self._kernel.mkdir(directory)
+        except OSError:
+            self._forget([f"directory {directory}"])
+            raise
+
+    def set_bits(self, scope: str, path: str, register: int, mask: int, value: int) -> None:
+        """Set the masked bits of a model-specific register."""
+        (now,) = struct.unpack("<Q", self._kernel.pread(path, 8, register))
+        if now & mask == value & mask:
+            return
+        self._note(scope, Bits(path, register, mask, now & mask, value & mask))
+        self._kernel.pwrite(path, struct.pack("<Q", now & ~mask | value & mask), register)
+
+    def set_affinity(
+        self, scope: str, pid: int, start: int, tid: int, wanted: frozenset[int], *, born: frozenset[int] | None = None
+    ) -> None:
+        """Bind a thread to CPUs. `born` is what it would have had, if it was born bound by us."""
+        now = self._kernel.affinity(tid)
+        before = now if born is None else born
+        if before == now == wanted:
+            return
+        self._note(scope, Affinity(pid, start, tid, cpus.render(before), cpus.render(wanted)))
+        self._kernel.set_affinity(tid, wanted)
+
+    def stop(self, scope: str, pid: int, start: int, signum: int) -> None:
+        """Stop a process by a signal that SIGCONT takes back."""
+        self._note(scope, Stopped(pid, start))
+        self._kernel.signal(pid, start, signum)
+
+    # --- taking back ---
+
+    def before(self, path: str) -> str | None:
+        """What a file said before it was first written; None when it was not."""
+        known = self._changes.get(f"write {path}")
+        return known[1].before if known is not None and isinstance(known[1], Write) else None
+
+    def revert(self, scope: str) -> tuple[str, ...]:
+        """Take back a scope's changes. Returns what could not be taken back, in sentences; it stays in the log when
+        it may succeed later."""
+        noted = {key: change for key, (of, change) in self._changes.items() if of == scope}
+        done, problems = _revert_all(self._kernel, noted, self._sleep)
+        self._forget(done)
+        return problems
+
+    def revert_all(self) -> tuple[str, ...]:
+        """Take back everything."""
+        noted = {key: change for key, (_, change) in self._changes.items()}
+        done, problems = _revert_all(self._kernel, noted, self._sleep)
+        self._forget(done)
+        return problems
+
+    def close(self) -> tuple[str, ...]:
+        """Take back everything, and let go of the log."""
+        problems = self.revert_all()
+        self.abandon()
+        return problems
+
+    def abandon(self) -> None:
+        """Let go of the log and take nothing back, as a crash does."""
+        for fd in (self._file, self._lock):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._file, self._lock = -1, None
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    # --- the file ---
+
+    def _note(self, scope: str, change: Change) -> None:
+        known = self._changes.get(change.key)
+        change = changes.later(known[1] if known is not None else None, change)
+        self._append({"scope": scope, "change": changes.as_json(change)})
+        self._changes[change.key] = (known[0] if known is not None else scope, change)
+
+    def _forget(self, keys: list[str]) -> None:
+        if keys:
+            for key in keys:
+                self._changes.pop(key, None)
+            self._append({"done": keys})
+
+    def _append(self, record: dict[str, object]) -> None:
+        data = json.dumps(record).encode() + b"\n"
+        if os.write(self._file, data) != len(data):
+            raise OSError(28, "the undo log cannot be written", str(self.path))
+        self._lines += 1
+        if self._lines > _COMPACT_LINES:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        head = {"undo": 1, "boot": _boot(self._kernel), "epoch": self.epoch, "pid": os.getpid()}
+        lines = [json.dumps(head)]
+        lines += [
+            json.dumps({"scope": scope, "change": changes.as_json(change)}) for scope, change in self._changes.values()
+        ]
+        draft.write_text("\n".join(lines) + "\n")
+        draft.replace(self.path)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._lines = len(lines)
+
+
+def play_back(
+    path: Path, *, epoch: str | None = None, kernel: Kernel = LINUX, sleep: Callable[[float], None] = time.sleep
+) -> tuple[str, ...]:
+    """Take back what a dead guard's log holds, the last change first, and note that. May be repeated at any line.
+
+    With `epoch` nothing is done to a log that another guard has begun since. Returns what could not be taken back.
+    """
+    head, noted = _load(path)
+    if head is None or head.get("boot") != _boot(kernel) or (epoch is not None and head.get("epoch") != epoch):
+        return ()
+    done, problems = _revert_all(kernel, noted, sleep)
+    if done:
+        with contextlib.suppress(OSError), path.open("a") as file:
+            file.write("\n" + json.dumps({"done": done}) + "\n")
+    return problems
+
+
+def _load(path: Path) -> tuple[dict[str, object] | None, dict[str, Change]]:
+    head: dict[str, object] | None = None
+    noted: dict[str, Change] = {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None, {}
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # torn
+            record = json.loads(line)
+            if "undo" in record:
+                head = record
+            elif "done" in record:
+                for key in record["done"]:
+                    noted.pop(key, None)
+            else:
+                change = changes.from_json(record["change"])
+                noted[change.key] = change
+    return head, noted
+
+
+def _revert_all(
+    kernel: Kernel, noted: dict[str, Change], sleep: Callable[[float], None]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Keys that are done with, and sentences on what was left. What the kernel refuses is tried again after the rest,
+    in both directions: a cpuset may need its parent's back first or its children's, a group its last process gone."""
+    done: list[str] = []
+    problems: dict[str, str] = {}
+    pending = list(reversed(noted.values()))
+    for attempt in range(_PASSES):
+        refused = []
+        for change in pending:
+            try:
+                if not change.revert(kernel):
+                    problems[change.key] = f"{change.key}: left, since somebody else has changed it"
+                else:
+                    problems.pop(change.key, None)
+                done.append(change.key)
+            except OSError as problem:
+                if problem.errno in changes.GONE:
+                    problems.pop(change.key, None)
+                    done.append(change.key)
+                else:
+                    problems[change.key] = f"{change.key}: {problem.strerror}"
+                    refused.append(change)
+        pending = refused[::-1]
+        if not pending:
+            break
+        if attempt < _PASSES - 1:
+            sleep(_BUSY_S)
+    return done, tuple(problems.values())
+
+
+def _boot(kernel: Kernel) -> str:
+    try:
+        return kernel.read("/proc/sys/kernel/random/boot_id").strip()
+    except OSError:
+        return ""
+
+
+def _locked(path: Path, wait_s: float, sleep: Callable[[float], None]) -> int | None:
+    """The log's lock, or None when it was not to be had in time. A dead guard's is free when its warden is done."""
+    fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in _tries(wait_s, sleep):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        return fd
+    os.close(fd)
+    return None
+
+
+def _tries(wait_s: float, sleep: Callable[[float], None], every_s: float = 0.05) -> Iterator[None]:
+    yield
+    for _ in range(int(wait_s / every_s)):
+        sleep(every_s)
+        yield
+
+
+@contextlib.contextmanager
+def lock_if_free(path: Path, wait_s: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[bool]:
+    """Hold the log's lock if it is to be had in this time; says whether it is held."""
+    fd = _locked(path, wait_s, sleep)
+    try:
+        yield fd is not None
+    finally:
+        if fd is not None:
+            os.close(fd)

@@ -1,0 +1,206 @@
+"""The oracle's public face: reports in, estimates out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from shoal.core import Reason, Throughput
+from shoal.schedule.build import Colocated
+from shoal.schedule.oracle.beliefs import Alone, Array, Source, Together
+from shoal.schedule.oracle.profiling import Profile, worth_alone, worth_beside
+from shoal.schedule.oracle.reports import Place, Reports
+from shoal.schedule.oracle.samples import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A throughput in steps per second, what it came from, and the sentence for people. It is positive, except where
+    the job does not fit (`Source.UNFIT`), and for pairs that nothing is known of."""
+
+    throughput: Throughput
+    source: Source
+    reason: Reason
+
+
+class Oracle:
+    """Learns from samples, and says what each kind of job does on each column, alone and beside another kind.
+
+    Columns are keys of pools (`Column.key`: accelerator types, and unconsolidated ones). Deterministic and without a
+    clock: what it believes follows from the newest samples of each job and nothing else, whatever order they came in.
+    """
+
+    def __init__(self) -> None:
+        self._reports = Reports()
+        self._alone: Alone | None = None
+        self._together: Together | None = None
+
+    def observe(self, samples: Iterable[Sample]) -> None:
+        """Take in what was reported."""
+        for each in samples:
+            self._reports.add(each)
+            self._alone = self._together = None
+
+    def forget(self, job: str) -> None:
+        """The job has ended. What it taught about its kind stays."""
+        if self._reports.end(job):
+            self._alone = self._together = None
+
+    def estimate(self, kind: str, column: str, *, beside: str | None = None, job: str = "") -> Estimate:
+        """For one job, whose own reports come first, or for any job of the kind."""
+        place = Place(kind, column, beside or "")
+        if (own := self._reports.of_job(place, job)) is not None:
+            found = Throughput(own.per_s, own.per_s * own.error)
+            return Estimate(found, Source.MEASURED, self._reason(place, Source.MEASURED, found))
+        at: tuple[int, ...]
+        if beside:
+            pairs = self._of_pairs([kind, beside], [column])
+            rates, at = pairs.rates, (pairs.kinds.index(kind), pairs.columns.index(column), pairs.kinds.index(beside))
+        else:
+            alone = self._of_kinds([kind], [column])
+            rates, at = alone.rates, (alone.kinds.index(kind), alone.columns.index(column))
+        rate, source = float(rates.rate[at]), Source(int(rates.source[at]))
+        found = Throughput(rate, rate * float(rates.doubt[at]))
+        return Estimate(found, source, self._reason(place, source, found))
+
+    def throughputs(self, kind: str, columns: Sequence[str], *, job: str = "") -> dict[str, Throughput]:
+        """For `JobView.throughput`: all columns but those that the kind is known not to fit on."""
+        rate, std = self.rates([(job, kind)], columns)
+        found = zip(columns, rate[0], std[0], strict=True)
+        return {column: Throughput(float(per_s), float(doubt)) for column, per_s, doubt in found if per_s > 0.0}
+
+    def rates(self, jobs: Sequence[tuple[str, str]], columns: Sequence[str]) -> tuple[Array, Array]:
+        """For `Problem.rate` and `Problem.rate_std`: (m, n) each, of jobs by id and kind."""
+        kinds = list(dict.fromkeys(kind for _, kind in jobs))
+        beliefs = self._of_kinds(kinds, columns)
+        kind_at = {kind: at for at, kind in enumerate(beliefs.kinds)}
+        column_at = {column: at for at, column in enumerate(beliefs.columns)}
+        picked = np.ix_([kind_at[kind] for _, kind in jobs], [column_at[column] for column in columns])
+        rate = beliefs.rates.rate[picked]
+        std = rate * beliefs.rates.doubt[picked]
+        row_of = {each: row for row, each in enumerate(jobs)}
+        for at, column in enumerate(columns):
+            for kind in kinds:
+                place = Place(kind, column)
+                for job in self._reports.live.get(place, ()):
+                    row, own = row_of.get((job, kind)), self._reports.of_job(place, job)
+                    if row is not None and own is not None:
+                        rate[row, at], std[row, at] = own.per_s, own.per_s * own.error
+        return rate, std
+
+    def pair_rates(self, kinds: Sequence[str], columns: Sequence[str]) -> Array:
+        """For `Problem.pair_rate`: (kinds, kinds, n), the rate of the first kind beside the second one; zero where they
+        do not fit together, and where nothing is known of pairs: nobody should be packed on a guess."""
+        beliefs = self._of_pairs(kinds, columns)
+        rows = [beliefs.kinds.index(kind) for kind in kinds]
+        order = [beliefs.columns.index(column) for column in columns]
+        found = beliefs.rates.rate[np.ix_(rows, order, rows)].transpose(0, 2, 1)
+        both: Array = np.where(found.transpose(1, 0, 2) > 0.0, found, 0.0)
+        return both
+
+    def colocated(self, kinds: Sequence[str], columns: Sequence[str]) -> Colocated:
+        """For `problem_of(colocated=...)`: `pair_rates`, of the pairs that run."""
+        rate = self.pair_rates(kinds, columns)
+        return {
+            (kind, other): {
+                column: (float(rate[first, second, at]), float(rate[second, first, at]))
+                for at, column in enumerate(columns)
+                if rate[first, second, at] > 0.0
+            }
+            for first, kind in enumerate(kinds)
+            for second, other in enumerate(kinds[first:], first)
+        }
+
+    def worth_profiling(self, kinds: Sequence[str], columns: Sequence[str], *, pairs: bool = True) -> list[Profile]:
+        """What to measure of these kinds, the best first; empty when all was measured. Gains are those of one
+        measurement: ask again after each."""
+        found = list(worth_alone(self._of_kinds(kinds, columns), kinds, columns))
+        if pairs:
+            found += worth_beside(self._of_pairs(kinds, columns), kinds, columns)
+        return sorted(found, key=lambda each: (-each.gain, each.kind, each.column, each.beside or ""))
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole state, in JSON's values; `from_json` gives an oracle that believes exactly the same."""
+        return self._reports.as_json()
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Raises `Invalid` for what `as_json` did not write."""
+        found = cls()
+        found._reports = Reports.from_json(state)
+        return found
+
+    def _of_kinds(self, kinds: Iterable[str], columns: Iterable[str]) -> Alone:
+        """Beliefs of all that was reported and of what is asked for, kept until there are more reports."""
+        kept, asked, wanted = self._alone, set(kinds), set(columns)
+        if kept is not None and asked <= set(kept.kinds) and wanted <= set(kept.columns):
+            return kept
+        places = self._reports.places
+        names = sorted(asked | {place.kind for place in places} | {place.beside for place in places if place.beside})
+        order = sorted(wanted | {place.column for place in places})
+        kind_at, column_at = _positions(names), _positions(order)
+        measured, doubt = (np.full((len(names), len(order)), np.nan) for _ in range(2))
+        for place in places:
+            if not place.beside:
+                at = (kind_at[place.kind], column_at[place.column])
+                measured[at], doubt[at] = self._reports.of_kind(place)
+        self._alone = Alone(names, order, measured, doubt)
+        return self._alone
+
+    def _of_pairs(self, kinds: Iterable[str], columns: Iterable[str]) -> Together:
+        """Only kinds that were in a pair, or are asked for: there may be many others."""
+        asked, wanted = set(kinds), set(columns)
+        kept = self._together
+        if kept is not None and asked <= set(kept.kinds) and wanted <= set(kept.columns):
+            return kept
+        pairs = [place for place in self._reports.places if place.beside]
+        names = sorted(asked.union(*((place.kind, place.beside) for place in pairs)))
+        alone = self._of_kinds(names, wanted)
+        kind_at, column_at = _positions(names), _positions(alone.columns)
+        shape = (len(names), len(alone.columns), len(names))
+        measured, doubt = np.full(shape, np.nan), np.full(shape, np.nan)
+        for place in pairs:
+            first, column, second = kind_at[place.kind], column_at[place.column], kind_at[place.beside]
+            measured[first, column, second], doubt[first, column, second] = self._reports.of_kind(place)
+        # One that ran out of memory tells of both.
+        unfit = (measured.transpose(2, 1, 0) == 0.0) & np.isnan(measured)
+        measured[unfit], doubt[unfit] = 0.0, 0.0
+        rows = _positions(alone.kinds)
+        rates = alone.rates.take([rows[name] for name in names])
+        self._together = Together(names, alone.columns, rates, measured, doubt)
+        return self._together
+
+    def _reason(self, place: Place, source: Source, found: Throughput) -> Reason:
+        """The code is the source's name."""
+        what = f"{place.kind} on {place.column}" + (f" beside {place.beside}" if place.beside else "")
+        rate = f"{found.per_s:.3g} ± {found.std_per_s:.2g} steps/s"
+        facts: dict[str, Any] = {
+            "kind": place.kind, "column": place.column, "beside": place.beside or None,
+            "per_s": found.per_s, "std_per_s": found.std_per_s,
+        }  # fmt: skip
+        if source is Source.COLUMNS:
+            beliefs = self._of_kinds([place.kind], [place.column])
+            known = ~np.isnan(beliefs.logs[beliefs.kinds.index(place.kind)])
+            facts["from"] = [column for column, is_known in zip(beliefs.columns, known, strict=True) if is_known]
+        like = ""
+        if source is Source.PAIRS:
+            pairs = self._of_pairs([place.kind, place.beside], [place.column])
+            if (twin := pairs.colocation.alike[pairs.kinds.index(place.kind)]) is not None:
+                facts["like"] = pairs.kinds[twin]
+                like = f", as it behaves like {facts['like']}"
+        text = {
+            Source.MEASURED: f"measured, {rate}",
+            Source.KIND: f"measured with other jobs of the kind, {rate}",
+            Source.COLUMNS: f"predicted from {', '.join(facts.get('from', ()))}, {rate}",
+            Source.PAIRS: f"predicted from other pairs{like}, {rate}",
+            Source.UNFIT: "does not fit in memory",
+            Source.GUESS: "unknown, profile it",
+        }[source]
+        return Reason(source.name.lower(), f"{what}: {text}", facts)
+
+
+def _positions(names: Sequence[str]) -> dict[str, int]:
+    return {name: at for at, name in enumerate(names)}

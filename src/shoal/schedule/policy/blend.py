@@ -1,0 +1,106 @@
+"""Shortest remaining time first, kept fair: what lowers mean completion times most, without starving long jobs.
+
+The linear program maximises the part of remaining work that is done per second. Alone it would starve long jobs, so
+that there are two guards. With `aging`, what is made small is not the sum of completion times but that of their powers
+(1 + aging), so that jobs count more the longer they take. And everybody has at least `floor` of what max-min fairness
+would give all.
+
+`whole` rounds the optimum to whole jobs, for rounds: see `whole.py`. Then the floor is left to the mechanism of rounds,
+which gives to waiting jobs what is left over, and to aging, under which nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.core import Invalid
+from shoal.schedule.policy.finish import allocation, nothing
+from shoal.schedule.policy.frame import Frame, frame_of
+from shoal.schedule.policy.horizon import worth_until
+from shoal.schedule.policy.solving import Outcome, best_level, best_value
+from shoal.schedule.policy.spare import shortest_first
+from shoal.schedule.policy.whole import whole_jobs
+from shoal.schedule.types import Allocation, Array, Problem
+
+NAME = "blend"
+OBJECTIVE = "parts of remaining work done per second, by weight"
+
+SOON_S = 120.0
+"""Jobs that would end within about this time count alike: nobody is moved for the sake of seconds."""
+
+WHILE_S = 720.0
+"""How long a choice for a batch is taken to last."""
+
+
+def blend(
+    problem: Problem,
+    *,
+    floor: float = 0.25,
+    aging: float = 0.0,
+    whole: bool = False,
+    keep: float = 0.1,
+    restart_s: float = 0.0,
+    drift: float | None = None,
+    space_sharing: bool = False,
+) -> Allocation:
+    """Needs `work_left`. `floor` in 0..1 is the part of the best lowest normalised throughput that everybody has.
+    With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; and a
+    batch (jobs that all came at once) ends about as early as it can: with each second that passes, its end is put off
+    by `drift` seconds at most (None: it may end whenever)."""
+    if not 0.0 <= floor <= 1.0:
+        raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
+    if min(aging, keep, restart_s, drift or 0.0) < 0.0:
+        raise Invalid("aging, keep, restart_s and drift cannot be negative", where=NAME)
+    if whole and space_sharing:
+        raise Invalid("whole jobs do not share accelerators", where=NAME, hint="leave out one of the two")
+    frame = frame_of(problem, space_sharing=space_sharing)
+    if not len(frame.free):
+        return allocation(frame, nothing(frame), policy=NAME)
+    gain = shortest_first(frame) * _aged(frame, aging)
+    if whole:
+        return _rounded(frame, gain, keep, restart_s, drift)
+    none = np.zeros(len(frame.free))
+    start, owed = None, none
+    if floor > 0.0:
+        unit = frame.weight * frame.norm / frame.gang
+        start = best_level(frame, none, unit)
+        owed = np.minimum(floor * start.value * unit, start.rates) * (1.0 - 1e-9)
+    outcome = best_value(frame, gain, np.zeros_like(gain), owed, start=start)
+    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+
+
+def _aged(frame: Frame, aging: float) -> Array:
+    """(k,) the soonest that each job can have taken from arrival to end, to the power of `aging`, relative to the mean:
+    the slope of the sum of completion times to the power of 1 + aging."""
+    if not aging:
+        return np.ones(len(frame.free))
+    soonest = frame.elapsed_s + frame.work_left / frame.market.fastest + SOON_S
+    slope: Array = (soonest / soonest.mean()) ** aging
+    return slope
+
+
+def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: float | None) -> Allocation:
+    """The program's optimum in whole jobs, certified by the program's own."""
+    market = frame.market
+    here = np.arange(len(market.rate))[:, None] == frame.problem.placed[frame.free]
+    left = frame.work_left
+    with np.errstate(divide="ignore"):
+        takes_s = np.where(market.rate > 0.0, left / market.rate, np.inf)
+    # The time that is left, with what it costs to come, instead of the time alone.
+    worth = np.where(left > 0.0, gain * left, 0.0) / (takes_s + SOON_S + np.where(here, 0.0, restart_s))
+    worth *= 1.0 + keep * here
+    value = np.where(market.rate > 0.0, worth / np.where(market.rate > 0.0, market.rate, 1.0), 0.0)
+    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(frame.free)))
+    value, likely = worth, fluid.shares
+    batch = len(left) > 1 and np.ptp(frame.problem.arrived[frame.free]) == 0.0
+    if drift is not None and batch and left.any():
+        value, likely = worth_until(frame, worth, while_s=WHILE_S, drift=drift)
+    column = whole_jobs(frame, value, likely)
+    shares = np.zeros_like(market.rate)
+    runs = np.flatnonzero(column >= 0)
+    shares[column[runs], runs] = 1.0
+    outcome = Outcome(
+        shares, market.rates_of(shares), fluid.prices, float(worth[column[runs], runs].sum()), fluid.bound,
+        facts={**fluid.facts, "fluid": fluid.value},
+    )  # fmt: skip
+    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)

@@ -1,0 +1,29 @@
+"""Deadlines as constraints: the rate that a job needs from now on to end in time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.core import Invalid
+from shoal.schedule.policy.frame import Frame
+from shoal.schedule.types import Array
+
+WHY = "deadline"
+
+
+def needed_rates(frame: Frame) -> Array:
+    """(k,) steps left over seconds left, zero without a deadline. Raises `Invalid` where a deadline has passed or the
+    work left is not known."""
+    problem = frame.problem
+    deadline, left = problem.deadline[frame.free], problem.work_left[frame.free]
+    due = np.isfinite(deadline)
+    for wrong, what in (
+        (due & np.isnan(left), "has a deadline, but nobody knows how much work is left"),
+        (due & (deadline <= problem.now) & (left > 0.0), "has passed its deadline with work left"),
+    ):
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            raise Invalid(
+                f"{what} ({len(rows)} such jobs)", where=f"job {frame.name(rows[0])}", hint="drop or move its deadline"
+            )
+    return np.where(due, np.nan_to_num(left) / np.maximum(deadline - problem.now, 1e-9), 0.0)

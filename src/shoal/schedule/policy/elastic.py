@@ -1,0 +1,161 @@
+"""Elastic jobs (Sia, SOSP'23): how many accelerators, and of which type, are chosen together for all jobs.
+
+Each job has at most one of its configurations. A configuration counts with its goodput in units of the job's least
+one, to a power: below zero it favours jobs that have little (-0.5 is Sia's), above zero those that gain most. A change
+of configuration is discounted by the part of a job's life that restarts take. Jobs without configurations run on
+their gang or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core import Invalid, Quota
+from shoal.schedule.policy.finish import allocation, nothing
+from shoal.schedule.policy.frame import Frame, frame_of, quotas_of
+from shoal.schedule.policy.solving import Outcome
+from shoal.schedule.solve.choice import best_choice
+from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.types import Allocation, Array, Configurations, Index, Problem
+
+NAME = "elastic"
+OBJECTIVE = "sum of the chosen configurations' worths"
+
+
+def elastic(
+    problem: Problem,
+    *,
+    power: float = -0.5,
+    unserved: float = 1.1,
+    restart_s: float = 30.0,
+    gap: float = 1e-3,
+) -> Allocation:
+    """`unserved` is the penalty for a job that gets nothing, on the scale of the worths (the least configuration counts
+    one). A running job's present configuration is its `placed` column and its `gang`. Stops at the relative `gap`."""
+    if power == 0.0 or not unserved > 0.0:
+        raise Invalid(f"power {power}, unserved {unserved}", where="elastic", hint="not zero; positive")
+    frame = frame_of(_on_one(problem))
+    configuration = _present(problem)
+    if not len(frame.free):
+        empty = allocation(frame, nothing(frame), policy=NAME)
+        return replace(empty, problem=problem, configuration=configuration)
+    ways = _ways(problem, frame)
+    option, market = _options(problem, frame, ways)
+    value = np.zeros_like(market.rate)
+    value[option, ways.job] = _worth(problem, frame, ways, power=power, unserved=unserved, restart_s=restart_s)
+    chosen = best_choice(market, value, gap=gap)
+    way_at = np.full(market.rate.shape, -1, np.intp)
+    way_at[option, ways.job] = np.arange(len(option))
+    rows = np.flatnonzero(chosen.option >= 0)
+    way = way_at[chosen.option[rows], rows]
+    configuration[frame.free] = -1
+    configuration[frame.free[rows]] = ways.number[way]
+    shares = np.zeros_like(frame.market.rate)
+    shares[ways.column[way], rows] = 1.0
+    facts = {"method": "prices and branch and bound", "options": len(market.rate), "core": chosen.core}
+    prices = np.zeros(len(frame.market.limits))
+    prices[: len(frame.pools)] = chosen.prices[: len(frame.pools)]
+    outcome = Outcome(shares, np.zeros(len(frame.free)), prices, chosen.value, chosen.bound, facts=facts)
+    found = allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+    quotas = dict(zip(market.names[len(frame.pools) :], map(float, chosen.prices[len(frame.pools) :]), strict=True))
+    return replace(found, problem=problem, configuration=configuration, limits=quotas)
+
+
+class _Ways(NamedTuple):
+    """All ways to run the jobs of a frame (k,): row, column, accelerators, goodput, and the number of the configuration
+    or -1 for a job that has none."""
+
+    job: Index
+    column: Index
+    accelerators: Index
+    goodput: Array
+    number: Index
+
+
+def _configurations(problem: Problem) -> Configurations:
+    none = np.empty(0, np.intp)
+    return problem.configurations or Configurations(none, none, none, np.empty(0))
+
+
+def _on_one(problem: Problem) -> Problem:
+    """The problem in which each job that may be moved wants one accelerator, wherever it has a way to run: what a
+    frame makes of that is what is left of pools."""
+    elastic = _configurations(problem)
+    rate = np.where(problem.gang[:, None] <= problem.counts[problem.pool_of], problem.rate, 0.0)
+    rate[np.unique(elastic.job)] = 0.0
+    rate[elastic.job, elastic.column] = 1.0
+    tenants = tuple(replace(tenant, quota=Quota()) for tenant in problem.tenants)
+    return replace(problem, gang=np.where(problem.held, problem.gang, 1), rate=rate, tenants=tenants)
+
+
+def _present(problem: Problem) -> Index:
+    """(m,) the configuration that each held job runs in."""
+    elastic, present = _configurations(problem), np.full(problem.jobs, -1, np.intp)
+    job = elastic.job
+    same = (elastic.column == problem.placed[job]) & (elastic.accelerators == problem.gang[job]) & problem.held[job]
+    present[job[same]] = np.flatnonzero(same)
+    return present
+
+
+def _ways(problem: Problem, frame: Frame) -> _Ways:
+    """The ways that have a goodput."""
+    elastic, row_of = _configurations(problem), np.full(problem.jobs, -1, np.intp)
+    row_of[frame.free] = np.arange(len(frame.free))
+    able = np.flatnonzero((row_of[elastic.job] >= 0) & (elastic.goodput > 0.0))
+    rigid = np.ones(problem.jobs, np.bool_)
+    rigid[elastic.job] = False
+    row, column = np.nonzero(frame.market.rate.T * rigid[frame.free][:, None])
+    whole = frame.free[row]
+    return _Ways(
+        np.concatenate([row_of[elastic.job[able]], row]),
+        np.concatenate([elastic.column[able], column]),
+        np.concatenate([elastic.accelerators[able], problem.gang[whole]]),
+        np.concatenate([elastic.goodput[able], problem.rate[whole, column]]),
+        np.concatenate([able, np.full(len(row), -1)]),
+    )
+
+
+def _options(problem: Problem, frame: Frame, ways: _Ways) -> tuple[Index, Market]:
+    """The option (k,) that each way is, and a market whose columns are options: so many accelerators of a column."""
+    kinds, option = np.unique(np.stack([ways.column, ways.accelerators]), axis=1, return_inverse=True)
+    column, accelerators = kinds
+    pools = frame.market.couplings[0]
+    rows = np.ones(len(frame.free))
+    couplings = [Coupling(pools.names, rows, pools.load[:, column] * accelerators, pools.limit)]
+    for quota in quotas_of(problem, np.flatnonzero(problem.held)):
+        load: Array = (quota.columns[column] * accelerators)[None, :].astype(np.float64)
+        if quota.left > 0.0:
+            couplings.append(
+                Coupling((quota.name,), quota.rows[frame.free].astype(np.float64), load, np.array([quota.left]))
+            )
+    rate = np.zeros((len(column), len(frame.free)))
+    rate[option.ravel(), ways.job] = 1.0
+    for each in couplings:
+        for load, limit in zip(each.load, each.limit, strict=True):
+            rate[np.ix_(load > limit, each.weight > 0.0)] = 0.0
+    for quota in quotas_of(problem, np.flatnonzero(problem.held)):
+        if quota.left <= 0.0:
+            rate[np.ix_(quota.columns[column], quota.rows[frame.free])] = 0.0
+    return option.ravel(), Market(rate, rows, tuple(couplings))
+
+
+def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: float, restart_s: float) -> Array:
+    """(k,) how much better each way is than getting nothing."""
+    count = len(frame.free)
+    least, fewest = np.full(count, np.inf), np.full(count, np.inf)
+    np.minimum.at(least, ways.job, ways.goodput)
+    np.minimum.at(fewest, ways.job, ways.accelerators)
+    goodput = fewest[ways.job] * ways.goodput / least[ways.job]
+    job = frame.free[ways.job]
+    age = frame.elapsed_s[ways.job]
+    lost = (age - problem.restarts[job] * restart_s) / np.maximum(age + restart_s, 1e-9)
+    moves = (problem.placed[job] >= 0) & (
+        (problem.placed[job] != ways.column) | (problem.gang[job] != ways.accelerators)
+    )
+    goodput = goodput * np.where(moves, lost.clip(0.01, 1.0), 1.0)
+    gained = unserved - goodput**power if power < 0.0 else unserved + goodput**power
+    worth: Array = frame.weight[ways.job] * gained
+    return worth

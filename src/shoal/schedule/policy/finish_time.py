@@ -1,0 +1,76 @@
+"""Finish-time fairness (Themis): the worst ratio of a job's finish time to that in an isolated share is least.
+
+rho_i = (age + left / rate) / (isolated + left / isolated rate), times in seconds: to keep rho, a job needs the rate
+left / (rho * D - age). That is convex in rho, so its tangents give linear programs whose optima bound rho from below,
+while the allocation found for each bounds it from above: Newton's method, a handful of exact solves where Gavel's
+formulation needs a cone solver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.schedule.errors import SolverFailed
+from shoal.schedule.policy.finish import allocation, evened, nothing
+from shoal.schedule.policy.frame import Frame, frame_of
+from shoal.schedule.policy.isolated import isolated_shares
+from shoal.schedule.policy.reference import reference_rates
+from shoal.schedule.policy.solving import Outcome, best_level
+from shoal.schedule.policy.spare import with_spare
+from shoal.schedule.types import Allocation, Array, Problem
+
+NAME = "finish-time"
+OBJECTIVE = "worst finish time over that in an isolated share"
+GAP, PAIRED_GAP = 1e-8, 1e-6
+"""Relative gap between the bounds; over pairs, floors are only kept to a ten-millionth."""
+
+STEPS = 40
+
+
+def finish_time(
+    problem: Problem, *, agnostic: bool = False, reference: str | None = None, space_sharing: bool = False
+) -> Allocation:
+    """Needs `work_left`; `isolated_s` is how long an isolated share would have taken so far. The agnostic form takes
+    every type to be as fast as the `reference` type is for the job."""
+    rate = reference_rates(problem, reference, space_sharing=space_sharing) if agnostic else None
+    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(frame.free) or not frame.work_left.any():
+        return allocation(frame, nothing(frame), policy=NAME)
+    outcome, owed = _fairest(frame)
+    outcome = with_spare(frame, outcome, owed)
+    if agnostic:
+        outcome = evened(frame, outcome)
+    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
+
+
+def _fairest(frame: Frame) -> tuple[Outcome, Array]:
+    """The outcome with the least worst ratio, and the rates (k,) that this ratio needs."""
+    left, age = frame.work_left, frame.elapsed_s
+    alone = isolated_shares(frame)
+    rates = frame.market.rates_of(alone)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = frame.problem.isolated_s[frame.free] + np.where(left > 0.0, left / rates, 0.0)
+    working = (left > 0.0) & np.isfinite(whole) & (whole > 0.0)
+
+    def ratio(rates: Array) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(((age + left / rates)[working] / whole[working]).max())
+
+    best = Outcome(alone, rates, np.zeros(len(frame.market.limits)), ratio(rates), 0.0)
+    lower, gap = 0.0, GAP if frame.beside is None else PAIRED_GAP
+    for _ in range(STEPS):
+        rho = best.value
+        room = np.where(working, rho * whole - age, np.inf)
+        needed = left / room
+        steep = np.where(working, needed * whole / room, 0.0)
+        step = best_level(frame, needed * (1.0 - 1e-12), steep, start=best)
+        lower = max(lower, rho - step.bound)
+        reached = ratio(step.rates)
+        if reached < best.value:
+            best = replace(step, value=reached)
+        if best.value - lower <= gap * best.value:
+            needed = np.where(working, left / np.where(working, best.value * whole - age, 1.0), 0.0)
+            return replace(best, bound=lower), needed
+    raise SolverFailed("the bounds of the finish-time ratio did not meet", lower=lower, upper=best.value, steps=STEPS)

@@ -1,0 +1,57 @@
+"""Max-min fairness: the job that has least gets as much as possible, then the next (least attained service).
+
+What is made equal is each job's throughput times its gang, over its weight, in units of the throughput that it would
+have in a proportional share of all types (Gavel, section 4.1). The agnostic form makes the share of time equal instead,
+and `worth` the share of what types are worth: an hour on a type counts as much as it is worth, for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from shoal.core import Invalid
+from shoal.schedule.policy.finish import allocation, evened, nothing
+from shoal.schedule.policy.frame import frame_of
+from shoal.schedule.policy.solving import fill
+from shoal.schedule.solve.flow import Entities
+from shoal.schedule.types import Allocation, Array, Problem
+
+NAME = "max-min"
+OBJECTIVE = "lowest normalised throughput over weight"
+
+
+def max_min(
+    problem: Problem,
+    *,
+    agnostic: bool = False,
+    worth: Mapping[str, float] | None = None,
+    space_sharing: bool = False,
+) -> Allocation:
+    """Exact, by water filling: nobody can have more unless somebody who has no more gets less."""
+    rate = None
+    if worth is not None or agnostic:
+        rate = equal_rates(problem, worth or {})
+        if space_sharing:
+            raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
+    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(frame.free):
+        return allocation(frame, nothing(frame), policy=NAME)
+    outcome = fill(frame, Entities.each(frame.weight))
+    if rate is not None:
+        outcome = evened(frame, outcome)
+    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+
+
+def equal_rates(problem: Problem, worth: Mapping[str, float]) -> Array:
+    """(m, n) rates by which a type is worth the same to every job that can run on it; one, unless told."""
+    columns = {column.name for column in problem.columns} | {column.key for column in problem.columns}
+    for name, value in worth.items():
+        if name not in columns or not 0.0 < value < float("inf"):
+            raise Invalid(
+                f"worth {value} of {name!r}", where="worth", hint=f"positive, of {', '.join(sorted(columns))}"
+            )
+    worths = np.array([worth.get(column.name, worth.get(column.key, 1.0)) for column in problem.columns])
+    rates: Array = np.where(problem.rate > 0.0, worths, 0.0)
+    return rates

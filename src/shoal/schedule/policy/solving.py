@@ -1,0 +1,170 @@
+"""The programs that policies are made of, solved for a frame: best level, best value, and filling like water.
+
+Jobs with equal numbers are solved as one class, and each gets an equal part. With space sharing the same programs are
+solved over pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shoal.schedule.errors import Infeasible
+from shoal.schedule.policy.frame import Frame
+from shoal.schedule.solve import exact
+from shoal.schedule.solve.aggregate import Classes, classes
+from shoal.schedule.solve.columns import NOTHING, Aim, Known, best_in_pairs
+from shoal.schedule.solve.flow import Entities, Flow
+from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.search import Solution
+from shoal.schedule.solve.water import water_fill
+from shoal.schedule.types import Array, Pairs, no_pairs
+
+MET = 1e-7
+"""A demand that is met but for this relative part counts as met."""
+
+LOOSE = 1.0 - 1e-7
+"""The part of granted rates that is kept from one solve over pairs to the next; the general solver is that exact."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the jobs of a frame get: `shares` (n, k) of time alone, `pairs` (of rows of the frame), `rates` (k,), the
+    `prices` (r,) of the limits, the objective's value with its bound, and how it was found; over pairs, which kinds
+    of pairs it knows of."""
+
+    shares: Array
+    rates: Array
+    prices: Array
+    value: float
+    bound: float
+    pairs: Pairs = field(default_factory=no_pairs)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    known: Known = NOTHING
+
+
+def best_level(frame: Frame, floor: Array, per_level: Array, *, start: Outcome | None = None) -> Outcome:
+    """The highest t at which all jobs have the rates floor + t * per_level, both (k,); `start` must reach t = 0 if the
+    floors are positive."""
+    market = frame.market
+    if frame.beside is not None:
+        none = np.zeros_like(market.rate)
+        return _over_pairs(frame, Aim(floor, per_level, none, none), start)
+    of, grouped = by_class(market, [floor, per_level])
+    shares = None if start is None else means(start.shares, of)
+    return of_classes(exact.best_level(grouped, floor[of.first], per_level[of.first], start=shares), of)
+
+
+def best_value(frame: Frame, gain: Array, cost: Array, floor: Array, *, start: Outcome | None = None) -> Outcome:
+    """The most of gain * rate - cost * share in sum over jobs and columns, both (n, k), with rates of at least the
+    floor (k,), which `start` must reach if it is positive."""
+    market = frame.market
+    if frame.beside is not None:
+        return _over_pairs(frame, Aim(floor, None, gain, cost), start)
+    worth = gain * market.rate - cost
+    of, grouped = by_class(market, [floor, *worth])
+    shares = None if start is None else means(start.shares, of)
+    return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares), of)
+
+
+def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
+    """An allocation with rates of at least the floor (k,), which jobs are owed because of `why`. Raises `Infeasible`,
+    naming what stands against it, if there is none."""
+    fastest = frame.market.fastest
+    late = np.flatnonzero(floor > fastest * (1.0 + MET))
+    if len(late) and frame.beside is None:
+        worst = late[(floor / fastest)[late].argmax()]
+        raise Infeasible(
+            f"{len(late)} jobs cannot keep their {why} even alone: {frame.name(worst)} needs {floor[worst]:.4g} "
+            f"steps/s and reaches {fastest[worst]:.4g}",
+            constraints=tuple(f"{why} of job {frame.name(row)}" for row in late),
+            hint=f"change the {why}, or add faster accelerators",
+        )
+    found = best_level(frame, np.zeros_like(floor), floor)
+    if found.value < 1.0 - MET:
+        worth = found.prices * frame.market.limits
+        limits = [frame.market.names[at] for at in np.argsort(-worth) if worth[at] > MET * worth.max()]
+        owed = [
+            f"{why} of job {frame.name(row)}" for row in np.argsort(-floor * frame.gang / fastest) if floor[row] > 0
+        ]
+        raise Infeasible(
+            f"the {why}s need {1.0 / max(found.value, 1e-300):.3g} times what there is",
+            constraints=(*limits, *owed),
+            hint=f"add accelerators of these types, raise the quotas, or change the {why}s",
+        )
+    return found
+
+
+def fill(frame: Frame, entities: Entities) -> Outcome:
+    """Raise the normalised throughput (rate * gang / norm) of all jobs together; see `water.py`. Entities are over the
+    frame's jobs; where each job is its own, they are made for classes."""
+    market, unit = frame.market, frame.norm / frame.gang
+    if frame.beside is not None:
+        solver = _PairSolver(frame)
+        flow = Flow(entities, norm=unit, most=market.fastest, copies=market.copies)
+        filled = water_fill(flow, market.copies, solver)
+        outcome = _of_pairs(filled.solution, solver.pairs, solver.known)
+    else:
+        own = [entities.weight] if entities.single else [entities.of.astype(np.float64), entities.part, entities.rank]
+        of, grouped = by_class(market, [unit, *own])
+        flow = Flow(entities.take(of.first, of.copies), norm=unit[of.first], most=grouped.fastest, copies=of.copies)
+        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped))
+        outcome = of_classes(filled.solution, of)
+    facts = {**outcome.facts, "freezes": filled.freezes, "rounds": filled.rounds}
+    return replace(outcome, prices=filled.prices, value=filled.level, bound=filled.bound, facts=facts)
+
+
+class _PairSolver:
+    """Solves over pairs; keeps those of the last solution."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self.known: Known = NOTHING
+        self.pairs = no_pairs()
+
+    def __call__(
+        self,
+        floor: Array,
+        per_level: Array,
+        **_: Any,  # pairs start from nothing, and are always exact
+    ) -> Solution:
+        assert self._frame.beside is not None
+        none = np.zeros_like(self._frame.market.rate)
+        aim = Aim(floor * LOOSE, per_level, none, none)
+        solution, self.pairs, self.known = best_in_pairs(self._frame.market, self._frame.beside, aim, self.known)
+        return solution
+
+
+def by_class(market: Market, keys: list[Array]) -> tuple[Classes, Market]:
+    """Classes of the rows that are equal in the keys and in all that the market knows, and their market."""
+    of = classes([*keys, *market.rate, *(coupling.weight for coupling in market.couplings)])
+    couplings = tuple(Coupling(c.names, c.weight[of.first], c.load, c.limit) for c in market.couplings)
+    return of, Market(np.ascontiguousarray(market.rate[:, of.first]), of.copies, couplings)
+
+
+def means(shares: Array, of: Classes) -> Array:
+    """(n, c) the mean shares of each class's members."""
+    sums = [np.bincount(of.of, column, minlength=len(of.first)) for column in shares]
+    return np.stack(sums) / of.copies
+
+
+def of_classes(found: Solution, of: Classes) -> Outcome:
+    facts = {"method": found.method, "classes": len(of.first), "rounds": found.rounds}
+    return Outcome(found.shares[:, of.of], found.rates[of.of], found.prices, found.value, found.bound, facts=facts)
+
+
+def _over_pairs(frame: Frame, aim: Aim, start: Outcome | None) -> Outcome:
+    """The best over pairs, beginning with those that `start` knows, which make its rates possible."""
+    assert frame.beside is not None
+    known = NOTHING if start is None else start.known
+    loose = replace(aim, floor=aim.floor * LOOSE)
+    return _of_pairs(*best_in_pairs(frame.market, frame.beside, loose, known))
+
+
+def _of_pairs(found: Solution, pairs: Pairs, known: Known) -> Outcome:
+    facts = {"method": "columns", "rounds": found.rounds}
+    return Outcome(found.shares, found.rates, found.prices, found.value, found.bound, pairs, facts, known)

@@ -1,0 +1,79 @@
+"""Filling the pools of one round: whole gangs in a given order, each job once, within pools and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal.schedule.types import Index, Problem
+
+
+class Entries(NamedTuple):
+    """What can be chosen, in order: job `first` (k,) alone, or beside `second` (k,) where that is not -1, in `column`
+    (k,) with `need` (k,) accelerators."""
+
+    first: Index
+    second: Index
+    column: Index
+    need: Index
+
+    def take(self, order: Index) -> Entries:
+        return Entries(*(part[order] for part in self))
+
+
+class Filling:
+    """What is free in a round, and who got what: `column` by job (-1: nothing), `need`, and `partner`."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._pool_of = problem.pool_of.tolist()
+        self.left = [pool.count for pool in problem.pools]
+        self.column = [-1] * problem.jobs
+        self.need = [0] * problem.jobs
+        self.partner = [-1] * problem.jobs
+        self._tenant = problem.tenant
+        self._quotas: list[tuple[int, frozenset[int], list[float]]] = []
+        for at, tenant in enumerate(problem.tenants):
+            if tenant.quota.accelerators is not None:
+                everywhere = frozenset(range(len(self._pool_of)))
+                self._quotas.append((at, everywhere, [float(tenant.quota.accelerators)]))
+            for kind, limit in tenant.quota.by_type:
+                columns = frozenset(c for c, pool in enumerate(self._pool_of) if problem.pools[pool].type == kind)
+                self._quotas.append((at, columns, [float(limit)]))
+
+    def fill(self, entries: Entries) -> None:
+        """Give each entry, in order, what it needs, if its jobs have nothing yet and there is room."""
+        left, column, need_of, partner, pool_of = self.left, self.column, self.need, self.partner, self._pool_of
+        room = sum(left)
+        if not room:
+            return
+        quotas = bool(self._quotas)
+        parts: Sequence[list[int]] = [part.tolist() for part in entries]
+        for first, second, at, need in zip(*parts, strict=True):
+            pool = pool_of[at]
+            if need > left[pool] or column[first] >= 0 or (second >= 0 and column[second] >= 0):
+                continue
+            if quotas and not self._within(first, second, at, need):
+                continue
+            left[pool] -= need
+            column[first], need_of[first] = at, need
+            if second >= 0:
+                column[second], need_of[second] = at, need
+                partner[first], partner[second] = second, first
+            room -= need
+            if not room:
+                return
+
+    def _within(self, first: int, second: int, column: int, need: int) -> bool:
+        """Whether the quotas of the jobs' tenants allow it; if so, it is taken off them. Both of a pair count in
+        full: each of them holds the accelerators."""
+        using = [(limit, need) for job in (first, second) if job >= 0 for limit in self._limits(job, column)]
+        for at, (limit, _) in enumerate(using):
+            if limit[0] < sum(each for other, each in using[: at + 1] if other is limit):
+                return False
+        for limit, each in using:
+            limit[0] -= each
+        return True
+
+    def _limits(self, job: int, column: int) -> list[list[float]]:
+        tenant = self._tenant[job]
+        return [limit for at, columns, limit in self._quotas if at == tenant and column in columns]

@@ -1,0 +1,93 @@
+"""What a round is: who runs where, who restarts for it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.core import Reason
+from shoal.schedule.types import Index, Mask, Problem
+
+
+class Why(IntEnum):
+    """Why a job is where it is; the names are the codes of reasons."""
+
+    KEPT = 0
+    HELD = 1
+    STARTED = 2
+    RESUMED = 3
+    MOVED = 4
+    SPARE = 5
+    TURN = 6
+    ROOM = 7
+    NO_SHARE = 8
+    NOWHERE = 9
+
+
+Codes = NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round of the jobs of `problem`, begun at `start`. `column` (m,) is where each runs or -1, `accelerators`
+    (m,) what it holds there, `partner` (m,) whom it shares them with or -1, `nodes` which machines hold it in pools
+    that have machines ((machine, accelerators) pairs by job). `restarted` (m,) are jobs that ran before and must be
+    started anew: they come from another place, or from waiting. `stopped` (m,) are jobs that ran until now and wait.
+    `good_for_s`: asked again sooner, with nothing changed, the mechanism would answer the same."""
+
+    number: int
+    start: float
+    problem: Problem
+    column: Index
+    accelerators: Index
+    partner: Index
+    restarted: Mask
+    stopped: Mask
+    why: Codes
+    share: Any
+    owed_s: Any
+    nodes: dict[int, tuple[tuple[int, int], ...]]
+    good_for_s: float = 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        """The jobs that run."""
+        return iter(np.flatnonzero(self.column >= 0).tolist())
+
+    def reason(self, job: int) -> Reason:
+        """Why job number `job` runs where it does, or waits."""
+        problem, why, column = self.problem, Why(int(self.why[job])), int(self.column[job])
+        facts: dict[str, Any] = {
+            "round": self.number,
+            "column": problem.columns[column].name if column >= 0 else None,
+            "accelerators": int(self.accelerators[job]),
+            "beside": problem.ids[int(self.partner[job])] if self.partner[job] >= 0 else None,
+            "shares": {
+                problem.columns[at].name: round(float(self.share[job, at]), 6)
+                for at in np.flatnonzero(self.share[job] > 0)
+            },
+            "owed_s": round(float(self.owed_s[job]), 1),
+            "restarted": bool(self.restarted[job]),
+        }
+        return Reason(why.name.lower().replace("_", "-"), self._text(why, facts), facts)
+
+    def _text(self, why: Why, facts: dict[str, Any]) -> str:
+        where, owed = facts["column"], f"{max(facts['owed_s'], 0.0):.0f} s"
+        texts = {
+            Why.KEPT: f"keeps its place on {where}",
+            Why.HELD: f"stays on {where} until its minimum run time is over",
+            Why.STARTED: f"starts on {where}",
+            Why.RESUMED: f"resumes on {where}: it is owed {owed} and its turn has come",
+            Why.MOVED: f"moves to {where}, where its share is now",
+            Why.SPARE: f"runs on {where}, which nobody who has a share of it can use",
+            Why.TURN: f"waits for its turn: it is owed {owed}, others are owed more",
+            Why.ROOM: "waits: no pool has enough accelerators left for all of its gang",
+            Why.NO_SHARE: "waits: the policy gives it no time now, and nothing is left over",
+            Why.NOWHERE: "waits: its gang fits in no pool (and quota) that it has a throughput for",
+        }
+        beside = f", beside {facts['beside']}" if facts["beside"] is not None else ""
+        return texts[why] + beside

@@ -1,0 +1,137 @@
+"""What is simulated: accelerators, jobs with their true speeds, prices over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shoal.core import Invalid
+from shoal.schedule.rounds import Round
+from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, columns_of
+from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """`rate` (m, n) is the true speed of each job alone in each column, for its own gang. With `pair_rate` (kinds,
+    kinds, n) and `pair_kind` (m,), jobs may share accelerators. With `sizes`, jobs are elastic: `sizes[g]` (m, n) is
+    their speed with g accelerators. Made by `cluster_of`."""
+
+    workload: Workload
+    pools: tuple[Pool, ...]
+    rate: Array
+    pair_rate: Array | None = None
+    pair_kind: Index | None = None
+    sizes: dict[int, Array] = field(default_factory=dict)
+    prices: tuple[PriceChange, ...] = ()
+
+    def ids_of(self, jobs: Index) -> list[str]:
+        ids = self.workload.ids
+        return [ids[at] for at in jobs.tolist()]
+
+    def problem(self, jobs: Index, pools: tuple[Pool, ...], now: float, **state: Any) -> Problem:
+        """What a policy is shown of these jobs."""
+        work = self.workload
+        count = len(jobs)
+        return Problem(
+            pools=pools, now=now, ids=self.ids_of(jobs), rate=np.asfortranarray(self.rate[jobs]),
+            rate_std=np.zeros((count, self.rate.shape[1])), gang=work.gang[jobs], weight=work.weight[jobs],
+            deadline=work.deadline[jobs], arrived=work.arrived[jobs], held=np.zeros(count, np.bool_),
+            tenant=work.tenant[jobs], entity=work.tenant[jobs],
+            kind=np.zeros(count, np.intp) if self.pair_kind is None else self.pair_kind[jobs],
+            tenants=work.tenants, entities=tuple(tenant.name for tenant in work.tenants), pair_rate=self.pair_rate,
+            configurations=self._configurations(jobs), **state,
+        )  # fmt: skip
+
+    def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
+        """(k,) how fast jobs (the plan's `rows`) are in a round."""
+        column, partner = plan.column[rows], plan.partner[rows]
+        rate: Array = self.rate[jobs, column]
+        if self.sizes:
+            for size, speeds in self.sizes.items():
+                mine = plan.accelerators[rows] == size
+                rate[mine] = speeds[jobs[mine], column[mine]]
+        shares = np.flatnonzero(partner >= 0)
+        if len(shares) and self.pair_rate is not None:
+            kind = plan.problem.kind
+            rate[shares] = self.pair_rate[kind[rows[shares]], kind[partner[shares]], column[shares]]
+        return rate
+
+    def alone(self, jobs: Index) -> Array:
+        """(k,) the speed that each of these jobs has in an isolated share, if they divide all pools evenly."""
+        columns = columns_of(self.pools)
+        counts = np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
+        share = counts / (len(jobs) * self.workload.gang[jobs])[:, None]
+        share /= np.maximum(share.sum(axis=1), 1.0)[:, None]
+        speed: Array = np.einsum("ij,ij->i", share, self.rate[jobs])
+        return np.where(speed > 0.0, speed, 1.0)
+
+    def _configurations(self, jobs: Index) -> Configurations | None:
+        if not self.sizes:
+            return None
+        sizes = np.array(sorted(self.sizes))
+        speeds = np.stack([self.sizes[int(size)][jobs] for size in sizes], axis=2)
+        row, column, at = np.nonzero(speeds > 0.0)
+        return Configurations(row, column, sizes[at], speeds[row, column, at])
+
+
+def cluster_of(
+    workload: Workload,
+    pools: Sequence[Pool],
+    throughputs: Throughputs,
+    *,
+    space_sharing: bool = False,
+    elastic: bool = False,
+    prices: Sequence[PriceChange] = (),
+) -> Cluster:
+    """Raises `Invalid`, with the file and the line, for jobs of unknown speed or with gangs that fit nowhere."""
+    columns = columns_of(pools)
+    keys = [column.key for column in columns]
+    rate, rows = throughputs.of(workload, keys)
+    counts = np.array([pools[column.pool].count for column in columns])
+    spread = np.array([column.spread for column in columns])
+    fits = (rate > 0.0) & (workload.gang[:, None] <= counts)
+    fits[np.ix_(workload.gang == 1, spread)] = False
+    sizes: dict[int, Array] = {}
+    if elastic:
+        sizes = _elastic(workload, throughputs, keys, counts)
+        fits |= np.any([speeds > 0.0 for speeds in sizes.values()], axis=0)
+    _impossible(workload, pools, rate, fits)
+    pair_rate, pair_kind = throughputs.beside(workload, rows, keys) if space_sharing else (None, None)
+    known = {pool.type for pool in pools}
+    ordered = tuple(sorted((change for change in prices if change.type in known), key=lambda change: change.at_s))
+    return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes, ordered)
+
+
+def _elastic(workload: Workload, throughputs: Throughputs, keys: list[str], counts: Index) -> dict[int, Array]:
+    """The speed of each job with each number of accelerators that its kind was measured with."""
+    at = throughputs.at(keys)
+    every = sorted({gang for _, gang in throughputs.keys if gang <= counts.max(initial=0)})
+    sizes = {}
+    for size in every:
+        rows = np.array([throughputs.keys.get((kind, size), -1) for kind in workload.kinds])
+        speeds = np.nan_to_num(throughputs.rate[rows][:, at]) * (rows >= 0)[:, None] * (size <= counts)
+        sizes[size] = speeds[workload.kind]
+    return sizes
+
+
+def _impossible(workload: Workload, pools: Sequence[Pool], rate: Array, fits: Mask) -> None:
+    stuck = np.flatnonzero(~fits.any(axis=1))
+    if not len(stuck):
+        return
+    sizes = ", ".join(f"{pool.count} {pool.type}" for pool in pools)
+    problems = tuple(
+        Invalid(
+            f"a gang of {workload.gang[job]} fits in no pool ({sizes})" if (rate[job] > 0.0).any()
+            else f"{workload.kinds[workload.kind[job]]!r} runs on none of these types ({sizes})",
+            where=workload.where(int(job)),
+        )
+        for job in stuck[:NAMED]
+    )  # fmt: skip
+    raise Invalid(
+        f"{len(stuck)} jobs could never run, the first: {problems[0].what}", where=problems[0].where,
+        hint="add accelerators, or leave these jobs out", problems=problems,
+    )  # fmt: skip

@@ -1,0 +1,312 @@
+"""The simulator: real policies and the real round mechanism under a clock of its own.
+
+It goes from round to round, or over many at once while nothing can change (nobody comes or ends, no share that waits
+is owed more than one that is served). A round counts as Gavel's does: a job does whole steps in it, one that ends in
+its middle leaves its accelerators idle until its end, who arrives in its middle waits for the next, and a round in
+which all end early is cut short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from shoal.core import Invalid, Money
+from shoal.schedule.policy import POLICIES, decide
+from shoal.schedule.rounds import Round, Rounds
+from shoal.schedule.simulate.cluster import Cluster
+from shoal.schedule.simulate.lengths import Oracle
+from shoal.schedule.simulate.options import Run
+from shoal.schedule.simulate.result import Simulated
+from shoal.schedule.types import Allocation, Array, Index, Mask, Pool, Problem
+
+FAILURES = 103
+"""Added to the seed for the draws of failures."""
+
+OnProgress = Callable[[int, int, float], None]
+"""Called with measured jobs done, of how many, and the simulated seconds so far."""
+
+
+def simulate(
+    cluster: Cluster,
+    run: Run,
+    *,
+    measured: range | None = None,
+    on_progress: OnProgress | None = None,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Simulated:
+    """Simulate until all measured jobs (positions in order of arrival; all, unless told) are done. `cpu_s` is only
+    used to report what decisions cost. Raises what the policy raises; `Invalid` if jobs can never run."""
+    jobs = cluster.workload.jobs
+    window = range(jobs) if measured is None else measured
+    if not 0 <= window.start < window.stop <= jobs:
+        raise Invalid(f"jobs {window.start} to {window.stop} of {jobs}", where="measured jobs", hint="0:1000, say")
+    return _Simulation(cluster, run, window, on_progress or _silent, cpu_s).result()
+
+
+def _silent(done: int, of: int, now_s: float) -> None:
+    """Shows nothing."""
+
+
+class _Simulation:
+    def __init__(
+        self, cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, cpu_s: Callable[[], float]
+    ) -> None:
+        self._cluster, self._run, self._cpu_s, self._on_progress = cluster, run, cpu_s, on_progress
+        work, jobs = cluster.workload, cluster.workload.jobs
+        self._measured = np.arange(measured.start, measured.stop)
+        self._waiting_for = len(self._measured)
+        self._policy = POLICIES[run.policy]
+        self._oracle = Oracle(run.lengths, work.steps, run.seed)
+        self._chance = np.random.default_rng(run.seed + FAILURES)
+        self._rounds = Rounds(run.rounds)
+        self._left, self._done = work.steps.copy(), np.zeros(jobs)
+        self._safe = np.zeros(jobs)
+        self._debt = np.full(jobs, 0.0)
+        self._finished, self._started = np.full(jobs, np.nan), np.full(jobs, np.nan)
+        self._ran_s, self._alone_s, self._held_s = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
+        self._lost_s, self._cost = np.zeros(jobs), np.zeros(jobs)
+        self._alone_rate = np.ones(jobs)
+        self._restarts, self._failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
+        self._active = np.empty(0, np.intp)
+        self._gone: Mask = np.empty(0, np.bool_)
+        self._arrivals, self._prices_at = 0, 0
+        self._pools: tuple[Pool, ...] = cluster.pools
+        self._problem: Problem | None = None
+        self._allocation: Allocation | None = None
+        self._allocated = -np.inf
+        self._decisions: list[float] = []
+        self._round_count = self._extended = self._extendable = 0
+
+    def result(self) -> Simulated:
+        work = self._cluster.workload
+        self._now = began = float(work.arrived[0])
+        stale = False
+        while self._waiting_for:
+            stale |= self._arrive()
+            stale |= self._reprice()
+            if not len(self._active):
+                self._now = float(work.arrived[self._arrivals])
+                continue
+            stale |= self._now - self._allocated >= self._renew_s()
+            if stale and (self._now - self._allocated >= self._run.reset_s or self._allocated <= began):
+                self._allocate()
+                stale = False
+            stale |= self._round(stale)
+        count = sum(pool.count for pool in self._pools)
+        return Simulated(
+            run=self._run, workload=work, measured=self._measured, started=self._started, finished=self._finished,
+            ran_s=self._ran_s, alone_s=self._alone_s, held_s=self._held_s, lost_s=self._lost_s, cost_usd=self._cost,
+            restarts=self._restarts, failures=self._failures, began=began, ended=self._now,
+            capacity_s=count * (self._now - began), rounds=self._round_count, extended=self._extended,
+            extendable=self._extendable, policy_cpu_s=np.array(self._decisions),
+        )  # fmt: skip
+
+    def _renew_s(self) -> float:
+        """For how long an allocation is good if nobody comes or ends."""
+        arrived = self._cluster.workload.arrived
+        batch = len(self._active) > 1 and arrived[self._active[0]] == arrived[self._active[-1]]
+        return self._run.renew_s if batch else float("inf")
+
+    # Events
+
+    def _arrive(self) -> bool:
+        """Let in who has arrived."""
+        arrived = self._cluster.workload.arrived
+        until = int(np.searchsorted(arrived, self._now, side="right"))
+        if until == self._arrivals:
+            return False
+        new = np.arange(self._arrivals, until)
+        self._arrivals = until
+        self._active = np.concatenate([self._active[~self._gone], new])
+        self._gone = np.zeros(len(self._active), np.bool_)
+        self._problem = None
+        return True
+
+    def _reprice(self) -> bool:
+        prices = self._cluster.prices
+        changed = False
+        while self._prices_at < len(prices) and prices[self._prices_at].at_s <= self._now:
+            change = prices[self._prices_at]
+            self._prices_at += 1
+            self._pools = tuple(
+                Pool(p.type, p.count, Money.usd(change.usd_per_hour), p.zone, p.per_node, p.unconsolidated)
+                if p.type == change.type else p
+                for p in self._pools
+            )  # fmt: skip
+            self._problem, changed = None, True
+        return changed
+
+    def _allocate(self) -> None:
+        """Ask the policy."""
+        problem = self._look()
+        settings = dict(self._run.settings)
+        if self._policy.seeded:
+            settings["seed"] = self._run.seed + len(self._decisions)
+        if self._policy.remembers:
+            settings["previous"] = self._allocation
+        before = self._cpu_s()
+        self._allocation = decide(self._run.policy, problem, **settings)
+        self._decisions.append(self._cpu_s() - before)
+        self._rounds.enter(problem, self._allocation, now=self._now)
+        self._allocated = self._now
+        self._alone_rate[self._active] = self._cluster.alone(self._active)
+
+    def _look(self) -> Problem:
+        """The problem of the jobs that are there now."""
+        if self._gone.any():
+            self._active = self._active[~self._gone]
+            self._gone = np.zeros(len(self._active), np.bool_)
+        active, cluster = self._active, self._cluster
+        placed = self._rounds.placed(cluster.ids_of(active))
+        self._problem = cluster.problem(
+            active, self._pools, self._now,
+            work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
+            ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
+            placed=placed,
+        )  # fmt: skip
+        return self._problem
+
+    # A round, or many
+
+    def _round(self, stale: bool) -> bool:
+        """Run one round, or as many equal ones as can be told to be; true if somebody ended."""
+        if self._problem is None:
+            self._rounds.enter(self._look(), now=self._now)
+        plan = self._rounds.next(self._now)
+        rows = np.flatnonzero(plan.column >= 0)
+        if not len(rows):
+            self._idle(stale)
+            return False
+        jobs, length = self._active[rows], self._run.rounds.round_s
+        rate = self._cluster.rate_of(jobs, plan, rows)
+        used = plan.accelerators[rows]
+        self._begin(plan, rows, jobs)
+        debt = self._debt[jobs]
+        usable = np.maximum(length - debt, 0.0)
+        faults = self._run.faults
+        speed = rate * (faults.every_s / (faults.every_s + faults.cost_s))
+        doable = np.floor(speed * usable + 1e-9)
+        doable = np.where(doable >= 1.0, doable, speed * usable)
+        left = self._left[jobs]
+        ends = doable >= left - 1e-9
+        count = 1 if ends.any() or debt.any() else self._repeats(plan, stale, int((left / doable).min()))
+        took = np.where(ends, debt + left / speed, length)
+        failed = self._fail(jobs, used, took, count)
+        if ends.all() and not failed.any():
+            length = float(took.max())
+        steps = np.where(ends, left, doable * count)
+        held = np.where(ends, took, length * count)
+        self._debt[jobs] = np.maximum(debt - length * count, 0.0)
+        self._left[jobs] -= steps
+        self._done[jobs] += steps
+        self._alone_s[jobs] += steps / self._alone_rate[jobs]
+        self._ran_s[jobs] += held
+        self._held_s[jobs] += held * used / _sharers(plan, rows)
+        self._lost_s[jobs] += (np.minimum(debt, held) + (1.0 - speed / rate) * (held - np.minimum(debt, held))) * used
+        self._cost[jobs] += held * used / _sharers(plan, rows) / 3600.0 * self._usd(plan)[plan.column[rows]]
+        if np.isfinite(faults.mtbf_h):
+            self._keep_safe(jobs, speed, failed, used)
+        self._round_count += count
+        self._extendable += len(rows) * (count - 1)
+        self._extended += len(rows) * (count - 1)
+        finished = ends & ~failed
+        started_at = self._now
+        self._now += length * count
+        for row, job, at in zip(rows[finished], jobs[finished], started_at + took[finished], strict=True):
+            self._rounds.gone(int(row), at=float(at))
+            self._finished[job], self._left[job] = at, 0.0
+            self._gone[row] = True
+            if self._measured[0] <= job <= self._measured[-1]:
+                self._waiting_for -= 1
+                self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
+        for row in rows[failed]:
+            self._rounds.left(int(row), at=self._now)
+        return bool(finished.any())
+
+    def _begin(self, plan: Round, rows: Index, jobs: Index) -> None:
+        again = self._active[np.flatnonzero(plan.restarted)]
+        self._restarts[again] += 1
+        self._debt[again] = self._run.restart_s
+        fresh = jobs[np.isnan(self._started[jobs])]
+        self._started[fresh] = self._now
+        stays = int((plan.why[rows] <= 1).sum())
+        self._extended += stays
+        self._extendable += stays + int(plan.restarted.sum() + plan.stopped.sum())
+
+    def _repeats(self, plan: Round, stale: bool, most: int) -> int:
+        """How many rounds from this one on are sure to be the same."""
+        length, arrived = self._run.rounds.round_s, self._cluster.workload.arrived
+        until = [plan.good_for_s + length, most * length]
+        if self._arrivals < len(arrived):
+            until.append(_up(float(arrived[self._arrivals]) - self._now, length))
+        if self._prices_at < len(self._cluster.prices):
+            until.append(_up(self._cluster.prices[self._prices_at].at_s - self._now, length))
+        due = self._allocated + (self._run.reset_s if stale else self._renew_s())
+        if due < float("inf"):
+            until.append(_up(due - self._now, length))
+        if np.isfinite(self._run.faults.mtbf_h):
+            until.append(length)
+        soonest = min(until)
+        if soonest == float("inf"):
+            return most
+        return max(1, int(soonest // length))
+
+    def _idle(self, stale: bool) -> None:
+        """Nobody can run: go to the next event that may change it."""
+        events = []
+        arrived = self._cluster.workload.arrived
+        if self._arrivals < len(arrived):
+            events.append(float(arrived[self._arrivals]))
+        if self._prices_at < len(self._cluster.prices):
+            events.append(self._cluster.prices[self._prices_at].at_s)
+        if stale:
+            events.append(max(self._allocated + self._run.reset_s, self._now + self._run.rounds.round_s))
+        if not events:
+            names = ", ".join(str(self._cluster.workload.ids[job]) for job in self._active[~self._gone][:5])
+            raise Invalid(
+                f"{self._run.policy} never lets {int((~self._gone).sum())} jobs run, among them {names}",
+                where=self._cluster.workload.where(int(self._active[~self._gone][0])),
+                hint="its gang, its tenant's quota or its deadline may leave no room",
+            )
+        self._now = min(events)
+
+    # Failures
+
+    def _fail(self, jobs: Index, used: Index, took: Array, count: int) -> Mask:
+        """Who fails before the round (or the job) is over."""
+        hours = self._run.faults.mtbf_h
+        if not np.isfinite(hours):
+            return np.zeros(len(jobs), np.bool_)
+        chance = 1.0 - np.exp(-used * took * count / (hours * 3600.0))
+        failed: Mask = self._chance.random(len(jobs)) < chance
+        return failed
+
+    def _keep_safe(self, jobs: Index, speed: Array, failed: Mask, used: Index) -> None:
+        """Checkpoints are taken on the way; who failed goes back to the last one."""
+        every = self._run.faults.every_s
+        self._safe[jobs] = np.maximum(self._safe[jobs], self._done[jobs] - speed * every)
+        lost = np.flatnonzero(failed)
+        if not len(lost):
+            return
+        thrown = jobs[lost]
+        redo = (self._done[thrown] - self._safe[thrown]) * self._chance.random(len(lost))
+        self._done[thrown] -= redo
+        self._left[thrown] += redo
+        self._lost_s[thrown] += redo / speed[lost] * used[lost]
+        self._failures[thrown] += 1
+
+    def _usd(self, plan: Round) -> Array:
+        return plan.problem.usd_per_hour
+
+
+def _sharers(plan: Round, rows: Index) -> Array:
+    """(k,) by how many jobs the accelerators of each are used."""
+    return np.where(plan.partner[rows] >= 0, 2.0, 1.0)
+
+
+def _up(seconds: float, length: float) -> float:
+    """Whole rounds that begin before these seconds are over, in seconds."""
+    return float(np.ceil(max(seconds, 0.0) / length) * length)

@@ -1,0 +1,73 @@
+"""What each row would do by itself at given prices: the cheapest way to reach a demanded rate.
+
+A row's ways to run are points (rate, cost), one per column, and being idle is (0, 0). Mixing them in time reaches
+every point between, so the cheapest way to each rate is the lower hull of the points, and a demand is met by the two
+neighbours on the hull that enclose it. `respond` walks that hull (as Jarvis's march does) for all rows at once, from
+its cheapest point to the right; nearly all rows are done after one or two steps, however many columns there are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.schedule.solve.market import Market, Spread
+from shoal.schedule.types import Array, Index, Mask
+
+
+def respond(market: Market, cost: Array, demand: Array) -> Spread:
+    """The cheapest spread of each row with at least the demanded rate; `cost` is (n, m), `demand` (m,).
+
+    Costs are positive, save where running is worth more than it costs: there a row runs even beyond its demand. A
+    demand above a row's fastest rate is taken to be that rate.
+    """
+    second, slope = first_step(market, cost)
+    with np.errstate(invalid="ignore"):
+        share = demand * market.inverse.take(second * len(demand) + np.arange(len(demand)))
+    if not share.min(initial=0.0) >= 0.0:
+        none = ~(share >= 0.0)
+        share[none] = slope[none] = 0.0
+    short = share > 1.0
+    if slope.min(initial=0.0) < 0.0:
+        _gain(market, cost, demand, second, slope, share, short)
+    spread = Spread(np.full(len(demand), -1), second, share, slope)
+    _march(market.rate, cost, demand, spread, np.flatnonzero(short))
+    return spread
+
+
+def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
+    """The first point of the hull after idle, and the slope to it."""
+    best = np.zeros(market.rows, np.intp)
+    slope = cost[0] * market.inverse[0]
+    for column in range(1, len(cost)):
+        other = cost[column] * market.inverse[column]
+        np.putmask(best, other < slope, column)
+        np.minimum(slope, other, out=slope)
+    return best, slope
+
+
+def _gain(market: Market, cost: Array, demand: Array, second: Index, slope: Array, share: Array, short: Mask) -> None:
+    """Where a column pays for itself, start from the one that does so most, instead of from idle; in place."""
+    rows = np.flatnonzero(slope < 0.0)
+    start = cost[:, rows].argmin(axis=0)
+    second[rows], share[rows], slope[rows] = start, 1.0, 0.0
+    short[rows] = market.rate[start, rows] < demand[rows]
+
+
+def _march(rate: Array, cost: Array, demand: Array, spread: Spread, short: Index) -> None:
+    """Move the rows that are short of their demand to the right along their hulls, in place."""
+    while len(short):
+        own = np.arange(len(short))
+        rates, costs, at = rate[:, short], cost[:, short], spread.second[short]
+        here, paid = rates[at, own], costs[at, own]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = np.where(rates > here, (costs - paid) / (rates - here), np.inf)
+        to = slopes.argmin(axis=0)
+        slope = slopes[to, own]
+        more = np.isfinite(slope)  # a row at its fastest stays there, with all of its time
+        rise = np.where(more, rates[to, own] - here, 1.0)
+        share = np.where(more, (demand[short] - here) / rise, 1.0)
+        spread.first[short] = np.where(more, at, -1)
+        spread.second[short] = np.where(more, to, at)
+        spread.share[short] = np.minimum(share, 1.0)
+        spread.slope[short] = np.where(more, slope, spread.slope[short])
+        short = short[more & (share > 1.0)]

@@ -1,0 +1,134 @@
+"""What the searches for prices share: the solution, its bounds, and which prices to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from shoal.schedule.errors import SolverFailed
+from shoal.schedule.solve.market import Market
+from shoal.schedule.solve.master import Master
+from shoal.schedule.types import Array
+
+GAP = 1e-9
+"""Relative gap between the bounds at which an optimum counts as found."""
+
+ROUGH = 1e-7
+PATIENCE = 10
+"""A search whose mixture has not gained for so many rounds ends at the rougher gap, which it reports as it is."""
+
+ROUNDS = 1000
+FLOOR = 1e-14
+"""No price falls below this part of the average: columns that cost nothing are then told apart by what they use."""
+
+SLACK = 1e-7
+"""Relative part of a limit that may be left over where it counts as used up."""
+
+TOWARDS_BEST = 0.5
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An optimum: `value` reached and `bound` proven, `prices` (r,) of the limits, and each row's `shares` (n, m) and
+    `rates` (m,).
+
+    `slope` (m,) is what one more unit of each row's rate costs, in units of the objective, and no allocation has rates
+    with (copies * slope) @ rates above `room`. `reach` (m,) is the highest rate that each row can still have while no
+    other row's falls. `rounds` counts the prices tried, and `tried` are those (r,) worth trying first in a program
+    that differs a little. `method` names the solver.
+    """
+
+    value: float
+    bound: float
+    prices: Array
+    shares: Array
+    rates: Array
+    slope: Array
+    room: float
+    rounds: int
+    reach: Array = field(default_factory=lambda: np.zeros(0))
+    tried: tuple[Array, ...] = ()
+    method: str = "prices"
+
+
+def floored(market: Market, prices: Array) -> Array:
+    """The prices scaled so that the limits are worth one, none of them zero."""
+    even = 1.0 / (market.limits * len(market.limits))
+    worth = prices @ market.limits
+    return even if worth <= 0.0 else np.maximum(prices / worth, FLOOR * even)
+
+
+def with_reach(market: Market, solution: Solution, rates: Array) -> Solution:
+    """The solution with `reach`, given the rates (m,) that it grants.
+
+    Together the rows cost all that the used-up limits are worth, each at least what it costs now. So while none gets
+    less, there is nothing left of what has a price, and a row can only rise in columns that are free for it.
+    """
+    used_up = market.usage_of(solution.shares) >= market.limits * (1.0 - SLACK)
+    prices = np.where(used_up, solution.prices, 0.0)
+    worth = prices @ market.limits
+    prices = np.where(prices * market.limits > SLACK * worth, prices, 0.0)
+    free = np.where(market.cost(prices) > 0.0, 0.0, market.rate)
+    return replace(solution, reach=np.maximum(free.max(axis=0), rates))
+
+
+@dataclass
+class Search:
+    """The state of a search: a master program of the allocations found, the best bound, the prices that prove it."""
+
+    market: Market
+    master: Master
+    bound: float
+    lower: float
+    scale: float
+    best: Array | None = None
+    rounds: int = 0
+    stalls: int = 0
+    offers: dict[int, Callable[[], Array]] = field(default_factory=dict)
+    asked: dict[int, Array] = field(default_factory=dict)
+
+    def offer(self, value: float, usage: Array, shares: Callable[[], Array], prices: Array | None = None) -> None:
+        """Give the master an allocation; its shares (n, m) are only computed if it takes part in the end."""
+        column = self.master.add(value, usage)
+        self.offers[column] = shares
+        if prices is not None:
+            self.asked[column] = prices
+
+    def tried(self) -> tuple[Array, ...]:
+        """The prices behind the mixture."""
+        return tuple(self.asked[column] for column, _ in self.master.mixture() if column in self.asked)
+
+    def mix(self) -> Array:
+        """Solve the master program; returns its prices."""
+        before = self.lower
+        self.lower, duals = self.master.solve()
+        self.stalls = self.stalls + 1 if before == self.lower else 0
+        return duals
+
+    def between(self, duals: Array) -> Array:
+        """Prices to try: half way to the best ones, or the master's own where the mixture did not gain last time,
+        since those improve it but for rounding."""
+        if self.best is None or self.stalls % 2 == 1:
+            return duals
+        return TOWARDS_BEST * self.best + (1.0 - TOWARDS_BEST) * duals
+
+    def shares(self) -> Array:
+        """The shares of the mixture."""
+        total = np.zeros_like(self.market.rate)
+        for column, part in self.master.mixture():
+            if column in self.offers:
+                total += part * self.offers[column]()
+        return self.market.fitted(total)
+
+    def closed(self, gap: float) -> bool:
+        """True when the bounds are as close as asked, or as close as rounding lets them come."""
+        apart = self.bound - self.lower
+        size = max(abs(self.bound), abs(self.lower), self.scale)
+        return apart <= gap * size or (self.stalls > PATIENCE and apart <= ROUGH * size)
+
+    def failed(self, what: str) -> SolverFailed:
+        return SolverFailed(
+            f"the bounds of the best {what} did not meet", lower=self.lower, upper=self.bound, rounds=self.rounds
+        )

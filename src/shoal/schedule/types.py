@@ -1,0 +1,358 @@
+"""What a scheduling decision is made from, and what it is: jobs, pools, the problem, the allocation.
+
+A problem is columnar, because a cluster may have a hundred thousand jobs: no object per job is needed. `problem_of`
+in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns; a column
+is a way to run on a pool (`Column`). Arrays are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.core import Invalid, Money, Reason, ShoalError, Tenant, Throughput
+from shoal.schedule.validate import Positions, faults
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One way to run an elastic job: this many accelerators of a type, and the goodput it then has."""
+
+    type: str
+    accelerators: int
+    goodput: Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as a policy sees it. Times are Unix seconds, throughputs steps per second of the whole gang.
+
+    `throughput` has an entry for each accelerator type that the job can run on. `work_left` is in steps; None means
+    unknown. `entity` is the group it belongs to in hierarchical fairness (its tenant, unless told). `kind` names its
+    model and batch size for co-location tables. `ran_s` is all the time it has run, `placed` the column it runs on
+    now, `placed_s` since how long, and it is held there until `min_run_s`. `isolated_s` is how long the work done so
+    far would have taken in an isolated share (the time since arrival, unless told).
+    """
+
+    id: str
+    tenant: str
+    throughput: Mapping[str, Throughput]
+    gang: int = 1
+    weight: float = 1.0
+    work_left: float | None = None
+    deadline: float | None = None
+    arrived: float = 0.0
+    ran_s: float = 0.0
+    placed: str | None = None
+    placed_s: float = 0.0
+    min_run_s: float = 0.0
+    restarts: int = 0
+    isolated_s: float | None = None
+    entity: str | None = None
+    kind: str | None = None
+    elastic: tuple[Configuration, ...] = ()
+
+
+FREE = Money()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Accelerators of one type in one zone.
+
+    `unconsolidated` is the throughput key of gangs that are spread over more machines than they need; a pool that has
+    one is offered in both ways, and `per_node` then bounds how many gangs can run consolidated.
+    """
+
+    type: str
+    count: int
+    price_per_hour: Money = FREE
+    zone: str = ""
+    per_node: int | None = None
+    unconsolidated: str | None = None
+
+
+class Column(NamedTuple):
+    """A way to run: on `pool` (an index), at the rates that jobs give for `key`; `spread` over machines or not."""
+
+    name: str
+    key: str
+    pool: int
+    spread: bool
+
+
+class Configurations(NamedTuple):
+    """Elastic configurations of all jobs, sorted by job: which job (k,), column (k,), accelerators (k,), goodput (k,)
+    in steps per second."""
+
+    job: Index
+    column: Index
+    accelerators: Index
+    goodput: Array
+
+
+class Pairs(NamedTuple):
+    """Time that two jobs share one gang's accelerators: jobs (k,) and (k,), column (k,), fraction of wall time (k,)."""
+
+    first: Index
+    second: Index
+    column: Index
+    share: Array
+
+
+def no_pairs() -> Pairs:
+    none = np.empty(0, np.intp)
+    return Pairs(none, none, none, np.empty(0))
+
+
+def columns_of(pools: Sequence[Pool]) -> tuple[Column, ...]:
+    """One column per pool, and a second one for pools that are also offered unconsolidated."""
+    types = [pool.type for pool in pools]
+    found: list[Column] = []
+    for at, pool in enumerate(pools):
+        zone = f"@{pool.zone}" if types.count(pool.type) > 1 else ""
+        found.append(Column(pool.type + zone, pool.type, at, False))
+        if pool.unconsolidated is not None:
+            found.append(Column(pool.unconsolidated + zone, pool.unconsolidated, at, True))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A snapshot that a policy decides on; `Problem.columnar` fills in what is left out.
+
+    `rate` (m, n) is steps per second of job i in column j, zero where it cannot run, `rate_std` its standard
+    deviation. `gang` (m,) accelerators, all of one column. `work_left` (m,) steps, NaN where unknown; `deadline` (m,),
+    infinite where there is none; `placed` (m,) column or -1; `held` (m,) true where a job may not be moved yet.
+    `tenant`, `entity` and `kind` (m,) index `tenants`, `entities` and the co-location table: `pair_rate`
+    (kinds, kinds, n) is the rate of the first kind beside the second one, zero where they do not fit together.
+    The other fields mean what they mean in `JobView`. Raises `Invalid` with every fault found.
+    """
+
+    pools: tuple[Pool, ...]
+    now: float
+    ids: Sequence[str]
+    rate: Array
+    rate_std: Array
+    gang: Index
+    weight: Array
+    work_left: Array
+    deadline: Array
+    arrived: Array
+    ran_s: Array
+    isolated_s: Array
+    placed: Index
+    held: Mask
+    restarts: Index
+    tenant: Index
+    entity: Index
+    kind: Index
+    tenants: tuple[Tenant, ...] = (Tenant("default"),)
+    entities: tuple[str, ...] = ("default",)
+    pair_rate: Array | None = None
+    configurations: Configurations | None = None
+
+    def __post_init__(self) -> None:
+        found = tuple(faults(self))
+        if found:
+            raise Invalid(f"{len(found)} faults in the problem, the first: {found[0]}", problems=found)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    @classmethod
+    def columnar(
+        cls, pools: Sequence[Pool], rate: ArrayLike, *, now: float = 0.0, ids: Sequence[str] | None = None, **given: Any
+    ) -> Self:
+        """A problem from arrays: `rate` (m, n) and whichever other fields there are, scalars broadcast. What is left
+        out takes the default it has in `JobView`. The arrays are copied."""
+        table = np.array(rate, np.float64, order="F")
+        jobs = len(table)
+        arrived = np.asarray(given.get("arrived", now), np.float64)
+        defaults: dict[str, Any] = {
+            "gang": 1, "weight": 1.0, "work_left": np.nan, "deadline": np.inf, "arrived": now, "ran_s": 0.0,
+            "isolated_s": np.maximum(now - arrived, 0.0), "placed": -1, "held": False, "restarts": 0, "tenant": 0,
+            "entity": given.get("tenant", 0), "kind": 0,
+        }  # fmt: skip
+        kinds = {name: np.asarray(default).dtype for name, default in defaults.items()}
+        for name, default in defaults.items():
+            value = np.asarray(given.pop(name, default))
+            if value.shape not in ((), (jobs,)):
+                raise Invalid(f"expected {jobs} values, got the shape {value.shape}", where=name)
+            given[name] = np.empty(jobs, kinds[name])
+            given[name][:] = value
+            if kinds[name] == np.intp and (given[name] != value).any():
+                raise Invalid("must be whole numbers", where=name)
+        given["rate_std"] = np.array(np.broadcast_to(given.pop("rate_std", 0.0), table.shape), np.float64, order="F")
+        tenants = given.pop("tenants", (Tenant("default"),))
+        given.setdefault("entities", tuple(tenant.name for tenant in tenants))
+        names = Positions(jobs) if ids is None else ids
+        return cls(pools=tuple(pools), now=now, ids=names, rate=table, tenants=tuple(tenants), **given)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return columns_of(self.pools)
+
+    @property
+    def jobs(self) -> int:
+        return len(self.rate)
+
+    @cached_property
+    def pool_of(self) -> Index:
+        """(n,) the pool of each column."""
+        return np.array([column.pool for column in self.columns], np.intp)
+
+    @cached_property
+    def counts(self) -> Array:
+        """(pools,) accelerators."""
+        return np.array([pool.count for pool in self.pools], np.float64)
+
+    @cached_property
+    def usd_per_hour(self) -> Array:
+        """(n,) price of one accelerator in each column."""
+        return np.array([self.pools[at].price_per_hour.micro_usd / 1e6 for at in self.pool_of])
+
+    @cached_property
+    def possible(self) -> Mask:
+        """(m, n) where a job can run at all: a positive rate, and a pool and a quota that its gang fits in; for elastic
+        jobs, a configuration that does."""
+        most = np.minimum(self.counts[self.pool_of], np.array([self.quota_of(tenant) for tenant in self.tenants]))
+        fits: Mask = (self.rate > 0) & (self.gang[:, None] <= most[self.tenant])
+        if (ways := self.configurations) is not None:
+            able = (ways.accelerators <= most[self.tenant[ways.job], ways.column]) & (ways.goodput > 0.0)
+            fits[np.unique(ways.job)] = False
+            fits[ways.job[able], ways.column[able]] = True
+        return fits
+
+    def quota_of(self, tenant: Tenant) -> Array:
+        """(n,) how many accelerators of each column the tenant may hold at once; infinite without a quota."""
+        total = tenant.quota.accelerators
+        most = np.full(len(self.columns), np.inf if total is None else float(total))
+        for kind, limit in tenant.quota.by_type:
+            of_type = [at for at, pool in enumerate(self.pool_of) if self.pools[pool].type == kind]
+            most[of_type] = np.minimum(most[of_type], limit)
+        return most
+
+    def stranded(self) -> tuple[ShoalError, ...]:
+        """One error for each job that can run nowhere. Policies leave such jobs waiting instead of failing the others;
+        whoever takes jobs in may raise these."""
+        return tuple(
+            Invalid(
+                f"a gang of {self.gang[at]} fits in no pool (and quota) that it has a throughput for",
+                where=f"job {self.ids[at]}",
+            )
+            for at in map(int, np.flatnonzero(~self.possible.any(axis=1)))
+        )
+
+    def take(self, jobs: NDArray[Any], pools: tuple[Pool, ...] | None = None) -> Problem:
+        """The problem of some jobs (indices or a mask), and of other pools of the same types."""
+        at = np.flatnonzero(jobs) if jobs.dtype == np.bool_ else jobs
+        taken: dict[str, Any] = {
+            each.name: value[at]
+            for each in fields(self)
+            if isinstance(value := getattr(self, each.name), np.ndarray) and each.name != "pair_rate"
+        }
+        if (all_of := self.configurations) is not None:
+            order = np.full(self.jobs, -1, np.intp)
+            order[at] = np.arange(len(at))
+            keep = np.flatnonzero(order[all_of.job] >= 0)
+            keep = keep[np.argsort(order[all_of.job[keep]], kind="stable")]
+            taken["configurations"] = Configurations(
+                order[all_of.job[keep]], all_of.column[keep], all_of.accelerators[keep], all_of.goodput[keep]
+            )
+        return replace(self, ids=[self.ids[int(i)] for i in at], pools=self.pools if pools is None else pools, **taken)
+
+    def cautious(self, z: float = 1.0) -> Problem:
+        """The same problem with each rate lowered by `z` standard deviations (never below a hundredth of itself)."""
+        return replace(self, rate=np.maximum(self.rate - z * self.rate_std, self.rate * 0.01))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good an allocation is: the value it reaches, and a bound that no allocation can pass.
+
+    `sense` is "max" or "min"; `gap` is relative to the bound.
+    """
+
+    objective: str
+    value: float
+    bound: float
+    sense: str = "max"
+
+    @property
+    def gap(self) -> float:
+        return abs(self.bound - self.value) / max(abs(self.bound), 1e-300)
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """What a policy decided.
+
+    `share` (m, n) is the fraction of wall time that job i runs alone in column j, `pairs` what it runs beside another.
+    `prices` (pools,) is what one more accelerator of a pool would add to the objective, so the ratio of two prices
+    says what an hour on one is worth in hours on the other; zero means that some of the pool is left over. `limits`
+    has the same for quotas and other named constraints. `configuration` (m,) is the chosen elastic configuration or
+    -1. Heuristics, which prove nothing, have no certificate. `facts` says how it was solved.
+    """
+
+    problem: Problem
+    policy: str
+    share: Array
+    prices: Array
+    certificate: Certificate | None = None
+    pairs: Pairs = field(default_factory=no_pairs)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    configuration: Index | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def time(self) -> Array:
+        """(m,) fraction of wall time that each job runs, alone or beside another."""
+        total: Array = self.share.sum(axis=1)
+        np.add.at(total, self.pairs.first, self.pairs.share)
+        np.add.at(total, self.pairs.second, self.pairs.share)
+        return total
+
+    @cached_property
+    def throughput(self) -> Array:
+        """(m,) steps per second that each job has over time (Gavel's effective throughput)."""
+        problem = self.problem
+        total: Array = np.einsum("ij,ij->i", self.share, problem.rate)
+        if self.configuration is not None and problem.configurations is not None:
+            chosen = np.flatnonzero(self.configuration >= 0)
+            total[chosen] = problem.configurations.goodput[self.configuration[chosen]]
+        if len(self.pairs.share) and problem.pair_rate is not None:
+            first, second = problem.kind[self.pairs.first], problem.kind[self.pairs.second]
+            column, share = self.pairs.column, self.pairs.share
+            np.add.at(total, self.pairs.first, share * problem.pair_rate[first, second, column])
+            np.add.at(total, self.pairs.second, share * problem.pair_rate[second, first, column])
+        return total
+
+    @cached_property
+    def usage(self) -> Array:
+        """(pools,) accelerators in use on average."""
+        problem = self.problem
+        gang = problem.gang
+        if self.configuration is not None and problem.configurations is not None:
+            chosen = problem.configurations.accelerators[np.maximum(self.configuration, 0)]
+            gang = np.where(self.configuration >= 0, chosen, gang)
+        by_column: Array = gang.astype(np.float64) @ self.share
+        np.add.at(by_column, self.pairs.column, self.pairs.share * gang[self.pairs.first])
+        used: Array = np.bincount(problem.pool_of, by_column, minlength=len(problem.pools)).astype(np.float64)
+        return used
+
+    def reason(self, job: int) -> Reason:
+        """Why job number `job` got what it got, from the shadow prices."""
+        from shoal.schedule.explain import explain
+
+        return explain(self, job)

@@ -1,0 +1,19 @@
+"""Workloads for the simulator: readers of others' traces and tables, generators, and snapshots of the live state.
+
+A `Workload` is the jobs in columns, `Throughputs` how fast they are. Whatever is wrong in a file is an `Invalid` that
+names the file and the line.
+"""
+
+from shoal.schedule.workloads.gavel import read_gavel
+from shoal.schedule.workloads.generate import gavel_jobs, philly_jobs
+from shoal.schedule.workloads.philly import read_philly
+from shoal.schedule.workloads.prices import read_prices
+from shoal.schedule.workloads.snapshot import Snapshot, is_snapshot, read_snapshot, snapshot_lines
+from shoal.schedule.workloads.throughputs import read_throughputs
+from shoal.schedule.workloads.types import PriceChange, Throughputs, Workload
+from shoal.schedule.workloads.write import gavel_lines
+
+__all__ = [
+    "PriceChange", "Snapshot", "Throughputs", "Workload", "gavel_jobs", "gavel_lines", "is_snapshot", "philly_jobs",
+    "read_gavel", "read_philly", "read_prices", "read_snapshot", "read_throughputs", "snapshot_lines",
+]  # fmt: skip

@@ -1,0 +1,175 @@
+"""`shoal guard` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from shoal.cli import guard
+from shoal.host.guard.journal import Head, Journal
+from shoal.host.policy import make_policy
+from shoal.host.simulate import simulate, workload_set
+
+app = typer.Typer()
+guard.register(app)
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, ["guard", *(str(word) for word in words)])
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "guard" / "journal.jsonl"
+    kept = Journal(path, Head("model", None, started_at=time.time() - 3))
+    simulate(replace(workload_set()[7], duration_s=3.0), make_policy("model"), record=kept.write)
+    kept.close()
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "guard.yaml"
+    path.write_text(
+        f"groups:\n  - {{name: feed, class: guaranteed, pids: [{os.getpid()}]}}\n"
+        "  - {name: flood, class: best-effort, label: SHOAL_TEST_NOBODY_HAS_THIS}\n"
+    )
+    return path
+
+
+def test_bench_compares_and_says_that_it_is_simulated() -> None:
+    words = ("bench", "-p", "core-throttle", "-p", "model", "-s", "pair-nt")
+    shown = call(*words)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith("simulated: ")
+    assert "core-throttle" in shown.stdout
+    document = json.loads(call(*words, "--json").stdout)
+    assert document["simulated"] is True
+    assert set(document["scenarios"]["pair-nt"]) == {"none", "core-throttle", "model"}
+    assert document["efficiency"]["model"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("bench", "-p", "best"), 2, "there is no policy 'best'"),
+        (("bench", "-s", "nothing"), 2, "there is no workload 'nothing'"),
+        (("replay", "/nonexistent/journal"), 2, "cannot be read"),
+        (("run", "-c", "/nonexistent/guard.yaml"), 2, "there is no configuration"),
+        (("status", "--home", "/nonexistent"), 3, "no guard has kept a journal"),
+        (("explain", "--home", "/nonexistent"), 3, "no guard has kept a journal"),
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(words: tuple[str, ...], code: int, said: str) -> None:
+    found = call(*words)
+    assert found.exit_code == code
+    assert said in found.stderr
+    as_json = call(*words, "--json")
+    assert said in json.loads(as_json.stderr)["error"]["what"]
+
+
+def test_a_wrong_configuration_shows_every_problem(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text('policy = "best"\n[[groups]]\nname = "a b"\nclass = "gold"\n')
+    found = call("run", "-c", file, "--home", tmp_path)
+    assert found.exit_code == 2
+    assert "groups.0.name" in found.stderr
+    assert "groups.0.class" in found.stderr
+    assert "there is no policy 'best'" in found.stderr
+
+
+def test_replay_agrees_with_itself_and_shows_what_another_would_do(journal: Path) -> None:
+    same = call("replay", journal)
+    assert same.exit_code == 0, same.output
+    assert "the same at every one" in same.stdout
+    other = call("replay", journal, "--policy", "none")
+    assert other.exit_code == 0
+    assert "would have decided otherwise" in other.stdout
+    assert json.loads(call("replay", journal, "-p", "kelp", "--json").stdout)["differing"] > 0
+
+
+def test_replay_notices_a_journal_that_was_tampered_with(journal: Path) -> None:
+    lines = journal.read_text().splitlines()
+    tick = json.loads(lines[-1])
+    tick["tick"]["plan"]["settings"]["flood"] = {"share": 0.9}
+    journal.write_text("\n".join([*lines[:-1], json.dumps(tick)]) + "\n")
+    found = call("replay", journal)
+    assert found.exit_code == 1
+    assert "90 %" in found.stdout
+
+
+def test_explain_gives_the_reasons_of_changes(journal: Path, tmp_path: Path) -> None:
+    shown = call("explain", "flood", "--home", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "of what is allowed, by step time" in shown.stdout
+    document = json.loads(call("explain", "--home", tmp_path, "--json", "-n", "3").stdout)
+    assert len(document) == 3
+    assert document[-1]["reason"]["code"]
+    assert call("explain", "nobody", "--home", tmp_path).exit_code == 3
+
+
+def test_status_shows_the_last_tick_of_a_guard_that_is_gone(journal: Path, tmp_path: Path) -> None:
+    shown = call("status", "--home", tmp_path)
+    assert shown.exit_code == 1
+    assert "does not run" in shown.stdout
+    assert "flood" in shown.stdout
+    document = json.loads(call("status", "--home", tmp_path, "--json").stdout)
+    assert document["running"] is False
+    assert document["tick"]["snapshot"]["groups"][0]["group"]["name"] == "feed"
+    journal.write_text("")
+    assert "no tick yet" in call("status", "--home", tmp_path).stderr
+
+
+def test_doctor_names_what_works_and_what_is_missing(tmp_path: Path) -> None:
+    shown = call("doctor", "--home", tmp_path)
+    assert shown.exit_code in (0, 1), shown.output
+    assert "schedstat" in shown.stdout
+    document = json.loads(call("doctor", "--json").stdout)
+    assert document["domains"][0]["cpus"]
+    assert {"name", "available", "detail", "consequence"} <= set(document["sensors"][0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_prints_plans_and_leaves_nothing(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shown = call("run", "-c", config, "--home", home, "--dry-run", "--ticks", 2)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count("->") == 2
+    lines = call("run", "-c", config, "--home", home, "--dry-run", "--ticks", 1, "--json").stdout.splitlines()
+    assert json.loads(lines[-1])["dry_run"] is True
+    assert not (home / "guard" / "journal.jsonl").exists()
+
+
+def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    code = "import typer; from shoal.cli import guard; app = typer.Typer(); guard.register(app); app()"
+    words = [sys.executable, "-c", code, "guard", "run", "-c", str(config), "--home", str(home), "-p", "none"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        journal = home / "guard" / "journal.jsonl"
+        while not (journal.exists() and journal.stat().st_size):
+            assert running.poll() is None
+            time.sleep(0.05)
+        status = call("status", "--home", home)
+        assert "guard runs (pid" in status.stdout
+        assert status.exit_code == 0
+        second = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert second.returncode == 6
+        assert "another guard" in second.stderr
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+    finally:
+        running.kill()
+        running.communicate()
+    assert "policy none" in call("status", "--home", home).stdout

@@ -1,0 +1,319 @@
+"""What every policy keeps to, whatever it sees; and what the adaptive ones do about it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.core import Invalid, PriorityClass
+from shoal.host.guard.journal import state_from_json, state_json
+from shoal.host.policy import POLICIES, make_policy
+from shoal.host.policy.contention import LEAST_ALPHA, Contention, divide
+from shoal.host.policy.strain import HOLD_TICKS, Quiet, Sensor, Watch, look
+from shoal.host.types import (
+    UNLIMITED,
+    Domain,
+    DomainState,
+    Group,
+    GroupState,
+    Knob,
+    Missing,
+    Plan,
+    Reading,
+    Setting,
+    Snapshot,
+)
+
+ADAPTIVE = ("core-throttle", "kelp", "model")
+UNKNOWN = Reading(Missing("a test hides it"))
+
+
+def guaranteed(step_s: Reading = UNKNOWN, *, name: str = "feed", **more: Any) -> GroupState:
+    more.setdefault("alone_s", Reading(0.001))
+    more.setdefault("cpus", Reading(1.0))
+    return GroupState(
+        Group(name, PriorityClass.GUARANTEED, max_slowdown=1.05), frozenset({0}), step_s=step_s, **more
+    )  # fmt: skip
+
+
+def neighbour(name: str = "flood", *, cores: int = 1, min_share: float = 0.02, **more: Any) -> GroupState:
+    more.setdefault("cpus", Reading(float(cores)))
+    group = Group(name, PriorityClass.BEST_EFFORT, min_share=min_share)
+    return GroupState(group, more.pop("domains", frozenset({0})), cores=cores, **more)
+
+
+def host(*groups: GroupState, at: float = 0.0, domains: int = 1, **home: Any) -> Snapshot:
+    places = [Domain(number, frozenset({2 * number, 2 * number + 1})) for number in range(domains)]
+    homes = tuple(DomainState(place, **(home if place.id == 0 else {})) for place in places)
+    return Snapshot(at, homes, groups, knobs=frozenset(Knob) - {Knob.EVICT})
+
+
+class Run:
+    """Drives a policy by hand: what is applied is what was planned."""
+
+    def __init__(self, name: str) -> None:
+        self.policy = make_policy(name)
+        self.state = self.policy.start()
+        self.applied: dict[str, Setting] = {}
+        self.at = 0.0
+
+    def see(self, *groups: GroupState, domains: int = 1, **home: Any) -> Plan:
+        seen = tuple(replace(one, applied=self.applied.get(one.group.name, UNLIMITED)) for one in groups)
+        plan, self.state = self.policy.step(host(*seen, at=self.at, domains=domains, **home), self.state)
+        self.applied = dict(plan.settings)
+        self.at += plan.next_in_s
+        return plan
+
+    def share(self, name: str = "flood") -> float:
+        return self.applied.get(name, UNLIMITED).share
+
+    def contended(self, ticks: int, alpha: float = 0.6, name: str = "flood") -> None:
+        """A neighbour that costs `alpha` of the guaranteed work's speed at its full share."""
+        for _ in range(ticks):
+            setting = self.applied.get(name, UNLIMITED)
+            loss = 0.0 if setting.frozen else alpha * setting.share * (setting.cores or 4) / 4
+            self.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour(name, cores=4))
+
+
+readings = st.one_of(
+    st.just(UNKNOWN), st.builds(Reading, st.floats(0, 1e12), st.floats(0, 5)), st.builds(Reading, st.floats(0, 0.01))
+)
+applied = st.builds(
+    Setting, share=st.floats(0.01, 1), cores=st.none() | st.integers(1, 8), prefetching=st.none() | st.integers(0, 8),
+    frozen=st.booleans(),
+)  # fmt: skip
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    count = draw(st.integers(1, 3))
+    domains = tuple(
+        DomainState(
+            Domain(number, frozenset({2 * number, 2 * number + 1})), draw(readings), draw(readings), draw(readings),
+            draw(st.just(UNKNOWN) | st.builds(Reading, st.floats(0, 1))),
+        )
+        for number in range(count)
+    )  # fmt: skip
+    groups = []
+    for number in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(PriorityClass))
+        group = Group(
+            f"g{number}", kind, draw(st.floats(0.1, 10)), draw(st.floats(0, 0.5)), draw(st.floats(1.0, 3.0))
+        )  # fmt: skip
+        state = GroupState(
+            group, frozenset({draw(st.integers(0, count - 1))}), draw(st.integers(1, 16)),
+            draw(readings), draw(readings), draw(readings), draw(readings), draw(readings), draw(readings),
+            draw(applied) if kind is PriorityClass.BEST_EFFORT else UNLIMITED,
+        )  # fmt: skip
+        groups.append(state)
+    knobs = frozenset(draw(st.sets(st.sampled_from(Knob))))
+    return Snapshot(draw(st.floats(0, 100)), domains, tuple(groups), knobs, draw(st.floats(0.001, 0.2)))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60, deadline=None)
+@given(seen=st.lists(snapshots(), min_size=1, max_size=6))
+def test_any_policy_keeps_to_the_rules_whatever_it_sees(name: str, seen: list[Snapshot]) -> None:
+    policy = make_policy(name)
+    state = policy.start()
+    for at, snapshot in enumerate(seen):
+        snapshot = replace(snapshot, at=snapshot.at + 100.0 * at)
+        plan, after = policy.step(snapshot, state)
+        again, _ = policy.step(snapshot, state)
+        assert plan == again
+        best_effort = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT)}
+        assert set(plan.settings) <= set(best_effort), "guaranteed work is never limited"
+        assert plan.next_in_s > 0
+        for one_name, setting in plan.settings.items():
+            one = best_effort[one_name]
+            assert min(1.0, one.group.min_share) <= setting.share <= 1
+            assert setting.cores is None or setting.cores >= 1
+            assert setting.prefetching is None or setting.prefetching >= 0
+            if setting.domains is not None:
+                assert setting.domains
+                assert setting.domains <= {home.domain.id for home in snapshot.domains}
+                assert Knob.DOMAINS in snapshot.knobs
+            assert not (setting.frozen and Knob.FREEZE not in snapshot.knobs)
+            assert not (setting.evicted and Knob.EVICT not in snapshot.knobs)
+        for group in best_effort:
+            assert group in plan.reasons or name == "none"
+        state = state_from_json(type(after), state_json(after))
+        assert state == after, "a state survives JSON"
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_contention_is_brought_down_and_everything_comes_back_when_it_ends(name: str) -> None:
+    run = Run(name)
+    run.contended(80)
+    assert run.share() < 0.2 or (run.applied["flood"].cores or 4) == 1
+    for _ in range(400):
+        run.see(guaranteed(Reading(0.001)), neighbour(cores=4))
+    assert run.applied.get("flood", UNLIMITED) in (UNLIMITED, Setting(frozen=True))
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_silence_holds_limits_then_lifts_them(name: str) -> None:
+    run = Run(name)
+    run.contended(100)
+    held = replace(run.applied["flood"], frozen=False)
+    lifted_after = None
+    for tick in range(HOLD_TICKS + 10):
+        plan = run.see(guaranteed(cpus=UNKNOWN), neighbour(cores=4))
+        if not plan.settings:
+            lifted_after = tick
+            break
+        assert replace(plan.settings["flood"], frozen=False) == held
+    assert lifted_after is not None
+    assert lifted_after >= HOLD_TICKS - 2
+    assert plan.reasons["flood"].code == "blind"
+
+
+def test_one_silent_group_forbids_loosening_until_it_is_given_up() -> None:
+    run = Run("model")
+    for _ in range(5):
+        run.see(guaranteed(Reading(0.001)), neighbour())
+    before = run.share()
+    for _ in range(HOLD_TICKS):
+        run.see(guaranteed(Reading(0.001)), guaranteed(name="other", cpus=UNKNOWN), neighbour())
+    assert run.share() == before
+    for _ in range(HOLD_TICKS):
+        run.see(guaranteed(Reading(0.001)), guaranteed(name="other", cpus=UNKNOWN), neighbour())
+    assert run.share() > before
+
+
+def test_a_newcomer_starts_low_and_the_first_thing_is_a_pause() -> None:
+    run = Run("model")
+    first = run.see(guaranteed(Reading(0.001)), neighbour())
+    assert first.settings["flood"].frozen
+    assert first.settings["flood"].share <= 0.1
+    assert first.reasons["flood"].code == "measuring"
+
+
+def test_the_model_measures_what_undisturbed_means_by_itself() -> None:
+    run = Run("model")
+    for _ in range(100):
+        setting = run.applied.get("flood", UNLIMITED)
+        loss = 0.0 if setting.frozen else 0.6 * setting.share
+        run.see(guaranteed(Reading(0.0031 / (1 - loss)), alone_s=UNKNOWN), neighbour(cores=4))
+    assert run.state.quiet.step("feed") == pytest.approx(0.0031)
+    assert 0.04 < run.share() < 0.12
+
+
+def test_the_model_finds_the_one_that_disturbs() -> None:
+    run = Run("model")
+    cost = {"flood": 0.6, "render": 0.0}
+    for _ in range(300):
+        loss = sum(
+            0.0 if (setting := run.applied.get(name, UNLIMITED)).frozen else alpha * setting.share
+            for name, alpha in cost.items()
+        )
+        run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour("flood"), neighbour("render"))
+    assert run.share("flood") < 0.12
+    assert run.share("render") > 0.9
+
+
+def test_a_sudden_neighbour_is_met_within_three_ticks() -> None:
+    run = Run("model")
+    for _ in range(60):
+        run.see(guaranteed(Reading(0.001)), neighbour(cpus=UNKNOWN))
+    assert run.share() == 1
+    run.contended(3)
+    assert run.share() < 0.13
+
+
+def test_the_next_rung_is_taken_one_at_a_time_and_given_back() -> None:
+    run = Run("model")
+    taken = []
+    for _ in range(160):  # nothing helps: it is as slow whatever the share, unless all are frozen
+        frozen = run.applied.get("flood", UNLIMITED).frozen
+        plan = run.see(guaranteed(Reading(0.001 if frozen else 0.002)), neighbour(cores=4))
+        reason = plan.reasons["flood"].as_json()
+        if "next-rung" in (reason["code"], reason["facts"].get("then", {}).get("code")):
+            taken.append((run.at, plan.settings["flood"]))
+    assert [one.prefetching for _, one in taken][:3] == [2, 1, 0]
+    assert [one.cores for _, one in taken][3:5] == [2, 1]
+    assert all(later - earlier >= 1.0 for (earlier, _), (later, _) in itertools.pairwise(taken))
+    for _ in range(300):
+        run.see(guaranteed(Reading(0.001)), neighbour(cores=4))
+    assert replace(run.applied.get("flood", UNLIMITED), frozen=False) == UNLIMITED
+
+
+def test_a_group_that_keeps_more_elsewhere_is_moved_not_throttled() -> None:
+    run = Run("model")
+    for _ in range(60):
+        setting = run.applied.get("flood", UNLIMITED)
+        away = setting.domains is not None and 0 not in setting.domains
+        loss = 0.0 if setting.frozen or away else 0.6 * setting.share
+        where = setting.domains or frozenset({0})
+        run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour(domains=where), domains=2)
+    assert run.applied["flood"].domains == {1}
+    assert run.share() == 1
+
+
+@pytest.mark.parametrize(
+    ("home", "sensor"),
+    [
+        ({"latency_ns": Reading(544.0), "saturation": Reading(0.5)}, Sensor.LATENCY),
+        ({"saturation": Reading(0.5), "bandwidth": Reading(20e9), "capacity": Reading(25e9)}, Sensor.SATURATION),
+        ({"bandwidth": Reading(24e9), "capacity": Reading(25e9)}, Sensor.BANDWIDTH),
+    ],
+)
+def test_without_a_step_time_the_next_best_sensor_is_believed(home: dict[str, Any], sensor: Sensor) -> None:
+    seen = look(host(guaranteed(), neighbour(), **home), Watch(), Quiet(latency_ns={"0": (272.0,)}))
+    assert seen.worst is not None
+    assert seen.worst.sensor is sensor
+    assert seen.worst.value > 1
+
+
+def test_unknown_is_not_zero() -> None:
+    seen = look(host(guaranteed(cpus=UNKNOWN), neighbour()), Watch())
+    assert seen.worst is None
+    assert seen.hold
+    idle = look(host(guaranteed(cpus=Reading(0.0)), neighbour()), Watch())
+    assert idle.worst is not None
+    assert idle.worst.value == 0
+    stale = look(host(guaranteed(Reading(0.001, age_s=60), cpus=UNKNOWN)), Watch())
+    assert stale.worst is None
+
+
+@given(
+    alpha=st.dictionaries(st.sampled_from("abcd"), st.floats(LEAST_ALPHA, 50), min_size=1),
+    budget=st.floats(0.01, 5), floor=st.floats(0.001, 0.1), weight=st.floats(0.1, 10),
+)  # fmt: skip
+def test_shares_use_up_the_budget_and_no_more(
+    alpha: dict[str, float], budget: float, floor: float, weight: float
+) -> None:
+    weights = {name: weight if name == "a" else 1.0 for name in alpha}
+    shares = divide(budget, alpha, weights, dict.fromkeys(alpha, floor))
+    assert set(shares) == set(alpha)
+    assert all(floor <= share <= 1 for share in shares.values())
+    spent = sum(alpha[name] * share for name, share in shares.items())
+    if all(floor < share < 1 for share in shares.values()):
+        assert spent == pytest.approx(budget)
+    free = [name for name, share in shares.items() if floor < share < 1]
+    charges = {alpha[name] * shares[name] / weights[name] for name in free}
+    assert max(charges, default=0) == pytest.approx(min(charges, default=0)), "in proportion to weight"
+
+
+@given(shares=st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 1), min_size=1), true=st.floats(0.3, 20))
+def test_what_is_observed_again_and_again_is_learnt(shares: dict[str, float], true: float) -> None:
+    strain = sum(true * share for share in shares.values())
+    known = Contention()
+    for _ in range(40):
+        known = known.observe(strain, shares)
+    predicted = known.predict(shares)
+    assert predicted == pytest.approx(strain, rel=0.01)
+
+
+def test_a_policy_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(Invalid, match="core-throttle"):
+        make_policy("best")
+    with pytest.raises(Invalid, match="no setting speed"):
+        make_policy("model", speed=3)
+    with pytest.raises(Invalid, match="between 0 and 1"):
+        make_policy("static", share=7.0)

@@ -1,0 +1,404 @@
+"""From sensors to a snapshot, from a setting to mechanisms, and both in a closed loop on a machine with a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.core import Invalid, PriorityClass, Unavailable
+from shoal.engine.protocol import Capability
+from shoal.host import actuators, sensors
+from shoal.host.actuators import Ladder, Unhindered
+from shoal.host.fs import LINUX
+from shoal.host.members import FOLLOW_S, SCAN_S, Found, Members, Membership
+from shoal.host.ring import Ring
+from shoal.host.sense import Sensed, Senses
+from shoal.host.sensors import Key, Quantity, Scope
+from shoal.host.types import UNLIMITED, Group, Knob, Missing, Reading, Setting
+from shoal.host.undo import UndoLog
+from tests.host.fake import CAPACITY, RESCTRL_INTEL, FakeHost, Machine
+from tests.host.kit import BATCH, OTHER, SERVICE, RealKit, undo_log, until
+
+TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
+
+
+# --- membership ---
+
+
+def members(host: FakeHost, now: float = 0.0, **groups: Members) -> dict[str, Found]:
+    classes = {"service": SERVICE}
+    return dict(
+        Membership({name: (classes.get(name, BATCH), own) for name, own in groups.items()}, kernel=host).refresh(now)
+    )
+
+
+def pids(found: Found) -> set[int]:
+    return {process.pid for process in found.processes}
+
+
+@pytest.mark.parametrize("layout", ["v1", "v2", "hybrid"])
+@pytest.mark.parametrize("named", ["batch", "/batch/", "/sys/fs/cgroup{}/batch"])
+def test_a_cgroup_is_found_by_path_or_directory(layout: str, named: str) -> None:
+    host = FakeHost(Machine(cgroups=layout))
+    host.group("batch/inner")
+    inside, _ = host.start(cgroup="batch/inner"), host.start()
+    found = members(host, batch=Members(cgroup=named.format("" if layout == "v2" else "/cpu")))["batch"]
+    assert pids(found) == {inside.pid}
+    assert found.cgroup == "batch"
+    assert found.cpus == host.cpus
+
+
+def test_pids_take_their_descendants_along() -> None:
+    host = FakeHost()
+    parent = host.start()
+    child = host.start(ppid=parent.pid)
+    grandchild, _ = host.start(ppid=child.pid), host.start()
+    assert pids(members(host, batch=Members(pids=frozenset({parent.pid})))["batch"]) == {
+        parent.pid,
+        child.pid,
+        grandchild.pid,
+    }
+
+
+@pytest.mark.parametrize("label", ["TEAM=vision", "TEAM"])
+def test_a_label_is_found_in_environments(label: str) -> None:
+    host = FakeHost()
+    labelled = host.start(environ={"PATH": "/bin", "TEAM": "vision"})
+    host.start(environ={"TEAMS": "vision"})
+    host.start(environ={"X": "TEAM=vision"})
+    assert pids(members(host, batch=Members(label=label))["batch"]) == {labelled.pid}
+
+
+def test_an_environment_that_came_with_the_program_is_seen() -> None:
+    host = FakeHost()
+    membership = Membership({"batch": (BATCH, Members(label="TEAM=vision"))}, kernel=host)
+    process = host.start()
+    assert not membership.refresh(0.0)["batch"].processes
+    process.environ["TEAM"] = "vision"  # it was executed only now
+    assert not membership.refresh(SCAN_S / 2)["batch"].processes
+    assert pids(membership.refresh(SCAN_S * 1.1)["batch"]) == {process.pid}
+    host.end(process)
+    assert not membership.refresh(SCAN_S * 2.3)["batch"].processes
+
+
+def test_newcomers_of_a_cgroup_are_found_soon_and_pids_are_no_identity() -> None:
+    host = FakeHost()
+    host.group("batch")
+    membership = Membership({"batch": (BATCH, Members(cgroup="batch"))}, kernel=host)
+    first = host.start(cgroup="batch")
+    before = membership.refresh(0.0)["batch"]
+    assert membership.refresh(FOLLOW_S / 2)["batch"] is before
+    second = host.start(cgroup="batch", user_cpus=frozenset({1}))
+    host.end(first)
+    found = membership.refresh(FOLLOW_S * 1.1)["batch"]
+    assert pids(found) == {second.pid}
+    assert found.cpus == {1}
+
+
+def test_cpus_of_guaranteed_work_are_not_exclusive() -> None:
+    host = FakeHost()
+    noisy, quiet = host.start(), host.start(user_cpus=frozenset({0, 1}))
+    found = members(host, batch=Members(pids=frozenset({noisy.pid})), service=Members(pids=frozenset({quiet.pid})))
+    assert found["batch"].cpus == {0, 1, 2, 3}
+    assert found["batch"].exclusive == {2, 3}
+
+
+@pytest.mark.parametrize("names", [{}, {"cgroup": "a", "label": "X"}, {"pids": frozenset()}])
+def test_members_are_named_in_one_way(names: dict[str, object]) -> None:
+    with pytest.raises(Invalid, match="one of cgroup, pids and label"):
+        Members(**names)  # type: ignore[arg-type]
+
+
+def test_this_machine_finds_a_process_by_its_pid() -> None:
+    kit = RealKit()
+    try:
+        pid = kit.process()
+        found = Membership({"batch": (BATCH, Members(pids=frozenset({pid})))}).refresh(0.0)["batch"]
+        assert pids(found) == {pid}
+        assert found.cpus == LINUX.affinity(pid)
+    finally:
+        kit.close()
+
+
+# --- a host with a service and a neighbour ---
+
+
+class World:
+    """One guaranteed service with a ring, one best-effort neighbour, all sensors and mechanisms."""
+
+    def __init__(self, path: Path, machine: Machine, *, apart: bool = False) -> None:
+        self.host = FakeHost(machine)
+        self.host.group("service")
+        self.host.group("batch")
+        path.mkdir(exist_ok=True)
+        self.ring = Ring(path / "ring")
+        home = frozenset({0, 1}) if apart else None
+        away = frozenset({2, 3}) if apart else None
+        self.victim = self.host.start(cgroup="service", step_s=0.002, ring=self.ring, user_cpus=home)
+        self.noisy = self.host.start(cgroup="batch", busy=2.0, demand=12e9, user_cpus=away)
+        self.undo: UndoLog = undo_log(path, self.host)
+        groups = {
+            "service": (SERVICE, Members(cgroup="service")),
+            "batch": (BATCH, Members(cgroup="batch")),
+        }
+        self.domains = self.host.domains()
+        self.senses = Senses(
+            self.domains,
+            Membership(groups, kernel=self.host),
+            sensors.standard(
+                self.domains,
+                rings={"service": path / "ring"},
+                shoot=self.host.shoot,
+                undo=self.undo,
+                kernel=self.host,
+            ),
+            capacity={domain.id: CAPACITY for domain in self.domains},
+            kernel=self.host,
+        )
+        self.ladder = actuators.standard(
+            self.undo,
+            {domain.id: domain for domain in self.domains},
+            unhindered=self.senses.unhindered,
+            kernel=self.host,
+        )
+        self.applied: dict[str, Setting] = {}
+        self.setting = UNLIMITED
+
+    def tick(self, seconds: float = 0.1) -> Sensed:
+        """A tick of a guard: time passes, the host is read, the setting is applied."""
+        self.host.advance(seconds)
+        sensed = self.senses.read(
+            self.host.now, self.applied, knobs=self.ladder.knobs, least_share=self.ladder.least_share
+        )
+        applied = self.ladder.apply(BATCH, sensed.found["batch"], self.setting, self.host.now)
+        assert not applied.problems
+        self.applied["batch"] = applied.setting
+        return sensed
+
+    def ticks(self, count: int) -> Sensed:
+        for _ in range(count):
+            sensed = self.tick()
+        return sensed
+
+
+def group(sensed: Sensed, name: str):  # type: ignore[no-untyped-def]
+    return next(one for one in sensed.snapshot.groups if one.group.name == name)
+
+
+def test_undisturbed_is_what_was_measured_while_others_were_frozen(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    state = group(world.ticks(5), "service")
+    assert state.step_s.known() == pytest.approx(0.002 / (1 - 0.6 * 24 / 26), rel=0.01)
+    assert isinstance(state.alone_s.value, Missing)
+    assert "no moment yet" in state.alone_s.value.reason
+    assert state.slowdown is None
+    world.setting = Setting(frozen=True)
+    world.tick()
+    world.setting = UNLIMITED
+    sensed = world.tick(0.05)
+    assert group(sensed, "batch").applied.frozen
+    assert group(sensed, "service").step_s.known() == pytest.approx(0.002, rel=1e-3)
+    state = group(world.ticks(3), "service")
+    assert state.alone_s.known(stale_s=10) == pytest.approx(0.002, rel=1e-3)
+    assert state.slowdown == pytest.approx(1 / (1 - 0.6 * 24 / 26), rel=0.02)
+
+
+def test_idle_neighbours_are_quiet_neighbours(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    world.noisy.busy = 0.0
+    state = group(world.ticks(5), "service")
+    assert state.slowdown == pytest.approx(1.0)
+    world.noisy.busy = 2.0
+    assert group(world.ticks(3), "service").slowdown > 2
+
+
+def test_neighbours_in_another_domain_do_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine(l3s=TWO_CACHES), apart=True)
+    sensed = world.ticks(4)
+    assert group(sensed, "service").slowdown == pytest.approx(1.0)
+    assert group(sensed, "service").domains == {0}
+    assert group(sensed, "batch").domains == {1}
+    assert group(sensed, "batch").cores == 2
+
+
+def test_nothing_is_zero_that_is_not_known(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    sensed = world.ticks(3)
+    state, home = group(sensed, "batch"), sensed.snapshot.domains[0]
+    for reading in (state.bandwidth, state.cpi, state.step_s, home.bandwidth, home.saturation):
+        assert isinstance(reading.value, Missing)
+        assert reading.value.reason
+    assert state.cpus.known() == pytest.approx(2.0, rel=0.01)
+    assert home.latency_ns.known() > 272
+    assert home.capacity.known() == CAPACITY
+
+
+def test_a_group_without_processes_keeps_no_cpu_busy(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    world.ticks(2)
+    world.host.end(world.noisy)
+    state = group(world.ticks(5), "batch")
+    assert state.cpus.known() == 0.0
+    assert world.senses.unhindered("batch") == Unhindered()
+
+
+def test_counters_outside_the_cores_speak_for_a_socket(tmp_path: Path) -> None:
+    one = World(tmp_path / "one", Machine(uncore=True))
+    home = one.ticks(3).snapshot.domains[0]
+    assert home.bandwidth.known() == pytest.approx(24e9, rel=1e-3)
+    assert home.saturation.known() == pytest.approx(24 / 26 - 0.5, rel=1e-3)
+    two = World(tmp_path / "two", Machine(uncore=True, l3s=TWO_CACHES))
+    homes = two.ticks(3).snapshot.domains
+    assert all(isinstance(home.bandwidth.value, Missing) for home in homes)
+    assert all(home.saturation.known() is not None for home in homes)
+
+
+def test_the_first_sensor_that_knows_is_believed() -> None:
+    host = FakeHost()
+    key = Key(Quantity.LATENCY, Scope.DOMAIN, 0)
+
+    class Says:
+        def __init__(self, name: str, reading: Reading) -> None:
+            self.name, self.reading = name, reading
+
+        def capability(self) -> Capability:
+            return Capability(self.name, True, "")
+
+        def read(self, now: float, found: object, since: float) -> dict[Key, Reading]:
+            return {key: self.reading}
+
+        def close(self) -> None:
+            return
+
+    said = [Says("a", Reading(Missing("blind"))), Says("b", Reading(300.0)), Says("c", Reading(900.0))]
+    senses = Senses(host.domains(), Membership({}, kernel=host), said, kernel=host)
+    assert senses.read(0.0, {}).snapshot.domains[0].latency_ns.known() == 300.0
+    said[1].reading = Reading(300.0, age_s=50.0)
+    assert senses.read(1.0, {}).snapshot.domains[0].latency_ns.known() == 900.0
+
+
+@pytest.mark.parametrize("machine", [Machine(), Machine(cgroups="v1"), Machine(resctrl=RESCTRL_INTEL)])
+def test_a_closed_loop_finds_the_share_that_keeps_the_objective(tmp_path: Path, machine: Machine) -> None:
+    world = World(tmp_path, machine)
+    world.setting = Setting(frozen=True)
+    world.ticks(2)
+    share, slowdowns = 1.0, []
+    for _ in range(40):
+        world.setting = Setting(share=share)
+        slowdown = group(world.tick(), "service").slowdown
+        slowdowns.append(slowdown)
+        share = max(0.02, share / 2) if slowdown > 1.15 else min(1.0, share + 0.02)
+    assert max(slowdowns[2:]) > 1.15
+    assert slowdowns[-1] < 1.25
+    assert world.noisy.moved > 0
+    world.ladder.restore()
+    world.senses.close()
+    assert len(world.undo) == 0
+
+
+# --- the ladder ---
+
+
+class Mechanism:
+    def __init__(self, name: str, knob: Knob = Knob.SHARE, *, works: bool = True, fails: int = 0) -> None:
+        self.name, self.knob, self.least_share = name, knob, 0.05
+        self.works, self.fails = works, fails
+        self.did: list[object] = []
+
+    def capability(self) -> Capability:
+        return Capability(self.name, self.works, "for a test")
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("not now")
+        self.did.append(setting.share)
+        return setting
+
+    def restore(self, group: str | None = None) -> None:
+        self.did.append("restored")
+
+
+def test_the_strongest_that_works_is_taken_and_the_next_when_it_fails() -> None:
+    absent, strong, weak = Mechanism("absent", works=False), Mechanism("strong"), Mechanism("weak")
+    ladder = Ladder([absent, strong, weak])
+    assert ladder.knobs == {Knob.SHARE}
+    assert ladder.apply(BATCH, Found(), Setting(share=0.5), 0.0).by == {Knob.SHARE: "strong"}
+    strong.fails = 1
+    applied = ladder.apply(BATCH, Found(), Setting(share=0.4), 1.0)
+    assert applied.by == {Knob.SHARE: "weak"}
+    assert applied.problems == ("strong: not now",)
+    assert ladder.apply(BATCH, Found(), Setting(share=0.3), 2.0).by == {Knob.SHARE: "weak"}
+    assert ladder.apply(OTHER, Found(), Setting(share=0.3), 2.0).by == {Knob.SHARE: "strong"}
+    assert ladder.apply(BATCH, Found(), Setting(share=0.2), 12.0).by == {Knob.SHARE: "strong"}
+    assert weak.did == [0.4, 0.3, "restored"]
+    assert absent.did == []
+
+
+def test_what_nothing_can_do_is_not_in_force_and_said() -> None:
+    ladder = Ladder([Mechanism("broken", fails=9)])
+    applied = ladder.apply(BATCH, Found(), Setting(share=0.5, frozen=True), 0.0)
+    assert applied.setting == UNLIMITED
+    assert applied.problems == ("broken: not now", "freeze: nothing on this machine turns it")
+
+
+def test_what_is_not_limited_is_not_touched() -> None:
+    share = Mechanism("share")
+    ladder = Ladder([share])
+    assert ladder.apply(BATCH, Found(), UNLIMITED, 0.0).by == {}
+    assert share.did == []
+    ladder.apply(BATCH, Found(), Setting(share=0.5), 0.1)
+    assert ladder.apply(BATCH, Found(), UNLIMITED, 0.2).by == {}
+    assert share.did == [0.5, 1.0]
+
+
+def test_everything_at_once_and_nothing_left(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine(resctrl=RESCTRL_INTEL, l3s=TWO_CACHES, msr=True))
+    world.ticks(3)
+    world.setting = Setting(share=0.3, cores=1, domains=frozenset({1}), frozen=True)
+    world.ticks(2)
+    assert world.applied["batch"] == Setting(share=0.3, cores=1, domains=frozenset({1}), frozen=True)
+    assert world.host.allowed(world.noisy) == {3}
+    assert world.noisy.frozen()
+    world.ladder.release("batch")
+    world.senses.close()
+    assert world.host.allowed(world.noisy) == world.host.cpus
+    assert not world.noisy.frozen()
+    assert world.noisy.resctrl == ""
+    assert len(world.undo) == 0
+
+
+def test_only_what_is_allowed_is_used(tmp_path: Path) -> None:
+    host = FakeHost()
+    ladder = actuators.standard(
+        undo_log(tmp_path, host),
+        {domain.id: domain for domain in host.domains()},
+        unhindered=lambda _: Unhindered(),
+        kernel=host,
+        allow=frozenset({"quota", "freeze"}),
+    )
+    assert ladder.knobs == {Knob.SHARE, Knob.FREEZE}
+    assert {one.name for one in ladder.capabilities()} == {"quota", "freeze"}
+
+
+def test_this_machine_is_limited_and_let_free(tmp_path: Path) -> None:
+    """The whole of it, on whatever this machine has."""
+    kit = RealKit()
+    undo = UndoLog(tmp_path / "undo")
+    try:
+        pid = kit.process()
+        groups = {f"test-{pid}": (Group(f"test-{pid}", PriorityClass.BEST_EFFORT), Members(pids=frozenset({pid})))}
+        sensed = Membership(groups).refresh(0.0)[f"test-{pid}"]
+        ladder = actuators.standard(undo, {}, unhindered=lambda _: Unhindered(cpus=1.0))
+        before = LINUX.read(f"/proc/{pid}/cgroup")
+        applied = ladder.apply(groups[f"test-{pid}"][0], sensed, Setting(share=0.5, cores=1, frozen=True), 0.0)
+        assert not applied.problems
+        assert len(LINUX.affinity(pid)) == 1
+        ladder.restore()
+        assert LINUX.affinity(pid) == sensed.cpus
+        until(lambda: LINUX.read(f"/proc/{pid}/cgroup") == before, "it is where it was")
+        assert len(undo) == 0
+    finally:
+        undo.close()
+        kit.close()

@@ -1,0 +1,95 @@
+"""Small traces and tables for the simulator's tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.schedule import Pool
+from shoal.schedule.simulate import Cluster, cluster_of
+from shoal.schedule.workloads import Throughputs, Workload
+from shoal.schedule.workloads.generate import GAVEL_KINDS
+
+KINDS = ("alpha", "beta", "gamma")
+SPEEDS = {"fast": (10.0, 8.0, 4.0), "slow": (5.0, 2.0, 4.0)}
+"""Steps per second of the kinds alone."""
+
+
+def table(gangs: tuple[int, ...] = (1, 2), keep: float = 0.8) -> dict[str, Any]:
+    """Gavel's JSON: a gang is as fast as its accelerators together, and a pair keeps `keep` of each."""
+    return {
+        name: {
+            f"('{kind}', {gang})": {
+                "null": rates[at] * gang,
+                **{
+                    f"('{other}', {gang})": [rates[at] * gang * keep, rates[KINDS.index(other)] * gang * keep]
+                    for other in KINDS
+                },
+            }
+            for at, kind in enumerate(KINDS)
+            for gang in gangs
+        }
+        for name, rates in SPEEDS.items()
+    }
+
+
+def write_table(folder: Path, found: dict[str, Any] | None = None) -> Path:
+    path = folder / "speeds.json"
+    path.write_text(json.dumps(found or table(), indent=1))
+    return path
+
+
+def line(
+    kind: str = "alpha", steps: float = 1000, gang: int = 1, weight: float = 1, slo: float = -1, at: float = 0
+) -> str:
+    return f"{kind}\tpython3 x.py\t.\t--steps\t1\t{steps}\t{gang}\t{weight}\t{slo}\t{at}"
+
+
+def write_trace(folder: Path, *lines: str, name: str = "jobs.trace") -> Path:
+    path = folder / name
+    path.write_text("".join(f"{each}\n" for each in lines))
+    return path
+
+
+def workload(steps: list[float], **given: Any) -> Workload:
+    """Jobs of kind `alpha`, unless told."""
+    count = len(steps)
+    columns = {
+        "kind": np.zeros(count, np.intp), "arrived": np.zeros(count), "gang": np.ones(count, np.intp),
+        "weight": np.ones(count), "deadline": np.full(count, np.inf), "tenant": np.zeros(count, np.intp),
+    }  # fmt: skip
+    for name, value in given.items():
+        columns[name] = np.asarray(value, columns[name].dtype)
+    return Workload(
+        source="test", ids=[str(at) for at in range(count)], kinds=KINDS, steps=np.array(steps, np.float64),
+        line=np.arange(1, count + 1), **columns,
+    )  # fmt: skip
+
+
+def throughputs(gangs: tuple[int, ...] = (1, 2, 4)) -> Throughputs:
+    keys = {(kind, gang): at for at, (kind, gang) in enumerate((k, g) for k in KINDS for g in gangs)}
+    rate = np.array([[SPEEDS[t][KINDS.index(kind)] * gang for t in SPEEDS] for kind, gang in keys])
+    pair = np.repeat((rate * 0.8)[:, None, :], len(keys), axis=1)
+    return Throughputs("speeds", tuple(SPEEDS), keys, rate, pair)
+
+
+def cluster(steps: list[float], *, fast: int = 1, slow: int = 0, **given: Any) -> Cluster:
+    pools = [Pool(name, count) for name, count in (("fast", fast), ("slow", slow)) if count]
+    options = {name: given.pop(name) for name in ("space_sharing", "elastic", "prices") if name in given}
+    return cluster_of(workload(steps, **given), pools, throughputs(), **options)
+
+
+def gavel_table(seed: int = 0) -> Throughputs:
+    """Speeds for all of Gavel's kinds, made up."""
+    chance = np.random.default_rng(seed)
+    keys = {}
+    for kind, gangs in GAVEL_KINDS:
+        for gang in (1, 2, 4, 8) if gangs else (1,):
+            keys[kind, gang] = len(keys)
+    base = {kind: chance.uniform(0.5, 30.0) * np.array([1.0, *chance.uniform(0.1, 0.9, 2)]) for kind, _ in GAVEL_KINDS}
+    rate = np.array([base[kind] * gang * 0.9 ** (gang > 1) for kind, gang in keys])
+    pair = np.repeat((rate * 0.6)[:, None, :], len(keys), axis=1)
+    return Throughputs("made up", ("v100", "p100", "k80"), keys, rate, pair)

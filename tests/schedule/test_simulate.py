@@ -1,0 +1,245 @@
+"""The simulator: its accounting by hand, its conservation laws, and that a run is what its seed says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.core import Invalid, Money, Quota, Tenant
+from shoal.schedule import POLICIES, Pool
+from shoal.schedule.rounds import Settings
+from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
+from shoal.schedule.simulate.lengths import Oracle
+from shoal.schedule.workloads import PriceChange, gavel_jobs, philly_jobs
+from tests.schedule.kit import cluster, gavel_table, throughputs, workload
+
+POOLS = tuple(Pool(name, 4, Money.usd(usd)) for name, usd in (("v100", 2.5), ("p100", 1.5), ("k80", 0.5)))
+
+
+class TestAccounting:
+    """Gavel's: whole steps a round, ends inside of it, newcomers at its beginning."""
+
+    def test_a_job_alone_takes_its_time(self) -> None:
+        found = simulate(cluster([10_000.0]), run_of("max-min"))
+        assert found.jct_s.tolist() == [1000.0]
+        assert found.ran_s.tolist() == [1000.0]
+        assert found.restarts.tolist() == [0]
+
+    def test_who_arrives_in_a_round_waits_for_the_next(self) -> None:
+        found = simulate(cluster([36_000.0, 1000.0], fast=2, arrived=[0.0, 400.0]), run_of("max-min"))
+        assert found.started.tolist() == [0.0, 720.0]
+        assert found.finished.tolist() == [3600.0, 820.0]
+
+    def test_a_freed_accelerator_waits_for_the_next_round(self) -> None:
+        found = simulate(cluster([1000.0, 3600.0]), run_of("fifo"))
+        assert found.finished.tolist() == [100.0, 100.0 + 360.0]
+        held = simulate(cluster([1000.0, 3600.0, 36_000.0], fast=2), run_of("fifo"))
+        assert held.finished.tolist()[:2] == [100.0, 360.0], "the round ends with its last job"
+        late = simulate(cluster([1000.0, 36_000.0, 3600.0], fast=2), run_of("fifo"))
+        assert late.finished.tolist() == [100.0, 3600.0, 720.0]
+
+    def test_a_step_that_a_round_cuts_is_done_again(self) -> None:
+        slow = workload([30.0], kind=[2])
+        table = throughputs()
+        rate = table.rate.copy()
+        rate[:] = 0.0305  # 10.98 steps a round
+        found = simulate(
+            cluster_of(slow, [Pool("fast", 1)], type(table)(table.source, table.types, table.keys, rate, table.pair)),
+            run_of("max-min"),
+        )
+        assert found.jct_s[0] == pytest.approx(720.0 + 10 / 0.0305)
+
+    def test_a_migration_costs_what_it_costs(self) -> None:
+        """Two jobs on one accelerator, by turns: each turn but the first begins with a restart."""
+        free = simulate(cluster([7200.0, 7200.0]), run_of("max-min", agnostic=True))
+        dear = simulate(cluster([7200.0, 7200.0]), run_of("max-min", agnostic=True, restart_s=60.0))
+        assert free.restarts.sum() > 0
+        assert dear.ended - dear.began == pytest.approx(1440.0 + 60.0 * dear.restarts.sum(), abs=1.0)
+        assert dear.lost_s.sum() == pytest.approx(60.0 * dear.restarts.sum())
+        assert (dear.ended - dear.began) > (free.ended - free.began)
+
+    def test_shoal_lets_jobs_keep_their_places(self) -> None:
+        gavel = simulate(cluster([36_000.0] * 2), run_of("max-min", mechanism="gavel"))
+        shoal = simulate(cluster([36_000.0] * 2), run_of("max-min", mechanism="shoal"))
+        assert shoal.restarts.sum() * 3 < gavel.restarts.sum()
+
+    def test_sharing_accelerators_gives_the_measured_speeds_of_pairs(self) -> None:
+        pair = cluster([8000.0, 8000.0], space_sharing=True)
+        found = simulate(pair, run_of("max-min", space_sharing=True))
+        assert found.finished.tolist() == [1000.0, 1000.0]
+        assert found.held_s.sum() == pytest.approx(1000.0), "one accelerator, held once"
+
+    def test_elastic_jobs_take_what_is_free(self) -> None:
+        found = simulate(cluster([40_000.0], fast=4, elastic=True), run_of("elastic"))
+        assert found.jct_s[0] == pytest.approx(1000.0)
+        assert found.held_s[0] == pytest.approx(4000.0)
+
+    def test_prices_over_time_are_paid(self) -> None:
+        prices = (PriceChange(0.0, "fast", 3.6), PriceChange(1080.0, "fast", 7.2))
+        found = simulate(cluster([21_600.0], prices=prices), run_of("max-min"))
+        assert found.cost_usd[0] == pytest.approx(1.08 + 2 * 1.08)
+
+    def test_checkpoints_slow_a_job_down(self) -> None:
+        found = simulate(cluster([10_000.0]), run_of("max-min", faults=Faults(every_s=90.0, cost_s=10.0)))
+        assert found.jct_s[0] == pytest.approx(1000.0 / 0.9, rel=0.01)
+        assert found.lost_s[0] == pytest.approx(1000.0 / 9.0)
+
+    def test_failures_throw_back_to_the_last_checkpoint(self) -> None:
+        run = run_of("max-min", faults=Faults(mtbf_h=1.0, every_s=600.0), restart_s=30.0, seed=3)
+        found = simulate(cluster([200_000.0]), run)
+        assert found.failures[0] > 0
+        assert found.restarts[0] == found.failures[0]
+        lost = found.jct_s[0] - 20_000.0
+        assert 30.0 * found.failures[0] < lost < (600.0 + 30.0 + 360.0) * (found.failures[0] + 1)
+
+    def test_a_window_is_simulated_until_its_jobs_are_done(self) -> None:
+        found = simulate(cluster([3600.0] * 5), run_of("fifo", mechanism="shoal"), measured=range(1, 3))
+        assert found.measured.tolist() == [1, 2]
+        assert found.finished[:3].tolist() == [360.0, 720.0, 1080.0]
+        assert np.isnan(found.finished[3:]).all()
+
+    def test_a_quota_is_kept(self) -> None:
+        work = workload([3600.0] * 3)
+        tenants = (Tenant("default", quota=Quota(accelerators=1)),)
+        work = type(work)(**{**{name: getattr(work, name) for name in work.__dataclass_fields__}, "tenants": tenants})
+        found = simulate(cluster_of(work, [Pool("fast", 3)], throughputs()), run_of("max-min", mechanism="shoal"))
+        assert found.ended == pytest.approx(1080.0)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_finishes_every_job(name: str) -> None:
+    table = gavel_table()
+    work = gavel_jobs(table, count=25, per_hour=6.0, seed=1, gangs=name not in ("allox",))
+    work = work if (work.gang <= 4).all() else _without_large(work)
+    sharing = name == "gandiva"
+    made = cluster_of(work, POOLS, table, elastic=name == "elastic", space_sharing=sharing)
+    found = simulate(made, run_of(name, restart_s=20.0))
+    assert_sound(found)
+
+
+def _without_large(work):  # type: ignore[no-untyped-def]
+    work.gang[work.gang > 4] = 4
+    return work
+
+
+def assert_sound(found: Simulated) -> None:
+    """Conservation: all done, nothing before its time, no more held than there is."""
+    work = found.workload
+    assert np.isfinite(found.finished[found.measured]).all()
+    assert (found.started >= work.arrived).all()
+    assert (found.jct_s > 0).all()
+    assert (found.ran_s <= found.finished - work.arrived + 1e-6).all()
+    assert found.held_s.sum() <= found.capacity_s * (1 + 1e-9)
+    assert (found.lost_s >= 0).all()
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(["fifo", "max-min", "makespan", "blend"]),
+    mechanism=st.sampled_from(["gavel", "shoal"]),
+    restart_s=st.sampled_from([0.0, 45.0]),
+    mtbf_h=st.sampled_from([float("inf"), 20.0]),
+)
+def test_nothing_is_lost_whatever_happens(
+    seed: int, name: str, mechanism: str, restart_s: float, mtbf_h: float
+) -> None:
+    table = gavel_table(seed % 5)
+    work = _without_large(gavel_jobs(table, count=10, per_hour=4.0, seed=seed, gangs=True))
+    run = run_of(name, mechanism=mechanism, restart_s=restart_s, faults=Faults(mtbf_h=mtbf_h), seed=seed)
+    assert_sound(simulate(cluster_of(work, POOLS, table), run))
+
+
+def test_a_seed_gives_one_result_and_wall_time_has_no_say() -> None:
+    table = gavel_table()
+    made = cluster_of(_without_large(gavel_jobs(table, count=30, per_hour=5.0, gangs=True)), POOLS, table)
+    run = run_of("blend", restart_s=30.0, faults=Faults(mtbf_h=50.0), lengths=Lengths.parse("predicted:2"), seed=5)
+    ticks = iter(range(10**9))
+    first = simulate(made, run)
+    second = simulate(made, run, cpu_s=lambda: float(next(ticks)) ** 2)
+    other = simulate(made, run_of("blend", restart_s=30.0, faults=Faults(mtbf_h=50.0), seed=6))
+    assert first.finished.tolist() == second.finished.tolist()
+    assert first.finished.tolist() != other.finished.tolist()
+
+
+def test_rounds_that_are_skipped_over_change_nothing() -> None:
+    """The same simulation with a price feed that forces every round to be looked at."""
+    table = gavel_table()
+    work = gavel_jobs(table, count=12, per_hour=1.0, seed=4)
+    run = Run("blend", {"whole": True}, Settings())
+    quick = simulate(cluster_of(work, POOLS, table), run)
+    ticks = tuple(PriceChange(360.0 * at, "none", 1.0) for at in range(20_000))
+    made = cluster_of(work, POOLS, table)
+    slow = simulate(type(made)(made.workload, made.pools, made.rate, prices=ticks), run)
+    assert quick.finished == pytest.approx(slow.finished, abs=1.0)
+    assert len(quick.policy_cpu_s) < len(slow.policy_cpu_s)
+
+
+class TestLengths:
+    def test_predictions_are_within_their_factor_and_never_below_what_is_done(self) -> None:
+        steps = np.full(500, 1000.0)
+        jobs = np.arange(500)
+        oracle = Oracle(Lengths.parse("predicted:2"), steps, seed=1)
+        left = oracle.work_left(jobs, steps, np.zeros(500))
+        assert 0.3 * 1000 < left.min() < 800 < 1300 < left.max() < 2.2 * 1000
+        later = oracle.work_left(jobs, steps * 0.01, np.full(500, 990.0))
+        assert (later > 0).all()
+        assert (later < left + 1e-9).all()
+        assert Oracle(Lengths.parse("predicted:1"), steps, 1).work_left(jobs, steps, steps * 0) == pytest.approx(steps)
+
+    def test_unknown_lengths_are_not_told(self) -> None:
+        steps = np.full(3, 1000.0)
+        assert np.isnan(Oracle(Lengths.parse("unknown"), steps, 0).work_left(np.arange(3), steps, steps * 0)).all()
+        found = simulate(cluster([3600.0] * 3), run_of("max-min", mechanism="shoal", lengths=Lengths.parse("unknown")))
+        assert_sound(found)
+        with pytest.raises(Invalid, match="needs to know the work that is left"):
+            simulate(cluster([3600.0]), run_of("makespan", lengths=Lengths.parse("unknown")))
+
+    @pytest.mark.parametrize("text", ["", "some", "predicted", "predicted:0.5", "predicted:x", "known:2"])
+    def test_others_are_refused(self, text: str) -> None:
+        with pytest.raises(Invalid, match="lengths"):
+            Lengths.parse(text)
+
+
+class TestFaultsOfInput:
+    def test_a_gang_that_fits_nowhere(self) -> None:
+        with pytest.raises(Invalid, match=r"test:2: .* a gang of 4 fits in no pool \(2 fast, 1 slow\)"):
+            cluster([1.0, 1.0], fast=2, slow=1, gang=[1, 4])
+
+    def test_a_job_that_a_policy_never_lets_run(self) -> None:
+        work = workload([100.0], gang=[2])
+        tenants = (Tenant("default", quota=Quota(accelerators=1)),)
+        work = type(work)(**{**{name: getattr(work, name) for name in work.__dataclass_fields__}, "tenants": tenants})
+        with pytest.raises(Invalid, match="never lets 1 jobs run"):
+            simulate(cluster_of(work, [Pool("fast", 2)], throughputs()), run_of("max-min"))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"policy": "best"}, "no policy 'best'"),
+            ({"policy": "fifo", "mechanism": "magic"}, "no mechanism"),
+            ({"policy": "fifo", "restart_s": -1.0}, "restart_s"),
+            ({"policy": "fifo", "round_s": 0.0}, "round_s"),
+        ],
+    )
+    def test_options(self, options: dict[str, object], message: str) -> None:
+        with pytest.raises(Invalid, match=message):
+            run_of(**options)  # type: ignore[arg-type]
+
+    def test_faults(self) -> None:
+        with pytest.raises(Invalid, match="between failures"):
+            Faults(mtbf_h=0.0)
+        with pytest.raises(Invalid, match="checkpoint"):
+            Faults(every_s=0.0)
+        with pytest.raises(Invalid, match="measured jobs"):
+            simulate(cluster([1.0]), run_of("fifo"), measured=range(2))
+
+
+def test_a_workload_like_phillys_is_carried_through() -> None:
+    table = gavel_table()
+    work = philly_jobs(table, count=60, accelerators=12, load=0.7)
+    found = simulate(cluster_of(work, [Pool("v100", 12), Pool("p100", 8)], table), run_of("blend"))
+    assert_sound(found)
+    assert len(found.workload.tenants) == 14

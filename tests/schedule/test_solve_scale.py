@@ -1,0 +1,82 @@
+"""Large problems: solved by classes, by the general solver, and in parts, with the answers of the plain program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linprog
+
+from shoal.core import Quota, Tenant
+from shoal.schedule import Pool, Problem, decide
+
+
+def kinds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(seed)
+    rate = chance.uniform(0.5, 5.0, (count, 1)) * chance.uniform(0.2, 4.0, (count, 4))
+    return rate, chance.choice([1, 2, 4, 8], count), chance.choice([1.0, 2.0, 3.0], count)
+
+
+def of_kinds(jobs: int, count: int, seed: int, *, per_type: float) -> Problem:
+    rate, gang, weight = kinds(count, seed)
+    of = np.arange(jobs) % count
+    pools = [Pool(f"t{at}", int(per_type * jobs)) for at in range(4)]
+    return Problem.columnar(pools, rate[of], gang=gang[of], weight=weight[of])
+
+
+def plain_level(problem: Problem) -> float:
+    """Max-min's level with a variable for each job and type."""
+    jobs, width = problem.rate.shape
+    every = np.arange(jobs * width)
+    job, column = every // width, every % width
+    unit = problem.weight * (problem.rate @ problem.counts) / problem.counts.sum() / problem.gang
+    used = sparse.csr_matrix((problem.gang[job].astype(float), (column, every)))
+    time = sparse.csr_matrix((np.ones(len(every)), (job, every)))
+    rates = sparse.csr_matrix((-problem.rate.ravel() / unit[job], (job, every)))
+    level = sparse.csr_matrix(np.r_[np.zeros(width + jobs), np.ones(jobs)][:, None])
+    found = linprog(
+        np.r_[np.zeros(len(every)), -1.0], A_ub=sparse.hstack([sparse.vstack([used, time, rates]), level]),
+        b_ub=np.r_[problem.counts, np.ones(jobs), np.zeros(jobs)], method="highs",
+    )  # fmt: skip
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("per_type", [0.05, 0.3])
+def test_classes_have_the_plain_programs_optimum(per_type: float) -> None:
+    problem = of_kinds(600, 20, 1, per_type=per_type)
+    found = decide("max-min", problem)
+    assert found.facts["classes"] == 20
+    assert found.certificate is not None
+    assert found.certificate.value == pytest.approx(plain_level(problem), rel=1e-6)
+
+
+def test_a_million_jobs_of_a_thousand_kinds_get_what_each_would_in_a_thousandth_of_the_cluster() -> None:
+    many = decide("max-min", of_kinds(1_000_000, 1000, 2, per_type=0.1))
+    few = decide("max-min", of_kinds(1000, 1000, 2, per_type=0.1))
+    assert many.facts["classes"] == 1000
+    assert many.certificate is not None
+    assert many.certificate.gap <= 1e-6
+    np.testing.assert_allclose(many.throughput[:1000], few.throughput, rtol=1e-6)
+    np.testing.assert_array_equal(many.share[:1000], many.share[-1000:])
+
+
+def test_quotas_of_many_tenants_take_the_general_solver_to_the_same_answer() -> None:
+    jobs = 80
+    chance = np.random.default_rng(3)
+    tenants = tuple(Tenant(f"t{at}", quota=Quota(accelerators=1)) for at in range(40))
+    rate, gang, _ = kinds(jobs, 3)
+    problem = Problem.columnar(
+        [Pool(f"t{at}", 20) for at in range(4)], rate, gang=np.minimum(gang, 1),
+        tenant=np.arange(jobs) % 40, tenants=tenants, weight=chance.choice([1.0, 2.0], jobs),
+    )  # fmt: skip
+    found = decide("max-min", problem)
+    assert found.facts["method"] == "general solver"
+    assert found.certificate is not None
+    assert found.certificate.gap <= 1e-6
+    held = np.bincount(problem.tenant, found.time)
+    assert held.max() <= 1.0 + 1e-6
+    # Two jobs of a quota of one, with as many accelerators as tenants: only the quotas bind, so each pair of jobs
+    # fares as it would in a cluster of its own.
+    for tenant in range(3):
+        alone = decide("max-min", problem.take(problem.tenant == tenant))
+        np.testing.assert_allclose(found.throughput[problem.tenant == tenant], alone.throughput, rtol=1e-5)
