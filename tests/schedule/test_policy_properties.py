@@ -190,3 +190,11 @@ def keeps_quotas(found: Allocation) -> None:
         for kind, limit in tenant.quota.by_type:
             of = [column for column, each in enumerate(problem.columns) if each.key == kind]
             assert used[of].sum() <= limit * (1 + 1e-7) + 1e-9
+
+
+def test_a_level_that_comes_out_a_hair_below_zero_is_a_level_all_the_same() -> None:
+    pools = (Pool("v100", 8), Pool("p100", 16), Pool("k80", 24))
+    problem = Problem.columnar(pools, [[1.0, 1.0, 1.0]] * 18, gang=[4] * 12 + [2] + [4] * 5)
+    found = decide("max-min", problem, agnostic=True)
+    assert found.time.min() > 0
+    assert (found.usage <= problem.counts + 1e-9).all()

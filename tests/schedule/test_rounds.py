@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         assert mine.column.tolist() == theirs.column.tolist()
         assert mine.restarted.tolist() == theirs.restarted.tolist()
         assert mine.nodes == theirs.nodes
-        self.rounds, self.last, self.since = copy, None, {}
+        self.rounds, self.last = copy, None
 
     @invariant()
     def fits(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from shoal.control.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.core import PriorityClass, Quota, Resources
@@ -104,8 +104,10 @@ class AttemptRecord(_Evolving):
     ranks: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+_NO_DATA: Mapping[str, Any] = {}
+
+
+class NewEvent(NamedTuple):
     """An event before the store gave it its sequence number. `kind` is dotted (`job.state`, `job.waiting`,
     `job.cancel-requested`, `attempt.adopted`, `tenant.created`, ...); `actor` is who caused it (`tenant:NAME`, `admin`,
     `decider`, `guardian`, `patroller`, `engine`); `cause` a sentence for people."""
@@ -119,12 +121,11 @@ class NewEvent:
     attempt: int | None = None
     old_state: str | None = None
     new_state: str | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = _NO_DATA
     service_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A stored event; `seq` grows in commit order and is the position of every watch."""
 
     seq: int

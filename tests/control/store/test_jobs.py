@@ -113,7 +113,7 @@ async def test_illegal_changes_are_refused_before_anything_is_written(store, mak
         "a job cannot go from QUEUED to RUNNING": make.change(job, S.RUNNING),
         "the events lead to QUEUED, the row to ADMITTED": replace(legal, events=()),
         "but the job is in ADMITTED then": replace(legal, events=legal.events * 2),
-        "which is no state": replace(legal, events=(replace(legal.events[0], new_state="LOST"),)),
+        "which is no state": replace(legal, events=(legal.events[0]._replace(new_state="LOST"),)),
         "version 1 does not follow 1": replace(legal, after=replace(legal.after, version=1)),
         "keeps its tenant for life": replace(legal, after=replace(legal.after, tenant="blue")),
         "the attempt is of job j2": replace(legal, attempt=make.attempt("j2")),

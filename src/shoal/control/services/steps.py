@@ -54,7 +54,7 @@ def create(
         service, now, "service.deployed", actor, f"service {service.name} was deployed", generation=1, deployment=1,
         replicas=replicas,
     )  # fmt: skip
-    made = replace(event, new_state=ServiceState.DEPLOYING)
+    made = event._replace(new_state=ServiceState.DEPLOYING)
     return ServiceChange(None, service, (made,), _deployment(service, manifest, now, key))
 
 

@@ -8,7 +8,7 @@ runs the same operations by `apart`, where each stands or falls alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -33,7 +33,7 @@ class Pending(NamedTuple):
 def pending(events: Iterable[NewEvent], service_id: str | None = None) -> tuple[Pending, ...]:
     """`service_id`: whose replica the events are of; they are its events as well."""
     if service_id is not None:
-        events = [replace(event, service_id=service_id) for event in events]
+        events = [event._replace(service_id=service_id) for event in events]
     return tuple([Pending(event, rows.event_row(event)) for event in events])
 
 

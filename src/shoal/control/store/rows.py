@@ -240,21 +240,8 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def numbered(seq: int, event: NewEvent) -> Event:
-    """The event as it was stored."""
-    return Event(
-        seq,
-        event.at,
-        event.kind,
-        event.actor,
-        event.cause,
-        event.tenant,
-        event.job_id,
-        event.attempt,
-        event.old_state,
-        event.new_state,
-        event.data,
-        event.service_id,
-    )
+    """The event as it was stored: its fields follow the number."""
+    return Event(seq, *event)
 
 
 def metric_row(point: MetricPoint) -> Row:

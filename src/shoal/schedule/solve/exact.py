@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve import lp, prices
 from shoal.schedule.solve.market import Market
@@ -21,7 +23,7 @@ def best_level(
     guess: tuple[Array, ...] = (),
     gap: float = GAP,
     scale: float = 0.0,
-    least: float = 0.0,
+    least: float = -math.inf,
 ) -> Solution:
     """As `prices.best_level`, by whichever solver suits; the other one if that gives up."""
     if len(market.limits) <= FEW:

@@ -13,6 +13,7 @@ bounds are the certificate, and the prices of the best bound are the shadow pric
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,7 @@ def best_level(
     prices: tuple[Array, ...] = (),
     gap: float = GAP,
     scale: float = 0.0,
-    least: float = 0.0,
+    least: float = -math.inf,
 ) -> Solution:
     """The highest t such that every row can have the rate floor + t * per_level; both (m,), per_level not negative.
 

@@ -9,6 +9,7 @@ event either: how fast each row rises between two freezes is known in closed for
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -43,7 +44,7 @@ class Level(Protocol):
         guess: tuple[Array, ...] = (),
         gap: float = GAP,
         scale: float = 0.0,
-        least: float = 0.0,
+        least: float = -math.inf,
     ) -> Solution: ...
 
 
