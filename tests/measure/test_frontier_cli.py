@@ -190,6 +190,8 @@ def test_frontier_of_a_real_server(url: str, tmp_path: Path) -> None:
             "no server can be reached",
         ),
         (["interference", "-T", "a=http://h,m,many", "-T", "b=http://h,m,3"], 2, "'many' is not a positive number"),
+        (["frontier", "-T", "a=http://h,m,1s,shape=x", "-T", "b=http://h,m,1s"], 2, "'x' is no shape"),
+        (["compare", "-T", "a=http://h,m,input=no.json", "-T", "b=http://h,m", "--rate", "5"], 3, "no such file"),
         (["compare", "-T", "a=http://h,m", "-T", "b=http://h,m"], 2, "give --rate 100"),
         (["compare", "-T", "a=http://h,m,1s", "-T", "b=http://h,m", "--rate", "5"], 2, "what is '1s'?"),
     ],

@@ -47,6 +47,9 @@ class Model(StrEnum):
     SIMULATED = "simulated"
 
 
+Making = Callable[[Path | None, list[str]], "InputMaker"]
+"""Of one target's requests, from its own file of examples or shapes, if it has any."""
+
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", help="Write a report, one page that needs nothing else.", dir_okay=False)
 ]
@@ -54,7 +57,8 @@ TargetsOption = Annotated[
     list[str],
     typer.Option(
         "--target", "-T", metavar="NAME=URL,MODEL,SLO",
-        help="A tenant, as in ocr=http://127.0.0.1:8000,ocr-det,50ms; add p=0.95, version=2 or token-env=OCR_TOKEN.",
+        help="A tenant, as in ocr=http://127.0.0.1:8000,ocr-det,50ms; add p=0.95, version=2, shape=x:1x3x48x192, "
+        "input=FILE or token-env=OCR_TOKEN.",
     ),
 ]  # fmt: skip
 
@@ -124,7 +128,7 @@ def frontier(
         from shoal.measure.progress import bar, clear
         from shoal.measure.together import LiveProbe, Together
 
-        specs = _specs(target, input_maker(None, zeros, batch, None), token)
+        specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
         goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
         wanted = _wanted(want or [], goals)
         if price is not None and not wanted:
@@ -196,7 +200,7 @@ def interference(
         from shoal.measure.interference import measure_interference
         from shoal.measure.together import Together
 
-        specs = _specs(target, input_maker(None, zeros, batch, None), token)
+        specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
         rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
         together = Together(
             {one.name: one.target for one in specs},
@@ -259,7 +263,7 @@ def compare(
 
         if (rate is None) == (trace is None):
             raise Invalid("which requests?", where="--rate", hint="give --rate 100, or --trace FILE")
-        specs = _specs(target, input_maker(input, zeros, batch, shape), token)
+        specs = _specs(target, lambda file, shapes: input_maker(file or input, zeros, batch, shapes or shape), token)
         for one in specs:
             if one.third is not None:
                 raise Invalid(
@@ -350,8 +354,8 @@ def _model(model: Model) -> Feasibility:
     return made[model]()
 
 
-def _specs(texts: Sequence[str], maker: InputMaker, token: str | None) -> list[Spec]:
-    specs = [_spec(text, maker, token) for text in texts]
+def _specs(texts: Sequence[str], making: Making, token: str | None) -> list[Spec]:
+    specs = [_spec(text, making, token) for text in texts]
     names = [one.name for one in specs]
     if len(names) < 2:
         raise Invalid("one target is not enough", where="--target", hint="repeat --target for each")
@@ -360,22 +364,26 @@ def _specs(texts: Sequence[str], maker: InputMaker, token: str | None) -> list[S
     return specs
 
 
-def _spec(text: str, maker: InputMaker, token: str | None) -> Spec:
+def _spec(text: str, making: Making, token: str | None) -> Spec:
     from shoal.measure.types import Target
 
     name, _, rest = text.partition("=")
     parts = rest.split(",")
     plain = [part for part in parts if "=" not in part or part is parts[0]]
-    extra = dict(part.partition("=")[::2] for part in parts if part not in plain)
-    if not name or len(plain) not in (2, 3) or not all(plain) or set(extra) - {"p", "version", "token-env"}:
+    pairs = [part.partition("=")[::2] for part in parts if part not in plain]
+    shapes = [value for key, value in pairs if key == "shape"]
+    extra = {key: value for key, value in pairs if key != "shape"}
+    if not name or len(plain) not in (2, 3) or not all(plain) or set(extra) - {"p", "version", "input", "token-env"}:
         raise Invalid(
             f"{text!r} is no target", where="--target",
-            hint="write it as NAME=URL,MODEL,SLO and perhaps ,p=0.95 ,version=2 ,token-env=VARIABLE",
+            hint="write it as NAME=URL,MODEL,SLO and perhaps ,p=0.95 ,version=2 ,shape=INPUT:1x3x48x192 ,input=FILE "
+            ",token-env=VARIABLE",
         )  # fmt: skip
     variable = extra.get("token-env")
     if variable is not None and variable not in os.environ:
         raise Invalid(f"the environment has no {variable}", where=f"--target {name}")
     secret = os.environ[variable] if variable is not None else token
+    maker = making(Path(extra["input"]) if "input" in extra else None, shapes)
     target = Target(plain[0], plain[1], extra.get("version"), secret, tenant=name, inputs=maker)
     p = _number(extra["p"], f"--target {name}") if "p" in extra else 0.99
     return Spec(name, target, plain[2] if len(plain) > 2 else None, p)
