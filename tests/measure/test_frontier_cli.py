@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,13 @@ def test_plan_reads_rates_from_a_file_and_names_what_it_cannot_place(files: tupl
     told = call("plan", "--profiles", files[0], "--servers", files[1], "--rates", rates)
     assert told.exit_code == 1
     assert "not placed: slow at 0.1/s: on t4: one execution of slow takes 800 ms" in told.stdout
+
+
+def test_servers_of_a_plan_that_are_alike_are_one_line(files: tuple[Path, Path]) -> None:
+    told = call("plan", "--profiles", files[0], "--servers", files[1], "-r", "resnet=2000,80ms", "--no-check")
+    assert told.exit_code == 0
+    assert len([line for line in told.stdout.splitlines() if "resnet" in line]) < 8
+    assert re.search(r"t4-1 \+ \d+", told.stdout), told.stdout
 
 
 @pytest.mark.parametrize("model", ["queueing", "duty-cycle", "simulated"])

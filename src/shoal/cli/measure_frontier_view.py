@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.measure.cost import MixCost
     from shoal.measure.frontier import Frontier, VectorTrial
     from shoal.measure.interference import Interference
-    from shoal.measure.planner import Plan
+    from shoal.measure.planner import Plan, PlannedServer
     from shoal.measure.statistics import Estimate
 
 _MARKS = {"kept": "green", "broken": "red", "undecided": "yellow"}
@@ -111,23 +111,16 @@ def comparison(found: Comparison) -> None:
 
 
 def plan(found: Plan) -> None:
-    rows = []
+    alike: dict[tuple[str, str], list[str]] = {}  # servers that differ in nothing but their name are shown as one
+    cells = {server.name: _placements(server) for server in found.servers}
     for server in found.servers:
-        late = {check.name: check for check in server.checks}
-        for one in server.placements:
-            check = late.get(one.demand.name)
-            rows.append(
-                [
-                    server.name, one.demand.name, rate(one.demand.rate_per_s), str(one.batch),
-                    f"{milliseconds(one.latency_s)} of {milliseconds(one.demand.slo_s)}",
-                    f"{check.late.value:.2%} (at most {check.late.high:.2%})" if check else "-",
-                    f"{server.occupancy:.0%}",
-                ]
-            )  # fmt: skip
+        alike.setdefault((server.reason.text, repr(cells[server.name])), []).append(server.name)
+    named = {names[0]: names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1}" for names in alike.values()}
+    rows = [[named[first], *row] for first in named for row in cells[first]]
     output.put(output.table(["server", "demand", "rate", "batch", "promised", "late (simulated)", "slots"], rows))
     print()
-    for server in found.servers:
-        print(f"{server.name}: {server.reason.text}")
+    for (reason, _), (first, *_) in alike.items():
+        print(f"{named[first]}: {reason}")
     for refusal in found.refused:
         text = output.styled(f"not placed: {refusal.demand.name} at {rate(refusal.demand.rate_per_s)}: ", "bold red")
         text.append(refusal.text, style="default")
@@ -144,3 +137,16 @@ def plan(found: Plan) -> None:
             + (f"; {len(found.repaired)} sets failed in simulation and were packed anew" if found.repaired else ""),
         }
     )
+
+
+def _placements(server: PlannedServer) -> list[list[str]]:
+    late = {check.name: check for check in server.checks}
+    return [
+        [
+            one.demand.name, rate(one.demand.rate_per_s), str(one.batch),
+            f"{milliseconds(one.latency_s)} of {milliseconds(one.demand.slo_s)}",
+            f"{check.late.value:.2%} (at most {check.late.high:.2%})" if (check := late.get(one.demand.name)) else "-",
+            f"{server.occupancy:.0%}",
+        ]
+        for one in server.placements
+    ]  # fmt: skip
