@@ -10,9 +10,10 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shoal.control.config import ScheduleSettings
 from shoal.control.lifecycle import TRANSITIONS, JobState
 from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
@@ -38,6 +39,11 @@ def nodes(count: int, devices: int, kind: str = "a100") -> tuple[Node, ...]:
     )
 
 
+def two_types(count: int, devices: int) -> tuple[Node, ...]:
+    """The first node is of another type than the others, with half as many devices."""
+    return (replace(nodes(1, devices // 2, "v100")[0], name="fast"), *nodes(count - 1, devices))
+
+
 def manifest(name: str = "job", **fields: object) -> JobManifest:
     return JobManifest.model_validate({"name": name, "command": ["train"], **fields})
 
@@ -56,6 +62,7 @@ class World:
     crashes: int = 0
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     gateway: Gateway | None = None
+    schedule: ScheduleSettings | None = None
 
     @classmethod
     def make(cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script]) -> World:
@@ -71,7 +78,7 @@ class World:
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
             on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
-            gateway=self.gateway,
+            gateway=self.gateway, schedule=self.schedule,
         )  # fmt: skip
         await self.plane.open()
         return self.plane
@@ -151,8 +158,11 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
     assert cluster.overlaps() == ()
 
 
-async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.03) -> World:
-    """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes."""
+async def simulate(
+    seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.03, schedule: ScheduleSettings | None = None
+) -> World:
+    """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes. With
+    `schedule`, its nodes have two types of accelerators, and rounds decide."""
     draw = random.Random(seed)
 
     def behaviour(gang: Gang) -> Script:
@@ -167,7 +177,9 @@ async def simulate(seed: int, folder: Path, *, jobs: int = 40, crash_rate: float
             term_s=own.choice((None, 0.0, 1.0)),
         )
 
-    world = World.make(folder, nodes(3, 4), behaviour)
+    machines = nodes(3, 4) if schedule is None else two_types(3, 4)
+    world = World.make(folder, machines, behaviour)
+    world.schedule = schedule
     world.fault = lambda point: crash_at(draw, crash_rate, point)
     await reopen(world)
     await tenants(world)

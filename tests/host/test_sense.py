@@ -148,7 +148,7 @@ class World:
             Membership(groups, kernel=self.host),
             sensors.standard(
                 self.domains,
-                rings={"service": path / "ring"},
+                steps=sensors.StepTimes({"service": path / "ring"}),
                 shoot=self.host.shoot,
                 undo=self.undo,
                 kernel=self.host,

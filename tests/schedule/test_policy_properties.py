@@ -66,6 +66,26 @@ def test_every_allocation_is_feasible(name: str, problem: Problem, agnostic: boo
         assert found.certificate.gap <= 1e-3 if name == "elastic" else found.certificate.gap <= 1e-6
 
 
+@pytest.mark.parametrize(("name", "given_"), [("max-min", {}), ("max-min", {"agnostic": True}), ("blend", {})])
+@given(problem=problems(), chance=st.randoms(use_true_random=False))
+@quick
+def test_what_was_decided_before_changes_nothing_but_the_way(
+    name: str, given_: dict[str, Any], problem: Problem, chance: Any
+) -> None:
+    some = np.array([chance.random() < 0.8 for _ in range(problem.jobs)])
+    some[chance.randrange(problem.jobs)] = True
+    previous = decide(name, problem.take(some), **given_)
+    alone, after = decide(name, problem, **given_), decide(name, problem, previous=previous, **given_)
+    feasible(after)
+    if alone.certificate is None or after.certificate is None:
+        assert alone.certificate is after.certificate
+        return
+    assert after.certificate.gap <= 1e-6
+    assert after.certificate.value == pytest.approx(alone.certificate.value, rel=1e-6)
+    if name == "max-min" and not given_:
+        np.testing.assert_allclose(after.throughput, alone.throughput, rtol=1e-5, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", [name for name, policy in POLICIES.items() if policy.space_sharing])
 @given(problem=problems(paired=True))
 @quick

@@ -29,5 +29,7 @@ from shoal.cli import (  # noqa: E402
     top,
 )  # fmt: skip
 
-for module in (server, jobs, streams, services, serve, measure, schedule, schedule_live, guard, top, tenants, manifests, demo):
+for module in (
+    server, jobs, streams, services, serve, measure, schedule, schedule_live, guard, top, tenants, manifests, demo
+):  # fmt: skip
     module.register(app)

@@ -40,22 +40,26 @@ def run(
 ) -> None:
     """Guard this host until Ctrl-C, then leave it as it was found.
 
-    A guard that dies, however it does, leaves no limit behind: a small process beside it takes them back.
+    A guard that dies, however it does, leaves no limit behind: a small process beside it takes them back. Groups follow
+    the configuration: it may be replaced while the guard runs.
     """
     door = Door(json, home, None)
 
     def act() -> None:
         from shoal.host.guard.daemon import Guard
+        from shoal.host.guard.follow import FollowedFile, Following
         from shoal.host.guard.live import LiveHost
 
-        told = _config(config, home, policy)
+        file = _file(config, home)
+        told = _config(file, policy)
         folder = _folder(home)
         machine = LiveHost(told, folder, look_only=dry_run)
         try:
             for problem in machine.left:
                 door.note(f"left by an earlier guard: {problem}")
             journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
-            guard = Guard(told, machine, journal, dry_run=dry_run, on_tick=_shower(door) if dry_run else None)
+            followed = Following(machine, FollowedFile(file), note=door.note)
+            guard = Guard(told, followed, journal, dry_run=dry_run, on_tick=_shower(door) if dry_run else None)
             _announce(door, told, guard, journal, machine)
             _until_ended(guard, ticks)
         finally:
@@ -79,7 +83,7 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
         from shoal.host.guard.live import LiveHost
 
         anybody = {"groups": [{"name": "anybody", "class": "best-effort", "pids": [os.getpid()]}]}
-        told = parse_config(anybody) if config is None else _config(config, home, None)
+        told = parse_config(anybody) if config is None else _config(config, None)
         with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
             machine = LiveHost(told, Path(folder), look_only=True)
             try:
@@ -99,11 +103,15 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
     guarded(door, act)
 
 
-def _config(path: Path | None, home: Path | None, policy: str | None) -> GuardConfig:
+def _file(path: Path | None, home: Path | None) -> Path:
     from shoal.cli.guard import home_of
+
+    return path or home_of(home) / "guard.yaml"
+
+
+def _config(path: Path, policy: str | None) -> GuardConfig:
     from shoal.host.guard.config import PolicyConfig, parse_config, read_config
 
-    path = path or home_of(home) / "guard.yaml"
     if not path.exists():
         hint = "say which groups there are: shoal guard run --config guard.yaml; docs/host.md has an example"
         raise Invalid("there is no configuration", where=str(path), hint=hint)

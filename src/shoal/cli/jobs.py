@@ -235,7 +235,7 @@ def _explain(found: ExplanationView) -> None:
         if cause.blocking and cause.change:
             mark.append(f"\n                    to change it: {cause.change}", style="dim")
         output.console().print(mark, soft_wrap=True)
-    if found.causes:
+    if any(cause.blocking for cause in found.causes):
         start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
         print(f"jobs ahead: {found.ahead}   estimated start: {start}")
 

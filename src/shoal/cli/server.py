@@ -47,6 +47,9 @@ def up(
     schedule_prices: Annotated[
         str | None, typer.Option(help="Dollars an hour of one accelerator: a100=2.48,k80=0.9")
     ] = None,
+    guard: Annotated[
+        bool | None, typer.Option("--guard/--no-guard", help="Keep best-effort work from slowing down guaranteed? [no]")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [info]")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
     detach: Annotated[
@@ -62,7 +65,8 @@ def up(
 
     flags: dict[str, Any] = {
         "home": door.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
-        "preemption": preemption, "schedule_policy": schedule_policy, "schedule_agnostic": schedule_agnostic,
+        "preemption": preemption, "guard": guard, "schedule_policy": schedule_policy,
+        "schedule_agnostic": schedule_agnostic,
         "schedule_round_s": schedule_round_s, "schedule_restart_cost_s": schedule_restart_cost_s,
         "schedule_prices": schedule_prices, "log_level": log_level,
     }  # fmt: skip
@@ -157,11 +161,12 @@ def doctor(door: Door) -> None:
     """What this machine offers to jobs, what is missing, and what that costs. Needs no server."""
     import os
 
+    from shoal.control.guarding.process import guard_capability
     from shoal.control.home import default_home
     from shoal.engine.probe import probe_machine
 
     home = door.home.absolute() if door.home else default_home(os.environ)
-    found = [asdict(one) for one in probe_machine(home)]
+    found = [asdict(one) for one in (*probe_machine(home), guard_capability(home))]
     door.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
 
 

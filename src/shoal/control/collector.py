@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +43,15 @@ class _Tail:
 
 
 class Collector:
-    def __init__(self, ledger: Ledger, engine: Engine, *, every_s: float = 0.5) -> None:
+    """`reported` is told of each job that reported something new."""
+
+    def __init__(
+        self, ledger: Ledger, engine: Engine, *,
+        every_s: float = 0.5,
+        reported: Callable[[Live], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
+        self._reported = reported
         self._engine = engine
         self._every_s = every_s
         self._defects = Defects(log)
@@ -106,6 +113,7 @@ class Collector:
             await asyncio.gather(kept, self._ledger.store.add_metrics(points))
         else:
             await kept
+        self._reported(live)
 
     async def _lines(self, gang: str, stream: str, tail: _Tail) -> list[bytes]:
         offset = tail.offsets.get(stream, 0)

@@ -36,8 +36,31 @@ class ServeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """Scheduling by rounds: which policy of `shoal.schedule` decides who runs on which accelerator type, anew every
+    `round_s` seconds. `agnostic` takes all types for equal, where the policy has that form. `restart_cost_s` is what a
+    job loses by being moved. `prices` are by accelerator type, an hour of one accelerator each."""
+
+    policy: str
+    agnostic: bool = False
+    round_s: float = 60.0
+    restart_cost_s: float = 30.0
+    prices: tuple[tuple[str, Money], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """The server's own guard: which policy of `shoal.host` decides, and how much longer a unit of guaranteed work may
+    take than alone (1.05: by a twentieth)."""
+
+    policy: str = "model"
+    max_slowdown: float = 1.05
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """`slots` None: what the machine offers (GPUs, else CPU slots). `port` 0: any free one."""
+    """`slots` None: what the machine offers (GPUs, else CPU slots). `port` 0: any free one. `schedule` None: admission
+    alone decides. `guard` None: nobody guards what runs."""
 
     home: Home
     db: str
@@ -48,6 +71,8 @@ class Settings:
     log_level: str
     bundle_limit_bytes: int
     serve: ServeSettings
+    schedule: ScheduleSettings | None = None
+    guard: GuardSettings | None = None
 
     @property
     def loopback(self) -> bool:
@@ -118,7 +143,60 @@ def _database(value: Any) -> str:
     return url
 
 
+def _schedule_policy(value: Any) -> str | None:
+    word = str(value).strip().lower() if value else "none"
+    if word == "none":
+        return None
+    # Only who asks for a policy waits for the numerical libraries to be imported.
+    from shoal.schedule.policy import POLICIES
+
+    known = [name for name in POLICIES if name not in _NOT_LIVE]
+    if word not in known:
+        raise ValueError(f"must be none or one of {', '.join(known)}, not {value!r}")
+    return word
+
+
+def _positive_seconds(value: Any) -> float:
+    number = _seconds(value)
+    if not number:
+        raise ValueError("must be more than 0 seconds")
+    return number
+
+
+def _guard_policy(value: Any) -> str:
+    from shoal.host.policy import POLICIES
+
+    return _one_of(*POLICIES)(value)
+
+
+def _slowdown(value: Any) -> float:
+    number = _seconds(value)
+    if not 1 < number <= _MOST_SLOWDOWN:
+        raise ValueError(f"must be more than 1 and at most {_MOST_SLOWDOWN:g}, such as 1.05, not {value!r}")
+    return number
+
+
+def _prices(value: Any) -> tuple[tuple[str, Money], ...]:
+    """`a100=2.48,k80=0.9`, or a mapping in the config file."""
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(equals and name.strip() for name, equals, _ in parts):
+            raise ValueError(f"must be TYPE=DOLLARS,..., not {value!r}")
+        value = {name.strip(): amount for name, _, amount in parts}
+    if not isinstance(value, dict):
+        raise ValueError(f"must be dollars by accelerator type, not {value!r}")
+    return tuple(sorted((str(name), _dollars(amount)) for name, amount in value.items()))
+
+
 _POLICY = Policy()
+_SCHEDULE = ScheduleSettings("")
+_NOT_LIVE = frozenset({"elastic", "allox"})
+"""`elastic` is about jobs that leave open how many accelerators they take, which no manifest does; `allox` fails on any
+job of several accelerators, so that one tenant's gang would stop the policy for all."""
+_GROUPS = ("schedule", "guard")
+"""In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
+_GUARD = GuardSettings()
+_MOST_SLOWDOWN = 10.0
 
 _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "db": (_database, None),
@@ -138,6 +216,14 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "serve_slots": (_whole(1, 4096), None),
     "serve_anonymous": (_text, None),
     "price_per_hour": (_dollars, FREE),
+    "schedule_policy": (_schedule_policy, None),
+    "schedule_agnostic": (_switch, _SCHEDULE.agnostic),
+    "schedule_round_s": (_positive_seconds, _SCHEDULE.round_s),
+    "schedule_restart_cost_s": (_seconds, _SCHEDULE.restart_cost_s),
+    "schedule_prices": (_prices, _SCHEDULE.prices),
+    "guard": (_switch, False),
+    "guard_policy": (_guard_policy, _GUARD.policy),
+    "guard_max_slowdown": (_slowdown, _GUARD.max_slowdown),
 }
 
 
@@ -186,6 +272,8 @@ def load_settings(
         log_level=values["log_level"],
         bundle_limit_bytes=values["bundle_limit_mib"] << 20,
         serve=_serve_settings(values),
+        schedule=_schedule_settings(values),
+        guard=GuardSettings(values["guard_policy"], values["guard_max_slowdown"]) if values["guard"] else None,
     )
 
 
@@ -199,6 +287,28 @@ def _serve_settings(values: Mapping[str, Any]) -> ServeSettings:
         slots=values["serve_slots"],
         price_per_hour=values["price_per_hour"],
         anonymous=values["serve_anonymous"],
+    )
+
+
+def _schedule_settings(values: Mapping[str, Any]) -> ScheduleSettings | None:
+    name = values["schedule_policy"]
+    if name is None:
+        return None
+    if values["schedule_agnostic"]:
+        from shoal.schedule.policy import POLICIES
+
+        if not POLICIES[name].agnostic:
+            blind = ", ".join(policy.name for policy in POLICIES.values() if policy.agnostic)
+            raise Invalid(f"{name} has no agnostic form", where="schedule_agnostic", hint=f"these have: {blind}")
+    if name == "min-cost" and not values["schedule_prices"]:
+        hint = "such as a100=2.48,k80=0.9, in dollars an hour"
+        raise Invalid("min-cost needs the price of each accelerator type", where="schedule_prices", hint=hint)
+    return ScheduleSettings(
+        policy=name,
+        agnostic=values["schedule_agnostic"],
+        round_s=values["schedule_round_s"],
+        restart_cost_s=values["schedule_restart_cost_s"],
+        prices=values["schedule_prices"],
     )
 
 
@@ -220,6 +330,11 @@ def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tupl
         raise Invalid(f"the config file is not YAML: {error}", where=str(path)) from error
     if not isinstance(found, dict):
         raise Invalid("the config file must be a mapping of settings", where=str(path), hint="such as `port: 7070`")
+    for name in _GROUPS:
+        if isinstance(group := found.get(name), dict):
+            rest = {key: value for key, value in found.items() if key != name}
+            below = {name if key == "enabled" else f"{name}_{key}": value for key, value in group.items()}
+            found = {**rest, **below}
     for key in found:
         if key not in _OPTIONS:
             near = difflib.get_close_matches(str(key), _OPTIONS, 1)

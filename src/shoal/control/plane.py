@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -25,6 +25,7 @@ from shoal.control.admission import (
 from shoal.control.bundles import add_bundle
 from shoal.control.checks import check_class, check_files
 from shoal.control.collector import Collector
+from shoal.control.config import GuardSettings, ScheduleSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
 from shoal.control.ids import Ids
@@ -56,7 +57,15 @@ from shoal.core import (
 from shoal.engine import Capability, Engine, LogChunk
 from shoal.serve.contract import TOKEN_VARIABLE, parse_replica_name
 
+if TYPE_CHECKING:
+    from shoal.control.guarding import GuardKeeper
+    from shoal.control.scheduling import Scheduler
+
 log = structlog.get_logger("shoal.plane")
+
+NOT_GUARDED = Capability(
+    "guard", False, "off: `shoal up --guard`", "best-effort work may take memory bandwidth from guaranteed work"
+)
 
 
 class ControlPlane:
@@ -68,6 +77,8 @@ class ControlPlane:
         clock: Clock | None = None,
         policy: Policy | None = None,
         decide: Decide = decide,
+        schedule: ScheduleSettings | None = None,
+        guard: GuardSettings | None = None,
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
         new_id: Callable[[str], str] | None = None,
@@ -92,7 +103,15 @@ class ControlPlane:
         self._tenants: dict[str, TenantRecord] = {}
         self.view = View(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
         self.ledger = Ledger(store, self.view, self.clock, fault)
-        self.collector = Collector(self.ledger, engine, every_s=collect_every_s)
+        self.scheduler: Scheduler | None = None
+        reported: Callable[[Live], None] = _unheard
+        if schedule is not None:
+            # Only who wants rounds waits for the numerical libraries to be imported.
+            from shoal.control.scheduling import Scheduler
+
+            decide = self.scheduler = Scheduler(schedule, self.view.get, home / "schedule.json")
+            reported = self.scheduler.reported
+        self.collector = Collector(self.ledger, engine, every_s=collect_every_s, reported=reported)
         self.guardian = Guardian(
             self.ledger, engine, self._layout, secrets=self._resolve_secrets, drain=self.collector.drain,
             epoch=store.epoch, on_fatal=on_fatal,
@@ -108,6 +127,11 @@ class ControlPlane:
         self.keeper = ServiceKeeper(
             self.services, self.ledger, gateway, replica_token=self._replica_token, on_fatal=on_fatal
         )
+        self.guard: GuardKeeper | None = None
+        if guard is not None:
+            from shoal.control.guarding import GuardKeeper
+
+            self.guard = GuardKeeper(home, guard, self.ledger, self.services, self._tenants)
 
     async def open(self) -> None:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
@@ -129,6 +153,8 @@ class ControlPlane:
         self.patroller.open()
         self.collector.open()
         self.keeper.open()
+        if self.guard is not None:
+            self.guard.open()
         self.recovery_s = self.clock.monotonic() - began
         await self.store.record(
             [NewEvent(self.clock.now(), "control.opened", "server", "the control plane is open",
@@ -140,7 +166,8 @@ class ControlPlane:
     @property
     def loops(self) -> tuple[Loop, ...]:
         """In the order in which they are to be closed."""
-        return (self.keeper, self.decider, self.patroller, self.collector, self.guardian)
+        guard = () if self.guard is None else (self.guard,)
+        return (*guard, self.keeper, self.decider, self.patroller, self.collector, self.guardian)
 
     async def close(self) -> None:
         """Stop the loops. Running work goes on and is adopted by the next server."""
@@ -259,9 +286,20 @@ class ControlPlane:
     def explain(self, job_id: str) -> Explanation:
         """Why a job waits; for one that does not, a summary of where it is."""
         job = self.job(job_id)
+        live = self.view.get(job_id)
+        if self.scheduler is not None and live is not None:
+            told = self.scheduler.explain(self._snapshot(), live, steps.describe(job))
+            if told is not None:
+                return told
         if job.state is JobState.QUEUED:
             return explain(self._snapshot(), job_id)
         return Explanation(job_id, (), 0, job.started_at, steps.describe(job))
+
+    def schedule_snapshot(self) -> Iterator[str]:
+        """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
+        from shoal.control.scheduling import live_snapshot
+
+        return live_snapshot(self._snapshot(), self.view.get, self.scheduler)
 
     async def logs(
         self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
@@ -368,11 +406,16 @@ class ControlPlane:
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
             "mended": self.patroller.mended,
+            **({"schedule": self.scheduler.status()} if self.scheduler is not None else {}),
             "capabilities": [
                 {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
-                for one in self._capabilities
+                for one in (*self._capabilities, self.guard.capability() if self.guard is not None else NOT_GUARDED)
             ],
         }
+
+
+def _unheard(_live: Live) -> None:
+    """Nobody measures."""
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

@@ -153,6 +153,8 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
             local_engine(settings),
             home.path,
             policy=settings.policy,
+            schedule=settings.schedule,
+            guard=settings.guard,
             on_fatal=fatal,
             gateway=LocalGateway(home.serve_folder, settings.serve),
             bundle_limit_bytes=settings.bundle_limit_bytes,

@@ -12,6 +12,7 @@ from shoal.host.actuators.base import Unhindered
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found, Membership
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, missing
+from shoal.host.sensors.latency import MemoryLatency
 from shoal.host.sensors.uncore import sockets
 from shoal.host.types import (
     NOT_SENSED,
@@ -73,17 +74,25 @@ class Senses:
         capacity: Mapping[int, float] | None = None,
         kernel: Kernel = LINUX,
     ) -> None:
-        self._domains = tuple(domains)
+        self._kernel = kernel
         self._membership = membership
         self._sensors = tuple(sensors)
         self._capacity = capacity or {}
-        self._sockets = {domain.id: sockets(kernel, domain.cpus) for domain in domains}
+        self.move(domains)
         self._alone: dict[str, _Alone] = {}
         self._unhindered: dict[str, Unhindered] = {}
         self._quiet: frozenset[str] = frozenset()
         self._frozen: frozenset[str] = frozenset()
         self._since = float("-inf")
         self._read_at = float("-inf")
+
+    def move(self, domains: Sequence[Domain]) -> None:
+        """Memory domains are these from now on: a hypervisor moves its CPUs."""
+        self._domains = tuple(domains)
+        self._sockets = {domain.id: sockets(self._kernel, domain.cpus) for domain in domains}
+        for sensor in self._sensors:
+            if isinstance(sensor, MemoryLatency):
+                sensor.domains = self._domains
 
     def capabilities(self) -> tuple[Capability, ...]:
         """Of all sensors, strongest first."""
@@ -179,6 +188,9 @@ class Senses:
     ) -> None:
         """What guaranteed work takes if this reading was quiet, and best-effort work if nothing limited it."""
         disturbed: frozenset[int] = frozenset()
+        for gone in (self._alone.keys() | self._unhindered.keys()) - found.keys():
+            self._alone.pop(gone, None)
+            self._unhindered.pop(gone, None)
         for name, (group, _) in self._membership.groups.items():
             if not found[name].processes:  # others may come, and are not to be judged by these
                 self._alone.pop(name, None)

@@ -23,6 +23,16 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
+Prices = tuple[Array, ...]
+Tried = tuple[tuple[Prices, Prices], ...]
+"""For each step of a search, prices (r,) worth trying first at its start and at its end."""
+
+
+def positions(mask: NDArray[Any]) -> Index:
+    """(k,) where a mask (m,) is true: `np.flatnonzero` without its layers, which cost more than small problems do."""
+    return mask.nonzero()[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """One way to run an elastic job: this many accelerators of a type, and the goodput it then has."""
@@ -302,7 +312,8 @@ class Allocation:
     `prices` (pools,) is what one more accelerator of a pool would add to the objective, so the ratio of two prices
     says what an hour on one is worth in hours on the other; zero means that some of the pool is left over. `limits`
     has the same for quotas and other named constraints. `configuration` (m,) is the chosen elastic configuration or
-    -1. Heuristics, which prove nothing, have no certificate. `facts` says how it was solved.
+    -1. Heuristics, which prove nothing, have no certificate. `facts` says how it was solved, and
+    `tried` with which prices of which `limited` constraints: a search for a problem that differs a little begins there.
     """
 
     problem: Problem
@@ -314,6 +325,8 @@ class Allocation:
     limits: Mapping[str, float] = field(default_factory=dict)
     configuration: Index | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    limited: tuple[str, ...] = ()
+    tried: Tried = ()
 
     @cached_property
     def time(self) -> Array:

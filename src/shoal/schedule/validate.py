@@ -79,6 +79,8 @@ def _values(problem: Problem) -> Iterator[ShoalError]:
         ("entity", (problem.entity < 0) | (problem.entity >= len(problem.entities)), "is no entity"),
     )
     for name, wrong, what in checks:
+        if not wrong.any():
+            continue
         rows = np.flatnonzero(wrong.any(axis=1) if wrong.ndim == 2 else wrong)
         for row in rows[:NAMED]:
             yield Invalid(f"{name} {getattr(problem, name)[row]} {what}", where=f"job {problem.ids[row]}")

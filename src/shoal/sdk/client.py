@@ -126,6 +126,7 @@ class _Methods:
     delete_secret = _single(operations.delete_secret)
 
     nodes = _single(operations.nodes)
+    schedule_snapshot = _single(operations.schedule_snapshot)
     status = _single(operations.status)
 
     _exchange: Exchange

@@ -308,5 +308,10 @@ def nodes() -> Call[list[models.NodeView]]:
     return Call("GET", "/v1/nodes", listed)
 
 
+def schedule_snapshot() -> Call[str]:
+    """The live state as JSON lines that `shoal schedule` reads (admin)."""
+    return Call("GET", "/v1/schedule/snapshot", lambda response: response.text)
+
+
 def status() -> Call[models.StatusView]:
     return Call("GET", "/v1/status", _as(models.StatusView))

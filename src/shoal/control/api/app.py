@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 
 from shoal import __version__
-from shoal.control.api import describe, errors, events, jobs, logs, manifests, services, system, tenants
+from shoal.control.api import describe, errors, events, jobs, logs, manifests, schedule, services, system, tenants
 from shoal.control.api.context import Context
 from shoal.control.api.edge import Edge
 
@@ -29,7 +29,7 @@ def create_app(context: Context) -> FastAPI:
     app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
     errors.install(app)
-    for door in (jobs, logs, services, events, manifests, tenants, system):
+    for door in (jobs, logs, services, events, manifests, tenants, schedule, system):
         app.include_router(door.router)
     # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
     app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))

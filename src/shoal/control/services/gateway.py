@@ -262,13 +262,13 @@ class LocalGateway:
         self._ends = 1 if steady else self._ends + 1
         self._wait_s = 0.0 if steady else min(_LONGEST_WAIT_S, self._wait_s * 2 or _FIRST_WAIT_S)
         self._start_at = now + self._wait_s
-        said = _last_line(self.log_file)
+        said = last_line(self.log_file)
         self._ended = f"the gateway ended with code {child.returncode}{': ' + said if said else ''}"
         log.warning("gateway ended", code=child.returncode, said=said, wait_s=self._wait_s)
 
 
-def start_detached(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it outlives the server. Raises Unavailable."""
+def start_detached(command: Sequence[str], log_file: Path, *, what: str = "gateway") -> subprocess.Popen[bytes]:
+    """In a session of its own, so that it outlives the server and what ends that. Raises Unavailable."""
     environment = {name: value for name, value in os.environ.items() if name != "SHOAL_TOKEN"}
     try:
         with log_file.open("ab") as output:
@@ -278,7 +278,7 @@ def start_detached(command: Sequence[str], log_file: Path) -> subprocess.Popen[b
                 cwd=log_file.parent, env=environment,
             )  # fmt: skip
     except OSError as error:
-        raise Unavailable(f"the gateway cannot be started: {error.strerror}", where=str(log_file)) from error
+        raise Unavailable(f"the {what} cannot be started: {error.strerror}", where=str(log_file)) from error
 
 
 def _kept(wanted: Address, known: Address | None) -> Address:
@@ -301,7 +301,8 @@ def _signal(status: GatewayStatus, signum: int) -> None:
         os.close(descriptor)
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """What a process said last, by its log."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -55,6 +55,7 @@ def rank_environment(
         "SHOAL_WORLD_SIZE": str(len(gang.ranks)),
         "SHOAL_RUN": str(rank_dir),
         "SHOAL_METRICS_FILE": str(rank_dir / "metrics.jsonl"),
+        "SHOAL_RING": str(rank_dir),
     }
 
 

@@ -5,7 +5,7 @@ HOME/gangs/NAME/gang.json   what was launched (no secrets, no environment); `pas
                 decision    symbolic link to `go` or `abort`
                 stop        the wish to end
                 failure     why the launch was rolled back
-                rank-N/     SHOAL_RUN of the rank: record, log, metrics.jsonl, notice, cooperative
+                rank-N/     SHOAL_RUN of the rank: record, log, metrics.jsonl, notice, cooperative, PID.ring
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class GangDir:
         for name in ("decision", "stop", "failure"):
             (self.path / name).unlink(missing_ok=True)
         for rank_dir in self.path.glob("rank-*"):
-            for name in ("record", "notice", "cooperative"):
-                (rank_dir / name).unlink(missing_ok=True)
+            for path in (*(rank_dir / name for name in ("record", "notice", "cooperative")), *rank_dir.glob("*.ring")):
+                path.unlink(missing_ok=True)
 
 
 def replace(path: Path, value: Mapping[str, Any]) -> None:

@@ -6,11 +6,12 @@
     policy: model
     actuators: {allow: [pacing, freeze]}
 
-YAML or TOML, by the file's ending. Everything wrong with it is reported at once, by the name of the field.
+YAML, JSON or TOML, by the file's ending. Everything wrong with it is reported at once, by the name of the field.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,10 +39,30 @@ class Slo(_Part):
     max_slowdown: Annotated[float, Field(gt=1.0, le=10.0)] = 1.05
 
 
+class ReportsConfig(_Part):
+    """Where a group's work is reported: `lines` (a file that `shoal.train` writes), or the `gateway` that serves it
+    (the URL of its metrics), of which the work of a `tenant`'s `models` is the group's. The gateway's operator token
+    is read from `token_file`, and sent to no other address."""
+
+    lines: Path | None = None
+    gateway: Annotated[str, Field(pattern=r"^(http://[^/@\s]+/\S*)?$")] = ""
+    token_file: Path | None = None
+    tenant: str = ""
+    models: frozenset[str] = frozenset()
+
+    @model_validator(mode="after")
+    def _one(self) -> ReportsConfig:
+        if (self.lines is None) == (not self.gateway):
+            raise ValueError("give either lines or gateway")
+        if self.gateway and not self.models:
+            raise ValueError("which of the gateway's models are its work?")
+        return self
+
+
 class GroupConfig(_Part):
     """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
     (`NAME` or `NAME=VALUE` in their environment). `ring` is where its program writes its steps
-    (`shoal.host.ring`), or a directory of such files."""
+    (`shoal.host.ring`), or a directory of such files; `reports` where its work is reported otherwise."""
 
     name: Annotated[str, Field(pattern=NAME)]
     priority_class: Annotated[PriorityClass, Field(alias="class")]
@@ -49,6 +70,7 @@ class GroupConfig(_Part):
     pids: frozenset[Annotated[int, Field(gt=0)]] = frozenset()
     label: str = ""
     ring: Path | None = None
+    reports: ReportsConfig | None = None
     slo: Slo = Slo()
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.02
@@ -154,7 +176,13 @@ class GuardConfig(_Part):
         return self
 
 
-def read_config(path: Path) -> GuardConfig:
+class FollowedConfig(GuardConfig):
+    """One that is written again as work comes and goes: there may be none."""
+
+    groups: tuple[GroupConfig, ...] = ()
+
+
+def read_config(path: Path, *, kind: type[GuardConfig] = GuardConfig) -> GuardConfig:
     """Raises `Invalid` with every problem found."""
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -164,14 +192,14 @@ def read_config(path: Path) -> GuardConfig:
         raise Invalid(f"it cannot be read: {error.strerror}", where=str(path), hint=_EXAMPLE) from None
     except UnicodeDecodeError:
         raise Invalid("this is no text", where=str(path), hint=_EXAMPLE) from None
-    return parse_config(_parsed(path, text), where=str(path))
+    return parse_config(_parsed(path, text), where=str(path), kind=kind)
 
 
-def parse_config(value: Any, *, where: str = "configuration") -> GuardConfig:
+def parse_config(value: Any, *, where: str = "configuration", kind: type[GuardConfig] = GuardConfig) -> GuardConfig:
     if not isinstance(value, dict):
         raise Invalid("a configuration is a mapping with groups", where=where, hint=_EXAMPLE)
     try:
-        return GuardConfig.model_validate(value)
+        return kind.model_validate(value)
     except ValidationError as error:
         problems = tuple(
             Invalid(_sentence(one["msg"]), where=".".join(map(str, one["loc"])) or where) for one in error.errors()
@@ -185,6 +213,11 @@ def _parsed(path: Path, text: str) -> Any:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise Invalid(f"this is no TOML: {error}", where=str(path)) from None
+    if path.suffix.lower() == ".json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(f"this is no JSON: {error}", where=str(path)) from None
     import yaml
 
     try:

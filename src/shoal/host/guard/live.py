@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,15 @@ from shoal.engine.protocol import Capability
 from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
 from shoal.host.fs import LINUX, Kernel
-from shoal.host.guard.config import Actuators, GuardConfig
+from shoal.host.guard.config import Actuators, GroupConfig, GuardConfig
 from shoal.host.guard.loop import Applied
+from shoal.host.guard.reporting import Reporting
 from shoal.host.members import NOBODY, Found, Members, Membership
 from shoal.host.sense import Senses
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
-from shoal.host.types import UNLIMITED, GroupState, Knob, Missing, Plan, Setting, Snapshot
+from shoal.host.topology import Topology
+from shoal.host.types import UNLIMITED, Group, GroupState, Knob, Missing, Plan, Setting, Snapshot
 from shoal.host.undo import UndoLog
 from shoal.host.warden import Warden
 
@@ -42,6 +45,8 @@ MECHANISMS: Mapping[str, Knob] = {
 """The names by which a configuration allows single mechanisms."""
 _RENEW_S = 1.0
 """A fifth of the warden's lease."""
+RECHECK_S = 5.0
+"""A hypervisor that moves CPUs does so within seconds."""
 _UNBOUND_S = 2.0
 """After a binding was lifted, until where the group's threads run is surely known again."""
 
@@ -50,7 +55,8 @@ class LiveHost:
     """Opened once; `close` leaves the machine as it was found. With `look_only` nothing is ever changed: for dry runs
     and for finding out what works here.
 
-    `reports` tells what groups without a ring have done (see `shoal.host.sensors.Work`), `evict` ends one.
+    `reports` tells what groups have done instead of where their configuration says (see `shoal.host.sensors.Work`),
+    `evict` ends one, `measure` finds the domains of a virtual machine again.
     Raises Conflict when another guard works in `folder`.
     """
 
@@ -62,36 +68,37 @@ class LiveHost:
         look_only: bool = False,
         reports: Callable[[float], Mapping[str, Work]] | None = None,
         evict: Callable[[str], None] | None = None,
+        measure: Callable[[Topology], Topology] = topology.again,
         kernel: Kernel = LINUX,
     ) -> None:
-        self._groups = {one.name: (one.group, Members(one.cgroup, one.pids, one.label)) for one in config.groups}
-        self._best_effort = [
-            group for group, _ in self._groups.values() if group.priority_class is PriorityClass.BEST_EFFORT
-        ]
+        self._groups = _members(config.groups)
         self._look_only = look_only
         self._scratch = tempfile.TemporaryDirectory(prefix="shoal-guard-") if look_only else None
         log = Path(self._scratch.name) if self._scratch else folder
         self._undo = UndoLog(log / "undo.jsonl", kernel=kernel)
         self.left = self._undo.left
         self.topology = topology.here()
+        self._domains = {one.id: one for one in self.topology.domains}
+        self._moves = TopologyWatch(self.topology, measure)
         self._membership = Membership(self._groups, kernel=kernel)
         self._found: Mapping[str, Found] = {}
         self._probe = _probe()
-        rings = {one.name: one.ring for one in config.groups if one.ring is not None}
+        self._steps = sensors.StepTimes(_rings(config.groups))
+        self._reporting = Reporting(config.groups)
         self._senses = Senses(
             self.topology.domains,
             self._membership,
             sensors.standard(
-                self.topology.domains, rings=rings, reports=reports, shoot=self._shooter(kernel), undo=self._undo,
-                kernel=kernel,
+                self.topology.domains, steps=self._steps, reports=reports or self._reported,
+                shoot=self._shooter(kernel), undo=None if look_only else self._undo, kernel=kernel,
             ),
             capacity=config.capacity,
             kernel=kernel,
         )  # fmt: skip
         self._pace = Pace()
         self._ladder = actuators.standard(
-            self._undo, {one.id: one for one in self.topology.domains}, unhindered=self._senses.unhindered,
-            pace=self._pace, evict=evict, kernel=kernel, allow=allowed(config.actuators),
+            self._undo, self._domains, unhindered=self._senses.unhindered, pace=self._pace,
+            evict=evict, kernel=kernel, allow=allowed(config.actuators),
         )  # fmt: skip
         self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
         self._warden = None if look_only else Warden(self._undo)
@@ -104,8 +111,24 @@ class LiveHost:
         self._own_cpus = os.sched_getaffinity(0)
         self._kept_to: frozenset[int] = frozenset(self._own_cpus)
 
+    @property
+    def _best_effort(self) -> list[Group]:
+        return [group for group, _ in self._groups.values() if group.priority_class is PriorityClass.BEST_EFFORT]
+
+    def exchange(self, groups: Sequence[GroupConfig]) -> None:
+        """Guard these groups from the next tick on. What was learned of those that stay is kept; those that are gone
+        are left as they were found."""
+        self._groups = _members(groups)
+        self._membership.groups = self._groups
+        self._steps.exchange(_rings(groups))
+        self._reporting.exchange(groups)
+        for name in (self._cores.keys() | self._bound_at.keys() | self._problems.keys()) - self._groups.keys():
+            for known in (self._cores, self._bound_at, self._problems):
+                known.pop(name, None)
+
     def sense(self, now: float) -> Snapshot:
         self._at = now
+        self._follow_cpus(now)
         sensed = self._senses.read(now, self._in_force, knobs=self._knobs, least_share=self._least_share)
         self._found = sensed.found
         self._keep_off()
@@ -116,8 +139,11 @@ class LiveHost:
         """Raises LeaseLost when the warden took everything back; the next call begins anew."""
         self._renew()
         errors: list[str] = []
+        for gone in self._in_force.keys() - {group.name for group in self._best_effort}:
+            self._in_force.pop(gone)
+            self._ladder.release(gone)
         for group in self._best_effort:
-            setting = plan.settings.get(group.name, UNLIMITED)
+            setting = self._possible(plan.settings.get(group.name, UNLIMITED))
             found = self._found.get(group.name, NOBODY)
             if not found.processes:
                 if self._in_force.pop(group.name, None) is not None:
@@ -151,6 +177,8 @@ class LiveHost:
             self._ladder.restore()
         self._pace.close()
         self._senses.close()
+        self._reporting.close()
+        self._moves.close()
         if self._probe is not None:
             self._probe.close()
         problems = self._undo.close()
@@ -198,6 +226,25 @@ class LiveHost:
 
         return shoot
 
+    def _reported(self, now: float) -> Mapping[str, Work]:
+        return self._reporting.work(now, self._found)
+
+    def _follow_cpus(self, now: float) -> None:
+        """A hypervisor moves virtual CPUs between memory domains as it likes."""
+        moved = self._moves.look(now)
+        if moved is None:
+            return
+        self.topology = moved
+        self._domains.clear()
+        self._domains.update({one.id: one for one in moved.domains})
+        self._senses.move(moved.domains)
+
+    def _possible(self, setting: Setting) -> Setting:
+        """Without domains that a moment ago there still were."""
+        if setting.domains is None:
+            return setting
+        return replace(setting, domains=setting.domains & self._domains.keys() or None)
+
     def _with_all_its_cores(self, state: GroupState, now: float) -> GroupState:
         """Limits count in a group's own cores, so those must not shrink because of a limit."""
         name, limit = state.group.name, self._in_force.get(state.group.name, UNLIMITED)
@@ -218,6 +265,45 @@ class LiveHost:
             with suppress(OSError):
                 os.sched_setaffinity(0, wanted)
                 self._kept_to = wanted
+
+
+class TopologyWatch:
+    """Measures a virtual machine's domains anew every few seconds, in a thread: with many CPUs it takes longer than a
+    tick. `measure` is `shoal.host.topology.again`."""
+
+    def __init__(self, known: Topology, measure: Callable[[Topology], Topology] = topology.again) -> None:
+        self._known, self._measure = known, measure
+        self._at: float | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-topology")
+        self._asked: Future[Topology] | None = None
+
+    def look(self, now: float) -> Topology | None:
+        """The topology, if it is another one than when it was asked for last."""
+        if not self._known.virtual:
+            return None
+        if self._at is None:
+            self._at = now
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            found = asked.result()
+            if found.domains != self._known.domains:
+                self._known = found
+                return found
+        elif self._asked is None and now - self._at >= RECHECK_S:
+            self._at = now
+            self._asked = self._thread.submit(self._measure, self._known)
+        return None
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def _members(groups: Iterable[GroupConfig]) -> dict[str, tuple[Group, Members]]:
+    return {one.name: (one.group, Members(one.cgroup, one.pids, one.label)) for one in groups}
+
+
+def _rings(groups: Iterable[GroupConfig]) -> dict[str, Path]:
+    return {one.name: one.ring for one in groups if one.ring is not None}
 
 
 def allowed(actuators: Actuators) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
@@ -28,7 +27,7 @@ __all__ = [
 def standard(
     domains: Sequence[Domain],
     *,
-    rings: Mapping[str, Path] | None = None,
+    steps: StepTimes | None = None,
     reports: Callable[[float], Mapping[str, Work]] | None = None,
     shoot: Callable[[int], float] | None = None,
     undo: UndoLog | None = None,
@@ -37,7 +36,7 @@ def standard(
     """All of them, strongest first. What costs by the process, CPU or counter is read as seldom as it must be to stay
     cheap."""
     return (
-        StepTimes(rings or {}),
+        steps or StepTimes({}),
         ReportedWork(reports),
         Thrifty(UncoreCounters(kernel=kernel)),
         Thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),

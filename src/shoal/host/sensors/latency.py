@@ -18,7 +18,8 @@ _SHOTS = 3
 
 class MemoryLatency:
     """`shoot` chases pointers on a CPU (see `pinned`) and says how many nanoseconds each took; it raises OSError where
-    it cannot, and is None where the native part is not built. `cpu_of` says where in a domain it may be fired."""
+    it cannot, and is None where the native part is not built. `cpu_of` says where in a domain it may be fired.
+    `domains` may be exchanged."""
 
     name = "latency"
 
@@ -29,7 +30,7 @@ class MemoryLatency:
         *,
         cpu_of: Callable[[Domain], int] = lambda domain: min(domain.cpus),
     ) -> None:
-        self._domains = domains
+        self.domains = domains
         self._shoot = shoot
         self._cpu_of = cpu_of
         self._shots: dict[int, deque[float]] = {}
@@ -52,7 +53,7 @@ class MemoryLatency:
             self._shots.clear()
             self._since = since
         readings: dict[Key, Reading] = {}
-        for domain in self._domains:
+        for domain in self.domains:
             key = Key(Quantity.LATENCY, Scope.DOMAIN, domain.id)
             try:
                 shots = self._shots.setdefault(domain.id, deque(maxlen=_SHOTS))

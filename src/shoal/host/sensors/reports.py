@@ -46,7 +46,11 @@ class ReportedWork:
         if self._tell is None:
             return {}
         readings: dict[Key, Reading] = {}
-        for name, work in self._tell(now).items():
+        told = self._tell(now)
+        for gone in self._last.keys() - told.keys():
+            del self._last[gone]
+            self._told.pop(gone, None)
+        for name, work in told.items():
             last = self._last.get(name)
             if last is None or work.units < last.units or work.busy_s < last.busy_s:
                 self._last[name] = work
@@ -106,6 +110,7 @@ class ReportLines:
         self._samples: list[tuple[float, float]] = []
         self._work: Work | None = None
         self._step = -1.0
+        self._read: tuple[int, tuple[float, float] | None] = (-1, None)
 
     def work(self, now: float) -> Work | None:
         """At the last reported step; None before there are two samples of CPU time around one."""
@@ -124,17 +129,22 @@ class ReportLines:
 
     def _last_line(self) -> tuple[float, float] | None:
         try:
+            if self._path.stat().st_size == self._read[0]:
+                return self._read[1]
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(max(0, size - _TAIL_BYTES))
                 lines = file.read().split(b"\n")[:-1]  # what follows the last line end is not written whole
         except OSError:
             return None
-        for line in reversed(lines):
-            try:
-                record = json.loads(line)
-                if "metrics" in record:
-                    return float(record["at"]), float(record["step"])
-            except (ValueError, KeyError, TypeError):
-                continue
+        self._read = (size, next((one for one in map(_step_of, reversed(lines)) if one is not None), None))
+        return self._read[1]
+
+
+def _step_of(line: bytes) -> tuple[float, float] | None:
+    """When a line was reported, and of which step; None if it reports something else."""
+    try:
+        record = json.loads(line)
+        return (float(record["at"]), float(record["step"])) if "metrics" in record else None
+    except (ValueError, KeyError, TypeError):
         return None

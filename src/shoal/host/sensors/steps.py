@@ -30,12 +30,19 @@ class _Group:
 
 
 class StepTimes:
-    """`paths` names each group's ring file, or a directory of `*.ring` files, one per process."""
+    """`paths` names each group's ring file, or a directory of `*.ring` files, one per process, in it or one below."""
 
     name = "steps"
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._groups = {name: _Group(path) for name, path in paths.items()}
+
+    def exchange(self, paths: Mapping[str, Path]) -> None:
+        """Read these from now on. What was read of groups that stay is kept."""
+        for name in [name for name, group in self._groups.items() if paths.get(name) != group.path]:
+            _close(self._groups.pop(name))
+        for name, path in paths.items():
+            self._groups.setdefault(name, _Group(path))
 
     def capability(self) -> Capability:
         if self._groups:
@@ -61,16 +68,15 @@ class StepTimes:
 
     def close(self) -> None:
         for group in self._groups.values():
-            for reader in group.readers.values():
-                reader.close()
-            group.readers.clear()
+            _close(group)
 
     def _look(self, group: _Group, now: float) -> None:
         """Open rings that are new, again those that were replaced, and close those that are gone."""
         if now - group.looked_at < _LOOK_EVERY_S:
             return
         group.looked_at = now
-        present = set(group.path.glob("*.ring")) if group.path.is_dir() else {group.path}
+        below = group.path.is_dir()
+        present = {*group.path.glob("*.ring"), *group.path.glob("*/*.ring")} if below else {group.path}
         for path in present | set(group.readers):
             known = group.readers.get(path)
             try:
@@ -84,6 +90,12 @@ class StepTimes:
                     group.readers.pop(path).close()
             except (OSError, ValueError) as problem:
                 group.problem = f"{path}: {problem}"
+
+
+def _close(group: _Group) -> None:
+    for reader in group.readers.values():
+        reader.close()
+    group.readers.clear()
 
 
 def _new_units(group: _Group) -> list[Unit]:

@@ -52,11 +52,11 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({
     for policy in (
         Policy("fifo", fifo, agnostic=True, space_sharing=True, seeded=True),
         Policy("isolated", isolated),
-        Policy("max-min", max_min, agnostic=True, space_sharing=True),
+        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True),
         Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True),
         Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True),
         Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True),
-        Policy("blend", blend, space_sharing=True, needs_lengths=True),
+        Policy("blend", blend, space_sharing=True, needs_lengths=True, remembers=True),
         Policy("max-throughput", max_throughput, space_sharing=True),
         Policy("min-cost", min_cost, space_sharing=True),
         Policy("allox", allox, needs_lengths=True),

@@ -17,10 +17,10 @@ from shoal.core import Invalid
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.horizon import worth_until
-from shoal.schedule.policy.solving import Outcome, best_level, best_value
+from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
 from shoal.schedule.policy.whole import whole_jobs
-from shoal.schedule.types import Allocation, Array, Problem
+from shoal.schedule.types import Allocation, Array, Problem, Tried
 
 NAME = "blend"
 OBJECTIVE = "parts of remaining work done per second, by weight"
@@ -42,11 +42,13 @@ def blend(
     restart_s: float = 0.0,
     drift: float | None = None,
     space_sharing: bool = False,
+    previous: Allocation | None = None,
 ) -> Allocation:
     """Needs `work_left`. `floor` in 0..1 is the part of the best lowest normalised throughput that everybody has.
     With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; and a
     batch (jobs that all came at once) ends about as early as it can: with each second that passes, its end is put off
-    by `drift` seconds at most (None: it may end whenever)."""
+    by `drift` seconds at most (None: it may end whenever). After a `previous` allocation of nearly the same jobs it is
+    found sooner."""
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
     if min(aging, keep, restart_s, drift or 0.0) < 0.0:
@@ -58,14 +60,14 @@ def blend(
         return allocation(frame, nothing(frame), policy=NAME)
     gain = shortest_first(frame) * _aged(frame, aging)
     if whole:
-        return _rounded(frame, gain, keep, restart_s, drift)
+        return _rounded(frame, gain, keep, restart_s, drift, tried_before(frame, previous))
     none = np.zeros(len(frame.free))
     start, owed = None, none
     if floor > 0.0:
         unit = frame.weight * frame.norm / frame.gang
         start = best_level(frame, none, unit)
         owed = np.minimum(floor * start.value * unit, start.rates) * (1.0 - 1e-9)
-    outcome = best_value(frame, gain, np.zeros_like(gain), owed, start=start)
+    outcome = best_value(frame, gain, np.zeros_like(gain), owed, start=start, tried=tried_before(frame, previous))
     return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
 
 
@@ -79,7 +81,7 @@ def _aged(frame: Frame, aging: float) -> Array:
     return slope
 
 
-def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: float | None) -> Allocation:
+def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: float | None, tried: Tried) -> Allocation:
     """The program's optimum in whole jobs, certified by the program's own."""
     market = frame.market
     here = np.arange(len(market.rate))[:, None] == frame.problem.placed[frame.free]
@@ -90,7 +92,7 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     worth = np.where(left > 0.0, gain * left, 0.0) / (takes_s + SOON_S + np.where(here, 0.0, restart_s))
     worth *= 1.0 + keep * here
     value = np.where(market.rate > 0.0, worth / np.where(market.rate > 0.0, market.rate, 1.0), 0.0)
-    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(frame.free)))
+    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(frame.free)), tried=tried)
     value, likely = worth, fluid.shares
     batch = len(left) > 1 and np.ptp(frame.problem.arrived[frame.free]) == 0.0
     if drift is not None and batch and left.any():
@@ -101,6 +103,6 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     shares[column[runs], runs] = 1.0
     outcome = Outcome(
         shares, market.rates_of(shares), fluid.prices, float(worth[column[runs], runs].sum()), fluid.bound,
-        facts={**fluid.facts, "fluid": fluid.value},
+        facts={**fluid.facts, "fluid": fluid.value}, tried=fluid.tried,
     )  # fmt: skip
     return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)

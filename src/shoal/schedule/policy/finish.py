@@ -34,6 +34,8 @@ def allocation(
         pairs=Pairs(frame.free[pairs.first], frame.free[pairs.second], pairs.column, pairs.share),
         limits={name: float(price) for name, price in list(limits)[len(frame.pools) :]},
         facts=outcome.facts,
+        limited=frame.market.names,
+        tried=outcome.tried,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.solve.columns import Beside
 from shoal.schedule.solve.market import Coupling, Market
-from shoal.schedule.types import Array, Index, Mask, Problem
+from shoal.schedule.types import Array, Index, Mask, Problem, positions
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Frame:
     def work_left(self) -> Array:
         """(k,) steps. Raises `Invalid` if some are unknown."""
         left = self.problem.work_left[self.free]
-        unknown = np.flatnonzero(np.isnan(left))
+        unknown = positions(np.isnan(left))
         if len(unknown):
             raise Invalid(
                 f"this policy needs to know the work that is left, and {len(unknown)} jobs do not say",
@@ -71,7 +71,7 @@ class Frame:
 
 def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool = False) -> Frame:
     """The frame of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at."""
-    held = np.flatnonzero(problem.held)
+    held = positions(problem.held)
     kept = np.zeros(problem.rate.shape)
     kept[held, problem.placed[held]] = 1.0
     left = problem.counts - np.bincount(
@@ -79,7 +79,8 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
     )
     fits = problem.possible & (problem.gang[:, None] <= left[problem.pool_of])
     spread = np.array([column.spread for column in problem.columns])
-    fits[np.ix_(problem.gang == 1, spread)] = False
+    if spread.any():
+        fits[np.ix_(problem.gang == 1, spread)] = False
     nodes = list(_nodes(problem, held))
     for each in nodes:
         fits[:, each.column] &= each.needed <= each.left
@@ -92,7 +93,7 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
     free = np.flatnonzero(fits.any(axis=1))
     rates = np.ascontiguousarray(np.where(fits, aimed, 0.0)[free].T)
     gang = problem.gang[free].astype(np.float64)
-    pools = np.flatnonzero(left > 0.0)
+    pools = positions(left > 0.0)
     load = (problem.pool_of == pools[:, None]).astype(np.float64)
     some_left = load.any(axis=0)
     names = tuple(_pool_name(problem, int(pool)) for pool in pools)

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.policy.finish import allocation, evened, nothing
 from shoal.schedule.policy.frame import frame_of
-from shoal.schedule.policy.solving import fill
+from shoal.schedule.policy.solving import fill, tried_before
 from shoal.schedule.solve.flow import Entities
 from shoal.schedule.types import Allocation, Array, Problem
 
@@ -28,8 +28,10 @@ def max_min(
     agnostic: bool = False,
     worth: Mapping[str, float] | None = None,
     space_sharing: bool = False,
+    previous: Allocation | None = None,
 ) -> Allocation:
-    """Exact, by water filling: nobody can have more unless somebody who has no more gets less."""
+    """Exact, by water filling: nobody can have more unless somebody who has no more gets less. After a
+    `previous` allocation of nearly the same jobs it is found sooner."""
     rate = None
     if worth is not None or agnostic:
         rate = equal_rates(problem, worth or {})
@@ -38,7 +40,7 @@ def max_min(
     frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(frame.free):
         return allocation(frame, nothing(frame), policy=NAME)
-    outcome = fill(frame, Entities.each(frame.weight))
+    outcome = fill(frame, Entities.each(frame.weight), tried_before(frame, previous))
     if rate is not None:
         outcome = evened(frame, outcome)
     return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)

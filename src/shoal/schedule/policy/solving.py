@@ -22,7 +22,7 @@ from shoal.schedule.solve.flow import Entities, Flow
 from shoal.schedule.solve.market import Coupling, Market
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.solve.water import water_fill
-from shoal.schedule.types import Array, Pairs, no_pairs
+from shoal.schedule.types import Allocation, Array, Pairs, Tried, no_pairs
 
 MET = 1e-7
 """A demand that is met but for this relative part counts as met."""
@@ -35,7 +35,7 @@ LOOSE = 1.0 - 1e-7
 class Outcome:
     """What the jobs of a frame get: `shares` (n, k) of time alone, `pairs` (of rows of the frame), `rates` (k,), the
     `prices` (r,) of the limits, the objective's value with its bound, and how it was found; over pairs, which kinds
-    of pairs it knows of."""
+    of pairs it knows of; over prices, which were tried."""
 
     shares: Array
     rates: Array
@@ -45,6 +45,12 @@ class Outcome:
     pairs: Pairs = field(default_factory=no_pairs)
     facts: Mapping[str, Any] = field(default_factory=dict)
     known: Known = NOTHING
+    tried: Tried = ()
+
+
+def tried_before(frame: Frame, previous: Allocation | None) -> Tried:
+    """The prices with which a search begins after that of the allocation before, if the limits are the same ones."""
+    return previous.tried if previous is not None and previous.limited == frame.market.names else ()
 
 
 def best_level(frame: Frame, floor: Array, per_level: Array, *, start: Outcome | None = None) -> Outcome:
@@ -59,16 +65,20 @@ def best_level(frame: Frame, floor: Array, per_level: Array, *, start: Outcome |
     return of_classes(exact.best_level(grouped, floor[of.first], per_level[of.first], start=shares), of)
 
 
-def best_value(frame: Frame, gain: Array, cost: Array, floor: Array, *, start: Outcome | None = None) -> Outcome:
+def best_value(
+    frame: Frame, gain: Array, cost: Array, floor: Array, *, start: Outcome | None = None, tried: Tried = ()
+) -> Outcome:
     """The most of gain * rate - cost * share in sum over jobs and columns, both (n, k), with rates of at least the
-    floor (k,), which `start` must reach if it is positive."""
+    floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess."""
     market = frame.market
     if frame.beside is not None:
         return _over_pairs(frame, Aim(floor, None, gain, cost), start)
     worth = gain * market.rate - cost
     of, grouped = by_class(market, [floor, *worth])
     shares = None if start is None else means(start.shares, of)
-    return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares), of)
+    guess = tried[0][0] if tried else ()
+    found = exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess)
+    return replace(of_classes(found, of), tried=((found.tried, ()),))
 
 
 def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
@@ -99,9 +109,10 @@ def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
     return found
 
 
-def fill(frame: Frame, entities: Entities) -> Outcome:
+def fill(frame: Frame, entities: Entities, tried: Tried = ()) -> Outcome:
     """Raise the normalised throughput (rate * gang / norm) of all jobs together; see `water.py`. Entities are over the
-    frame's jobs; where each job is its own, they are made for classes."""
+    frame's jobs; where each job is its own, they are made for classes. Prices `tried` in a like problem are first
+    guesses."""
     market, unit = frame.market, frame.norm / frame.gang
     if frame.beside is not None:
         solver = _PairSolver(frame)
@@ -112,10 +123,12 @@ def fill(frame: Frame, entities: Entities) -> Outcome:
         own = [entities.weight] if entities.single else [entities.of.astype(np.float64), entities.part, entities.rank]
         of, grouped = by_class(market, [unit, *own])
         flow = Flow(entities.take(of.first, of.copies), norm=unit[of.first], most=grouped.fastest, copies=of.copies)
-        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped))
+        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped), tried)
         outcome = of_classes(filled.solution, of)
     facts = {**outcome.facts, "freezes": filled.freezes, "rounds": filled.rounds}
-    return replace(outcome, prices=filled.prices, value=filled.level, bound=filled.bound, facts=facts)
+    return replace(
+        outcome, prices=filled.prices, value=filled.level, bound=filled.bound, facts=facts, tried=filled.tried
+    )
 
 
 class _PairSolver:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.policy.frame import Frame
-from shoal.schedule.types import Array, Index, Mask
+from shoal.schedule.types import Array, Index, Mask, positions
 
 WHOLE = 1.0 - 1e-6
 EXCHANGES = 200
@@ -33,14 +33,14 @@ class _Search:
         self._able: Mask = (market.rate > 0.0) & (worth > 0.0)
         self._worth = np.where(self._able, worth, 0.0)
         self._gang = frame.gang.astype(np.intp)
-        self._pool = np.array([int(np.flatnonzero(load)[0]) for load in market.couplings[0].load.T]) if len(
+        self._pool = np.array([int(positions(load)[0]) for load in market.couplings[0].load.T]) if len(
             market.couplings[0].load
         ) else np.empty(0, np.intp)  # fmt: skip
         self._others = [(each.weight, each.load, each.limit) for each in market.couplings[1:]]
         self._limit = market.couplings[0].limit
         self.column = np.full(len(self._gang), -1, np.intp)
         chosen = shares.argmax(axis=0)
-        certain = np.flatnonzero(shares[chosen, np.arange(shares.shape[1])] >= WHOLE)
+        certain = positions(shares[chosen, np.arange(shares.shape[1])] >= WHOLE)
         self.column[certain] = chosen[certain]
         self._room = self._free(self.column)
 
@@ -53,7 +53,7 @@ class _Search:
 
     def _free(self, column: Index) -> Array:
         """(pools,) what is free."""
-        on = np.flatnonzero(column >= 0)
+        on = positions(column >= 0)
         used = np.bincount(self._pool[column[on]], self._gang[on], minlength=len(self._limit))
         room: Array = self._limit - used
         return room
@@ -63,7 +63,7 @@ class _Search:
         for weight, load, limit in self._others:
             if not weight[row]:
                 continue
-            on = np.flatnonzero((column >= 0) & (np.arange(len(column)) != row))
+            on = positions((column >= 0) & (np.arange(len(column)) != row))
             used = load[:, column[on]] @ weight[on]
             if (used + load[:, at] * weight[row] > limit + EPS).any():
                 return False
@@ -89,7 +89,7 @@ class _Search:
         tables = []
         for at in range(len(self._worth)):
             pool = self._pool[at]
-            there = np.flatnonzero(placed & (self._pool[np.maximum(self.column, 0)] == pool))
+            there = positions(placed & (self._pool[np.maximum(self.column, 0)] == pool))
             cost, choice = self._cheapest(there, (now - elsewhere)[there])
             tables.append((there, choice))
             need = np.maximum(self._gang - self._room[pool], 0.0).astype(np.intp)
@@ -142,7 +142,7 @@ class _Search:
         if (room < -EPS).any():
             return False
         self._fill(column, room)
-        rows = np.flatnonzero(column >= 0)
+        rows = positions(column >= 0)
         if self._worth[column[rows], rows].sum() <= total * (1.0 + EPS):
             return False
         self.column, self._room = column, room

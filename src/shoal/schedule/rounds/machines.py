@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.schedule.types import Index, Mask, Problem
+from shoal.schedule.types import Index, Mask, Problem, positions
 
 Places = tuple[tuple[int, int], ...]
 Nodes = dict[int, Places]
@@ -33,7 +33,7 @@ def assign(problem: Problem, column: Index, need: Index, partner: Index, stays: 
     for pool, each in enumerate(problem.pools):
         if each.per_node is None:
             continue
-        mine = np.flatnonzero((column >= 0) & (problem.pool_of[np.maximum(column, 0)] == pool))
+        mine = positions((column >= 0) & (problem.pool_of[np.maximum(column, 0)] == pool))
         mine = mine[(partner[mine] < 0) | (mine < partner[mine])].tolist()
         free = [each.per_node] * (each.count // each.per_node)
         if each.count % each.per_node:

@@ -12,7 +12,7 @@ from shoal.schedule.rounds.machines import Nodes, assign
 from shoal.schedule.rounds.round import Codes, Round, Why
 from shoal.schedule.rounds.settings import Ranking, Settings
 from shoal.schedule.rounds.state import JobState, State
-from shoal.schedule.types import Allocation, Array, Index, Mask, Problem
+from shoal.schedule.types import Allocation, Array, Index, Mask, Problem, positions
 
 __all__ = ["Ranking", "Rounds", "Settings"]
 
@@ -29,6 +29,7 @@ class Rounds:
     Times are seconds on any one clock; the machine reads none.
     """
 
+    _row_of: dict[str, int]
     _share: Array
     _credit: Array
     _received: Array
@@ -97,8 +98,7 @@ class Rounds:
         """(k,) the column of the present problem that each of these jobs runs in, or -1."""
         if self._problem is None:
             return np.full(len(ids), -1, np.intp)
-        row_of = {name: row for row, name in enumerate(self._problem.ids)}
-        rows = np.array([row_of.get(name, -1) for name in ids], np.intp)
+        rows = np.array([self._row_of.get(name, -1) for name in ids], np.intp)
         return np.append(self._placed, -1)[rows]
 
     def _column_share(self, job: int) -> Array:
@@ -118,22 +118,24 @@ class Rounds:
         pairs = (np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0), np.empty(0))
         before = self._problem
         if before is not None:
-            old, new, where = self._matched(before, problem)
+            old, new, where = self._matched(self._row_of, problem)
             column = self._columns(before, problem)
+            both = positions(column >= 0)
             for mine, theirs in ((share, self._share), (credit, self._credit), (received, self._received)):
-                both = np.flatnonzero(column >= 0)
-                mine[np.ix_(new, both)] = theirs[np.ix_(old, column[both])]
+                mine[new[:, None], both] = theirs[old[:, None], column[both]]
             onto = np.full(len(before.columns) + 1, -1, np.intp)
-            onto[column[column >= 0]] = np.flatnonzero(column >= 0)
+            onto[column[both]] = both
             placed[new] = onto[self._placed[old]]
             since[new], ran[new], size[new] = self._since[old], self._ran[old], self._size[old]
             used[new] = np.where(placed[new] >= 0, self._used[old], 0)
             partner[new] = np.where(placed[new] >= 0, where[self._partner[old]], -1)
             nodes = {int(where[job]): at for job, at in self._nodes.items() if where[job] >= 0}
-            first, second, at, part, got = self._pairs
-            keep = np.flatnonzero((where[first] >= 0) & (where[second] >= 0) & (onto[at] >= 0))
-            pairs = (where[first[keep]], where[second[keep]], onto[at[keep]], part[keep], got[keep])
+            if len(self._pairs[0]):
+                first, second, at, part, got = self._pairs
+                keep = positions((where[first] >= 0) & (where[second] >= 0) & (onto[at] >= 0))
+                pairs = (where[first[keep]], where[second[keep]], onto[at[keep]], part[keep], got[keep])
         self._problem, self._share, self._credit, self._received = problem, share, credit, received
+        self._row_of = {name: row for row, name in enumerate(problem.ids)}
         self._placed, self._since, self._used, self._partner = placed, since, used, partner
         self._ran, self._size, self._nodes, self._pairs = ran, size, nodes, pairs
         self._possible = problem.possible.copy()
@@ -144,12 +146,11 @@ class Rounds:
             self._remember(problem)
 
     @staticmethod
-    def _matched(before: Problem, problem: Problem) -> tuple[Index, Index, Index]:
+    def _matched(row_of: Mapping[str, int], problem: Problem) -> tuple[Index, Index, Index]:
         """Old and new rows of the jobs that are in both, and for each old row its new one or -1 (last: -1)."""
-        row_of = {name: row for row, name in enumerate(before.ids)}
         old = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
-        new = np.flatnonzero(old >= 0)
-        where = np.full(before.jobs + 1, -1, np.intp)
+        new = positions(old >= 0)
+        where = np.full(len(row_of) + 1, -1, np.intp)
         where[old[new]] = new
         return old[new], new, where
 
@@ -174,7 +175,7 @@ class Rounds:
         )  # fmt: skip
         self._size = problem.gang.astype(np.intp)
         if allocation.configuration is not None and problem.configurations is not None:
-            chosen = np.flatnonzero(allocation.configuration >= 0)
+            chosen = positions(allocation.configuration >= 0)
             self._size[chosen] = problem.configurations.accelerators[allocation.configuration[chosen]]
         if self.settings.ranking is Ranking.CREDIT:
             # What is owed in a column that a job no longer has a share of is forgotten, what is owed is bounded.
@@ -197,9 +198,15 @@ class Rounds:
         entries, scores = self._entitled()
         filling.fill(entries)
         entitled = np.array(filling.column)
-        if self.settings.spare and any(filling.left):
+        if self.settings.spare and any(filling.left) and not self._asked_all():
             filling.fill(self._spare())
         return self._begin(now, filling, held, entitled, (entries, scores))
+
+    def _asked_all(self) -> bool:
+        """Whether `_entitled` names every job in every column: who does not fit then does not fit later either."""
+        problem = self._problem
+        assert problem is not None
+        return self.settings.ranking is Ranking.PRIORITY and bool((self._size == problem.gang).all())
 
     def _held(self, now: float) -> Index:
         """The jobs that may not lose their place yet."""
@@ -207,7 +214,7 @@ class Rounds:
         assert problem is not None
         running = self._placed >= 0
         young = now - self._since < self.settings.min_run_s
-        return np.flatnonzero(running & (young | (problem.held & (problem.placed == self._placed))))
+        return positions(running & (young | (problem.held & (problem.placed == self._placed))))
 
     def _staying(self, jobs: Index) -> Entries:
         """Entries that leave these jobs where they are; a pair is one entry."""
@@ -341,7 +348,7 @@ class Rounds:
         if not lasting or len(self._pairs[0]) or np.isnan(problem.work_left).any():
             return 0.0
         served = column[entries.first] == entries.column
-        waits, serves = np.flatnonzero(~served), np.flatnonzero(served)
+        waits, serves = positions(~served), positions(served)
         if len(waits) * len(serves) > 100_000:
             return 0.0
         if not len(waits) or not len(serves):
@@ -367,12 +374,14 @@ class Rounds:
             return
         self._settled = now
         self._credit += self._share * elapsed
+        running = positions(self._placed >= 0)
+        columns = self._placed[running]
         first, second, at, part, got = self._pairs
-        np.add.at(self._credit, (first, at), part * elapsed)
-        np.add.at(self._credit, (second, at), part * elapsed)
-        running = np.flatnonzero(self._placed >= 0)
-        self._credit[running, self._placed[running]] -= elapsed
-        self._received[running, self._placed[running]] += elapsed
+        if len(first):
+            np.add.at(self._credit, (first, at), part * elapsed)
+            np.add.at(self._credit, (second, at), part * elapsed)
+        self._credit[running, columns] -= elapsed
+        self._received[running, columns] += elapsed
         if len(first):
             together = (self._partner[first] == second) & (self._placed[first] == at)
             got[together] += elapsed
@@ -410,9 +419,8 @@ class Rounds:
 
     def _remember(self, problem: Problem) -> None:
         names = {column.name: at for at, column in enumerate(problem.columns)}
-        row_of = {name: row for row, name in enumerate(problem.ids)}
         for name, known in self._restored.items():
-            row = row_of.get(name)
+            row = self._row_of.get(name)
             if row is None:
                 continue
             self._ran[row] = known.ran
@@ -425,7 +433,7 @@ class Rounds:
             if known.column in names:
                 self._placed[row], self._used[row] = names[known.column], known.accelerators
                 self._since[row] = known.since
-                self._partner[row] = row_of.get(known.partner or "", -1)
+                self._partner[row] = self._row_of.get(known.partner or "", -1)
                 if known.nodes:
                     self._nodes[row] = known.nodes
         self._restored = {}

@@ -20,7 +20,7 @@ from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.result import Simulated
-from shoal.schedule.types import Allocation, Array, Index, Mask, Pool, Problem
+from shoal.schedule.types import Allocation, Array, Index, Mask, Pool, Problem, positions
 
 FAILURES = 103
 """Added to the seed for the draws of failures."""
@@ -176,7 +176,7 @@ class _Simulation:
         if self._problem is None:
             self._rounds.enter(self._look(), now=self._now)
         plan = self._rounds.next(self._now)
-        rows = np.flatnonzero(plan.column >= 0)
+        rows = positions(plan.column >= 0)
         if not len(rows):
             self._idle(stale)
             return False
@@ -188,25 +188,30 @@ class _Simulation:
         usable = np.maximum(length - debt, 0.0)
         faults = self._run.faults
         speed = rate * (faults.every_s / (faults.every_s + faults.cost_s))
+        indebted = bool(debt.any())
         doable = np.floor(speed * usable + 1e-9)
         doable = np.where(doable >= 1.0, doable, speed * usable)
         left = self._left[jobs]
         ends = doable >= left - 1e-9
-        count = 1 if ends.any() or debt.any() else self._repeats(plan, stale, int((left / doable).min()))
+        count = 1 if indebted or ends.any() else self._repeats(plan, stale, int((left / doable).min()))
         took = np.where(ends, debt + left / speed, length)
         failed = self._fail(jobs, used, took, count)
         if ends.all() and not failed.any():
             length = float(took.max())
         steps = np.where(ends, left, doable * count)
         held = np.where(ends, took, length * count)
-        self._debt[jobs] = np.maximum(debt - length * count, 0.0)
+        if indebted:
+            self._debt[jobs] = np.maximum(debt - length * count, 0.0)
         self._left[jobs] -= steps
         self._done[jobs] += steps
         self._alone_s[jobs] += steps / self._alone_rate[jobs]
         self._ran_s[jobs] += held
-        self._held_s[jobs] += held * used / _sharers(plan, rows)
-        self._lost_s[jobs] += (np.minimum(debt, held) + (1.0 - speed / rate) * (held - np.minimum(debt, held))) * used
-        self._cost[jobs] += held * used / _sharers(plan, rows) / 3600.0 * self._usd(plan)[plan.column[rows]]
+        taken = held * used / _sharers(plan, rows)
+        self._held_s[jobs] += taken
+        if indebted or faults.cost_s:
+            waited = np.minimum(debt, held)
+            self._lost_s[jobs] += (waited + (1.0 - speed / rate) * (held - waited)) * used
+        self._cost[jobs] += taken / 3600.0 * plan.problem.usd_per_hour[plan.column[rows]]
         if np.isfinite(faults.mtbf_h):
             self._keep_safe(jobs, speed, failed, used)
         self._round_count += count
@@ -227,11 +232,13 @@ class _Simulation:
         return bool(finished.any())
 
     def _begin(self, plan: Round, rows: Index, jobs: Index) -> None:
-        again = self._active[np.flatnonzero(plan.restarted)]
-        self._restarts[again] += 1
-        self._debt[again] = self._run.restart_s
-        fresh = jobs[np.isnan(self._started[jobs])]
-        self._started[fresh] = self._now
+        if plan.restarted.any():
+            again = self._active[positions(plan.restarted)]
+            self._restarts[again] += 1
+            self._debt[again] = self._run.restart_s
+        fresh = np.isnan(self._started[jobs])
+        if fresh.any():
+            self._started[jobs[fresh]] = self._now
         stays = int((plan.why[rows] <= 1).sum())
         self._extended += stays
         self._extendable += stays + int(plan.restarted.sum() + plan.stopped.sum())
@@ -288,7 +295,7 @@ class _Simulation:
         """Checkpoints are taken on the way; who failed goes back to the last one."""
         every = self._run.faults.every_s
         self._safe[jobs] = np.maximum(self._safe[jobs], self._done[jobs] - speed * every)
-        lost = np.flatnonzero(failed)
+        lost = positions(failed)
         if not len(lost):
             return
         thrown = jobs[lost]
@@ -297,9 +304,6 @@ class _Simulation:
         self._left[thrown] += redo
         self._lost_s[thrown] += redo / speed[lost] * used[lost]
         self._failures[thrown] += 1
-
-    def _usd(self, plan: Round) -> Array:
-        return plan.problem.usd_per_hour
 
 
 def _sharers(plan: Round, rows: Index) -> Array:

@@ -37,7 +37,7 @@ def best_level(
 
 
 def best_value(
-    market: Market, value: Array, floor: Array, *, start: Array | None = None, guess: Array | None = None
+    market: Market, value: Array, floor: Array, *, start: Array | None = None, guess: tuple[Array, ...] = ()
 ) -> Solution:
     """As `prices.best_value`, by whichever solver suits; the other one if that gives up."""
     if len(market.limits) <= FEW:

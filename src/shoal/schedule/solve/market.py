@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.schedule.types import Array, Index, Mask
+from shoal.schedule.types import Array, Index, Mask, positions
 
 BLOCK = 8192
 """Rows treated at a time: the temporaries of four columns are then a quarter of a mebibyte."""
@@ -109,7 +109,7 @@ class Market:
     def usage(self, spread: Spread) -> Array:
         """(r,) how much of each coupling the rows use."""
         columns = len(self.rate)
-        mixed = np.flatnonzero(spread.first >= 0)
+        mixed = positions(spread.first >= 0)
         parts = []
         for each in self.couplings:
             weight = each.weight * self.copies
@@ -128,7 +128,7 @@ class Market:
         """(n, m) a spread as a matrix."""
         shares = np.zeros_like(self.rate)
         row = np.arange(self.rows)
-        mixed = np.flatnonzero(spread.first >= 0)
+        mixed = positions(spread.first >= 0)
         shares[spread.second, row] = spread.share
         shares[spread.first[mixed], mixed] += 1.0 - spread.share[mixed]
         return shares

@@ -21,7 +21,7 @@ import numpy as np
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve.market import Market
 from shoal.schedule.solve.master import Master
-from shoal.schedule.solve.response import respond
+from shoal.schedule.solve.response import respond, volunteer
 from shoal.schedule.solve.search import FLOOR, GAP, ROUNDS, SLACK, Search, Solution, floored, with_reach
 from shoal.schedule.types import Array
 
@@ -59,19 +59,23 @@ def best_level(
         """Try prices and a level; returns the level at which the rows would spend all that the limits are worth."""
         nonlocal slope, room, lowest, unit
         demand = floor + level * per_level
-        usage, slopes = np.zeros_like(market.limits), []
+        usage, slopes, spreads = np.zeros_like(market.limits), [], []
         for cut, block in market.blocks:
             spread = respond(block, block.cost(guess), demand[cut])
             usage += block.usage(spread)
             slopes.append(spread.slope * block.copies)
-        paid = np.concatenate(slopes)
+            spreads.append(spread)
+        paid = slopes[0] if len(slopes) == 1 else np.concatenate(slopes)
         rise = float(paid @ per_level)
         root = level + float(guess @ (market.limits - usage)) / rise
         if root < lowest:
             lowest, search.best, unit = root, guess, rise
             search.bound = min(ceiling, root)
             slope, room = paid / (rise * market.copies), root + float(paid @ floor) / rise
-        search.offer(level, usage, lambda: market.shares(respond(market, market.cost(guess), demand)), guess)
+        if len(spreads) == 1:  # small enough to keep
+            search.offer(level, usage, lambda: market.shares(spreads[0]), guess)
+        else:
+            search.offer(level, usage, lambda: market.shares(respond(market, market.cost(guess), demand)), guess)
         search.rounds += 1
         return root
 
@@ -126,7 +130,7 @@ def best_value(
     floor: Array,
     *,
     start: Array | None = None,
-    prices: Array | None = None,
+    prices: tuple[Array, ...] = (),
     gap: float = GAP,
 ) -> Solution:
     """The highest sum_ij copies_i value_ij x_ij where every row has at least the rate `floor` (m,); `value` is (n, m).
@@ -144,21 +148,30 @@ def best_value(
         worth = float(np.einsum("jm,jm,m->", value, base, market.copies))
         search.offer(worth, np.minimum(market.usage_of(base), market.limits), lambda: base)
 
+    forced = bool(floor.any())
+
     def ask(guess: Array) -> None:
         """Try prices: every row does what is best for it by itself."""
         usage, worth = np.zeros_like(market.limits), 0.0
         for cut, block in market.blocks:
-            spread = respond(block, block.cost(guess) - value[:, cut], floor[cut])
-            worth += float(np.einsum("jm,jm,m->", value[:, cut], block.shares(spread), block.copies))
+            net = block.cost(guess) - value[:, cut]
+            spread = respond(block, net, floor[cut]) if forced else volunteer(net)
+            shares = block.shares(spread)
+            worth += float(np.einsum("jm,jm,m->", value[:, cut], shares, block.copies))
             usage += block.usage(spread)
         bound = worth + float(guess @ (market.limits - usage))
         if bound < search.bound:
             search.bound, search.best = bound, guess
-        search.offer(worth, usage, lambda: market.shares(respond(market, market.cost(guess) - value, floor)))
+        if len(market.blocks) == 1:  # small enough to keep
+            search.offer(worth, usage, lambda: shares, guess)
+        else:
+            search.offer(worth, usage, lambda: market.shares(respond(market, market.cost(guess) - value, floor)), guess)
         search.rounds += 1
 
     lowest = FLOOR * most / (market.limits * len(market.limits))
-    guess = lowest if prices is None else np.maximum(prices, lowest)
+    for known in prices[:-1]:
+        ask(np.maximum(known, lowest))
+    guess = np.maximum(prices[-1], lowest) if prices else lowest
     while search.rounds < ROUNDS:
         ask(guess)
         duals = search.mix()
@@ -171,4 +184,6 @@ def best_value(
     reached = float(np.einsum("jm,jm,m->", value, shares, market.copies))
     best = none if search.best is None else search.best
     slope = respond(market, market.cost(best) - value, floor).slope
-    return Solution(reached, search.bound, best, shares, market.rates_of(shares), slope, np.inf, search.rounds)
+    return Solution(
+        reached, search.bound, best, shares, market.rates_of(shares), slope, np.inf, search.rounds, tried=search.tried()
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.solve.market import Market, Spread
-from shoal.schedule.types import Array, Index, Mask
+from shoal.schedule.types import Array, Index, Mask, positions
 
 
 def respond(market: Market, cost: Array, demand: Array) -> Spread:
@@ -21,17 +21,26 @@ def respond(market: Market, cost: Array, demand: Array) -> Spread:
     demand above a row's fastest rate is taken to be that rate.
     """
     second, slope = first_step(market, cost)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         share = demand * market.inverse.take(second * len(demand) + np.arange(len(demand)))
-    if not share.min(initial=0.0) >= 0.0:
-        none = ~(share >= 0.0)
-        share[none] = slope[none] = 0.0
-    short = share > 1.0
-    if slope.min(initial=0.0) < 0.0:
-        _gain(market, cost, demand, second, slope, share, short)
-    spread = Spread(np.full(len(demand), -1), second, share, slope)
-    _march(market.rate, cost, demand, spread, np.flatnonzero(short))
+        if not share.min(initial=0.0) >= 0.0:
+            none = ~(share >= 0.0)
+            share[none] = slope[none] = 0.0
+        short = share > 1.0
+        if slope.min(initial=0.0) < 0.0:
+            _gain(market, cost, demand, second, slope, share, short)
+        spread = Spread(np.full(len(demand), -1), second, share, slope)
+        _march(market.rate, cost, demand, spread, positions(short))
     return spread
+
+
+def volunteer(cost: Array) -> Spread:
+    """As `respond` where nothing is demanded: a row runs only where that is worth more than it costs, (n, m). Its
+    slopes are not worked out."""
+    second = cost.argmin(axis=0)
+    rows = len(second)
+    runs = cost[second, np.arange(rows)] < 0.0
+    return Spread(np.full(rows, -1), second, runs.astype(np.float64), np.zeros(rows))
 
 
 def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
@@ -47,7 +56,7 @@ def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
 
 def _gain(market: Market, cost: Array, demand: Array, second: Index, slope: Array, share: Array, short: Mask) -> None:
     """Where a column pays for itself, start from the one that does so most, instead of from idle; in place."""
-    rows = np.flatnonzero(slope < 0.0)
+    rows = positions(slope < 0.0)
     start = cost[:, rows].argmin(axis=0)
     second[rows], share[rows], slope[rows] = start, 1.0, 0.0
     short[rows] = market.rate[start, rows] < demand[rows]
@@ -55,19 +64,24 @@ def _gain(market: Market, cost: Array, demand: Array, second: Index, slope: Arra
 
 def _march(rate: Array, cost: Array, demand: Array, spread: Spread, short: Index) -> None:
     """Move the rows that are short of their demand to the right along their hulls, in place."""
+    at = spread.second.take(short)
     while len(short):
         own = np.arange(len(short))
-        rates, costs, at = rate[:, short], cost[:, short], spread.second[short]
-        here, paid = rates[at, own], costs[at, own]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slopes = np.where(rates > here, (costs - paid) / (rates - here), np.inf)
+        rates, costs = rate.take(short, axis=1), cost.take(short, axis=1)
+        here = at * len(short) + own
+        rises = rates - rates.take(here)
+        slopes = (costs - costs.take(here)) / rises
+        np.putmask(slopes, rises <= 0.0, np.inf)
         to = slopes.argmin(axis=0)
-        slope = slopes[to, own]
-        more = np.isfinite(slope)  # a row at its fastest stays there, with all of its time
-        rise = np.where(more, rates[to, own] - here, 1.0)
-        share = np.where(more, (demand[short] - here) / rise, 1.0)
-        spread.first[short] = np.where(more, at, -1)
-        spread.second[short] = np.where(more, to, at)
-        spread.share[short] = np.minimum(share, 1.0)
-        spread.slope[short] = np.where(more, slope, spread.slope[short])
-        short = short[more & (share > 1.0)]
+        there = to * len(short) + own
+        slope = slopes.take(there)
+        more = slope < np.inf
+        if not more.all():  # a row at its fastest stays there, with all of its time
+            done = short[~more]
+            spread.first[done], spread.second[done], spread.share[done] = -1, at[~more], 1.0
+            short, at, to, here, there, slope = (each[more] for each in (short, at, to, here, there, slope))
+        share = (demand.take(short) - rates.take(here)) / rises.take(there)
+        spread.first[short], spread.second[short] = at, to
+        spread.share[short], spread.slope[short] = np.minimum(share, 1.0), slope
+        further = share > 1.0
+        short, at = short[further], to[further]

@@ -18,7 +18,7 @@ import numpy as np
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve.flow import Flow
 from shoal.schedule.solve.search import GAP, Solution
-from shoal.schedule.types import Array
+from shoal.schedule.types import Array, Prices, Tried
 
 EXACT = 1e-8
 """A demand met but for this relative part counts as met."""
@@ -51,7 +51,8 @@ class Level(Protocol):
 @dataclass(frozen=True)
 class Filled:
     """The lexicographic optimum: the last solution; the best lowest level, with its bound; the first prices that there
-    were; and how many freezes and rounds of prices it took."""
+    were; how many freezes and rounds of prices it took; and for each rise the prices worth trying first in
+    a like problem, at its start and at its end."""
 
     solution: Solution
     level: float
@@ -59,13 +60,16 @@ class Filled:
     prices: Array
     freezes: int
     rounds: int
+    tried: Tried = ()
 
 
-def water_fill(flow: Flow, copies: Array, solve: Level) -> Filled:
-    """Fill until every row is frozen or full. `flow` is used up; `copies` (m,) are the rows' multiplicities."""
+def water_fill(flow: Flow, copies: Array, solve: Level, known: Tried = ()) -> Filled:
+    """Fill until every row is frozen or full. `flow` is used up; `copies` (m,) are the rows' multiplicities; `known` is
+    what the filling of a like problem tried."""
     if not flow.live:
         raise SolverFailed("there is nothing to fill")
-    risen = _rise(flow, copies, solve, None)
+    risen = _rise(flow, copies, solve, None, known[:1])
+    tried = [risen.tried]
     first, prices, freezes, rounds = risen, risen.solution.prices, 0, 0
     while True:
         solution, freezes, rounds = risen.solution, freezes + 1, rounds + risen.rounds
@@ -75,45 +79,48 @@ def water_fill(flow: Flow, copies: Array, solve: Level) -> Filled:
         if flow.live == live:  # at a kink the prices may leave open which of several rows is stuck: the dearest is
             flow.freeze(risen.level, np.where(costs >= costs.max(), 0.0, np.inf), solution.rates)
         if not flow.live:
-            return Filled(solution, first.lowest, first.bound, prices, freezes, rounds)
-        risen = _rise(flow, copies, solve, solution)
+            return Filled(solution, first.lowest, first.bound, prices, freezes, rounds, tuple(tried))
+        risen = _rise(flow, copies, solve, solution, known[len(tried) : len(tried) + 1])
+        tried.append(risen.tried)
 
 
 class _Risen(NamedTuple):
     """The level at which the next rows are to be frozen, what is had there, and the rounds of prices that it took;
-    how high the lowest row could be, and the bound on that."""
+    how high the lowest row could be, and the bound on that; the prices tried."""
 
     level: float
     solution: Solution
     rounds: int
     lowest: float
     bound: float
+    tried: tuple[Prices, Prices]
 
 
-def _rise(flow: Flow, copies: Array, solve: Level, before: Solution | None) -> _Risen:
+def _rise(flow: Flow, copies: Array, solve: Level, before: Solution | None, known: Tried) -> _Risen:
     """Go up to where prices bite or everything is full."""
+    begin, end = known[0] if known else ((), ())
     now = flow.level
     if before is None:
-        solution = solve(flow.rates, flow.rising(now))
+        solution = solve(flow.rates, flow.rising(now), guess=begin)
     else:
         held = np.minimum(flow.rates, before.rates) * KEPT
-        solution = solve(held, flow.rising(now), start=before.shares, guess=before.tried, scale=now)
+        solution = solve(held, flow.rising(now), start=before.shares, guess=begin or before.tried, scale=now)
     rounds, lowest, bound = solution.rounds, now + solution.value, now + solution.bound
     if lowest < flow.next_top() * (1.0 - EXACT):
-        return _Risen(lowest, solution, rounds, lowest, bound)
+        return _Risen(lowest, solution, rounds, lowest, bound, (solution.tried, ()))
     # Rows become full on the way. At any level above the answer some prices show that what is demanded costs too much,
     # and how far down to go at least; this ends from above, like Newton's method on a convex function.
     level = min(flow.end, flow.highest(copies * solution.slope, solution.room))
-    gap = 1e-3
+    gap, first, guess = 1e-2, solution.tried, end or solution.tried
     for _ in range(STEPS):
         demand = flow.demand(level)
-        solution = solve(np.zeros_like(demand), demand, guess=solution.tried, gap=gap, least=1.0 - ROUGH)
-        rounds += solution.rounds
+        solution = solve(np.zeros_like(demand), demand, guess=guess, gap=gap, least=1.0 - ROUGH)
+        rounds, guess = rounds + solution.rounds, solution.tried
         if solution.value >= 1.0 - EXACT:
-            return _Risen(level, solution, rounds, lowest, bound)
+            return _Risen(level, solution, rounds, lowest, bound, (first, solution.tried))
         if solution.bound < 1.0:
             level = min(level, flow.highest(copies * solution.slope, solution.room))
-        gap = GAP if solution.bound >= 1.0 else min(gap, max(GAP, 1e-2 * (1.0 - solution.value)))
+        gap = GAP if solution.bound >= 1.0 else min(gap, max(GAP, 0.3 * (1.0 - solution.value)))
     if solution.value < 1.0 - ROUGH:
         raise SolverFailed("water filling found no level", level=level, reached=solution.value, steps=STEPS)
-    return _Risen(level, solution, rounds, lowest, bound)
+    return _Risen(level, solution, rounds, lowest, bound, (first, solution.tried))

@@ -1,0 +1,12 @@
+"""The server guards its own workloads: guaranteed jobs and services keep their speed beside best-effort ones.
+
+The guard (`shoal.host.guard`) is a process of its own, a child of the server that ends with it. `groups` says, purely,
+which groups there are from what runs and what manifests say; the `GuardKeeper` writes that to HOME/guard/server.json,
+which the guard follows, and starts the guard again when it dies. That there is no guard is never a reason to stop.
+"""
+
+from shoal.control.guarding.groups import groups
+from shoal.control.guarding.keeper import GuardKeeper
+from shoal.control.guarding.process import guard_capability
+
+__all__ = ["GuardKeeper", "groups", "guard_capability"]

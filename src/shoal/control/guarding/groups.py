@@ -1,0 +1,98 @@
+"""From what runs to the guard's groups. Pure.
+
+A job is a group by its id: its ranks' processes with all their children. A service is one group with all its replicas,
+for its gateway counts their work together. Both are known to the guard by class, and by where their steps are told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.control.lifecycle import JobState
+from shoal.control.services.book import Known
+from shoal.control.stages import RUN, gang_name
+from shoal.control.view import Live
+from shoal.core import PriorityClass
+from shoal.serve.contract import Address
+
+MIN_SHARE = 0.05
+"""What best-effort work keeps of its speed at least: less would be cheaper to preempt than to slow down."""
+_WEIGHTS = (1e-3, 1e3)
+_RUNNING = (JobState.RUNNING, JobState.CHECKPOINTING)
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things are: the engine's gangs, and the gateway (None: it does not answer) with the file of the token that
+    opens its metrics."""
+
+    gangs: Path
+    token_file: Path
+    gateway: Address | None = None
+
+
+def groups(
+    active: Iterable[Live],
+    services: Iterable[Known],
+    weights: Mapping[str, float],
+    places: Places,
+    *,
+    max_slowdown: float,
+) -> list[dict[str, Any]]:
+    """The groups as the guard's configuration has them, by name. `weights` are the tenants': what a tenant's is, its
+    best-effort groups share."""
+    known = {one.record.id: one for one in services}
+    found: dict[str, dict[str, Any]] = {}
+    tenants: dict[str, str] = {}
+    for live in active:
+        pids = _pids(live)
+        if not pids:
+            continue
+        job = live.job
+        name = job.service_id or job.id
+        group = found.get(name)
+        if group is None:
+            group = found[name] = {"name": name, "class": job.priority_class.value, "pids": []}
+            tenants[name] = job.tenant
+            if job.priority_class is PriorityClass.GUARANTEED:
+                group |= {"slo": {"max_slowdown": max_slowdown}, **_told(live, known.get(name), places)}
+        group["pids"] = sorted({*group["pids"], *pids})
+    best_effort = {name for name, group in found.items() if group["class"] == PriorityClass.BEST_EFFORT}
+    shared_by = Counter(tenants[name] for name in best_effort)
+    for name, group in found.items():
+        if name in best_effort:
+            weight = weights.get(tenants[name], 1.0) / shared_by[tenants[name]]
+            group |= {"weight": min(max(weight, _WEIGHTS[0]), _WEIGHTS[1]), "min_share": MIN_SHARE}
+    return [found[name] for name in sorted(found)]
+
+
+def _pids(live: Live) -> list[int]:
+    if live.job.state not in _RUNNING or live.attempt is None:
+        return []
+    return [rank["pid"] for rank in live.attempt.ranks if rank.get("pid") and rank.get("ended_at") is None]
+
+
+def _told(live: Live, service: Known | None, places: Places) -> dict[str, Any]:
+    """Where its steps are told: a job's by rings in its ranks' directories, or by what rank 0 reports; a service's by
+    its gateway."""
+    if service is not None:
+        return {} if places.gateway is None else {"reports": _gateway(service, places.gateway, places.token_file)}
+    if live.attempt is None or live.job.service_id is not None:
+        return {}
+    gang = places.gangs / gang_name(live.job.id, live.attempt.number, RUN)
+    return {"ring": str(gang), "reports": {"lines": str(gang / "rank-0" / "metrics.jsonl")}}
+
+
+def _gateway(service: Known, address: Address, token_file: Path) -> dict[str, Any]:
+    host = _EVERYWHERE.get(address.host, address.host)
+    return {
+        "gateway": f"http://{f'[{host}]' if ':' in host else host}:{address.port}/metrics",
+        "token_file": str(token_file),
+        "tenant": service.record.tenant,
+        "models": sorted({model.name for model in service.manifest.models}),
+    }

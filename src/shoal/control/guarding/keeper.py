@@ -1,0 +1,96 @@
+"""The loop that keeps a guard beside the server's workloads and tells it which there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shoal.control.config import GuardSettings
+from shoal.control.guarding.groups import Places, groups
+from shoal.control.guarding.process import GuardProcess
+from shoal.control.ledger import Ledger
+from shoal.control.loops import Defects
+from shoal.control.records import Event, TenantRecord
+from shoal.control.services.book import Services
+from shoal.core import ShoalError
+from shoal.engine.protocol import Capability
+
+log = structlog.get_logger("shoal.guard")
+
+_GATHER_S = 0.05
+"""A burst of changes is told once, and only when all of them are seen."""
+_TOLD = ("job.", "attempt.", "service.", "tenant.")
+
+
+class GuardKeeper:
+    """Follows what is committed, and looks every `every_s` whether the guard lives. Nothing that goes wrong here is
+    more than a line in the log."""
+
+    def __init__(
+        self, home: Path, settings: GuardSettings, ledger: Ledger, services: Services,
+        tenants: Mapping[str, TenantRecord], *,
+        process: GuardProcess | None = None,
+        every_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._home = home
+        self._settings = settings
+        self._ledger = ledger
+        self._services = services
+        self._tenants = tenants
+        self._process = process or GuardProcess(home / "guard", settings, clock=ledger.clock)
+        self._every_s = every_s
+        self._defects = Defects(log)
+        self._wake = asyncio.Event()
+        self._unfollow: Callable[[], None] = lambda: None
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._unfollow = self._ledger.store.subscribe(self._committed)
+        self._task = asyncio.create_task(self._run(), name="guard-keeper")
+
+    async def close(self) -> None:
+        """The guard ends with the server, and all limits with it."""
+        self._unfollow()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self._process.close)
+
+    def capability(self) -> Capability:
+        return self._process.capability()
+
+    def groups(self) -> list[dict[str, Any]]:
+        """What is to be guarded now."""
+        status = self._services.gateway_seen.status
+        places = Places(self._home / "gangs", self._home / "admin.token", status.http if status else None)
+        return groups(
+            self._ledger.view.active(),
+            self._services.live(),
+            {name: tenant.weight for name, tenant in self._tenants.items()},
+            places,
+            max_slowdown=self._settings.max_slowdown,
+        )
+
+    def _committed(self, events: Iterable[Event]) -> None:
+        if any(event.kind.startswith(_TOLD) for event in events):
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await asyncio.to_thread(self._process.tell, self.groups())
+                self._process.tend()  # not in a thread: the guard ends with the thread that started it
+            except ShoalError as error:
+                log.warning("guard held up", error=str(error))
+            except Exception as error:
+                self._defects.note("guard held up by a defect", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._wake.wait()
+                await asyncio.sleep(_GATHER_S)

@@ -1,0 +1,58 @@
+"""What scheduling must know of a job beside what admission knows: what runs alike, and how much is left to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.control.lifecycle import Stop
+from shoal.control.view import Live
+
+KIND_LABEL = "kind"
+"""The label by which a manifest names what runs alike; without it, jobs of one name do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`kind` is what runs alike. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of
+    earlier attempts. A job that is `leaving` was asked to end or to pause, and will not come back by itself."""
+
+    kind: str
+    submitted_at: float = 0.0
+    steps_left: float | None = None
+    ran_s: float = 0.0
+    attempts: int = 0
+    deadline_at: float | None = None
+    replica: bool = False
+    leaving: bool = False
+
+
+Look = Callable[[str], Facts | None]
+"""The facts of a job by its id; None for one that is over."""
+
+
+def facts_of(live: Live) -> Facts:
+    """The kind holds the tenant and the gang's size: no tenant teaches the oracle about another's jobs."""
+    job = live.job
+    gang = job.resources.accelerator_count * job.ranks
+    stop = live.attempt.stop if live.attempt is not None and job.state.active else None
+    return Facts(
+        kind=f"{job.tenant}/{live.manifest.labels.get(KIND_LABEL) or job.name} x{gang}",
+        submitted_at=job.submitted_at,
+        steps_left=steps_left(job.progress),
+        ran_s=job.ran_s,
+        attempts=job.attempt,
+        deadline_at=job.deadline_at,
+        replica=job.service_id is not None,
+        leaving=stop not in (None, Stop.PREEMPT),
+    )
+
+
+def steps_left(progress: Mapping[str, Any]) -> float | None:
+    """At least one: a job that has reported its last step still runs until it ends."""
+    total, step = progress.get("total"), progress.get("step")
+    if total is None or step is None or not math.isfinite(total):
+        return None
+    return max(float(total) - float(step), 1.0)

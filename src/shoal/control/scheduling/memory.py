@@ -1,0 +1,50 @@
+"""What scheduling remembers over a restart of the server: time owed to jobs, and measured throughputs.
+
+Losing it costs fairness and knowledge for a while, never correctness: what runs and what waits is in the database. So
+the file is replaced whole but not flushed, and one that cannot be read is left aside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import structlog
+
+from shoal.core import Invalid, ShoalError
+from shoal.schedule.oracle import Oracle
+from shoal.schedule.rounds import State
+
+log = structlog.get_logger("shoal.scheduling")
+
+VERSION = 1
+_PRIVATE = 0o600
+NOTHING = State(0, None, {})
+
+
+def save(path: Path, state: State, oracle: Oracle) -> None:
+    """Whole or not at all; a full disk is logged and changes nothing."""
+    part = path.with_name(f".{path.name}.part")
+    text = json.dumps({"version": VERSION, "rounds": state.as_json(), "oracle": oracle.as_json()})
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        part.replace(path)
+    except OSError as error:
+        log.warning("the memory of scheduling was not kept", file=str(path), error=str(error))
+
+
+def load(path: Path) -> tuple[State, Oracle]:
+    """What was saved; nothing, with a line in the log, where that cannot be read."""
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict) or found.get("version") != VERSION:
+            raise Invalid("another version wrote it", where=str(path))
+        return State.from_json(found["rounds"]), Oracle.from_json(found["oracle"])
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ShoalError) as error:
+        log.warning("the memory of scheduling cannot be read, and starts anew", file=str(path), error=str(error))
+    return NOTHING, Oracle()

@@ -1,0 +1,250 @@
+"""From the control plane's snapshot to what a policy is asked: which jobs compete, for what, how fast they would be.
+
+Who competes is best-effort work that asks for accelerators of one type, or of any. All else that holds accelerators
+(guaranteed jobs, services, jobs of several types at once) keeps them: they are taken out of the pools and the quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from shoal.control.admission.room import Amount
+from shoal.control.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
+from shoal.control.admission.types import Pending, Running
+from shoal.control.records import RankPlacement
+from shoal.control.scheduling.facts import Facts, Look
+from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
+from shoal.schedule import JobView, Pool, Problem, problem_of
+from shoal.schedule.oracle import Oracle
+
+PRIORITY_DOUBLES = 10.0
+"""So many points of priority double a job's weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of the configuration shapes the problem. With `predict`, a job that does not say how much work it has left
+    is given what admission expects of it; with `by_tenant`, a tenant's weight is its entity's and not each job's.
+    `soon_s`: jobs whose back-off ends within that time compete."""
+
+    prices: Mapping[str, Money] = field(default_factory=dict)
+    predict: bool = False
+    by_tenant: bool = False
+    soon_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a competing job runs: the type, how many accelerators, since when."""
+
+    type: str
+    accelerators: int
+    since: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
+    asked to leave."""
+
+    now: float
+    views: tuple[JobView, ...]
+    pools: tuple[Pool, ...]
+    tenants: tuple[Tenant, ...]
+    on: Mapping[str, Place]
+
+    def problem(self) -> Problem:
+        """Raises `Invalid` as `Problem` does."""
+        return problem_of(self.views, self.pools, now=self.now, tenants=self.tenants)
+
+
+def competes(resources: Resources, priority_class: PriorityClass) -> bool:
+    return priority_class is PriorityClass.BEST_EFFORT and len(resources.accelerators) == 1
+
+
+def competing_groups(snapshot: Snapshot) -> Iterator[Group]:
+    """Groups of waiting jobs that compete."""
+    for queue in snapshot.pending.by_tenant.values():
+        for group in queue.best_effort:
+            if competes(group.key.resources, group.key.priority_class):
+                yield group
+
+
+def type_of(snapshot: Snapshot, placement: tuple[RankPlacement, ...]) -> str | None:
+    """The accelerator type that a job of one type holds; None when its nodes are gone."""
+    return next((kind for _, kind in _devices(snapshot, placement)), None)
+
+
+def _devices(snapshot: Snapshot, placement: tuple[RankPlacement, ...]) -> Iterator[tuple[int, str]]:
+    """(node, type) of each device that is held on nodes that are there."""
+    layout = snapshot.nodes.layout
+    for rank in placement:
+        at = layout.position.get(rank.node)
+        if at is not None:
+            types = layout.type_of[at]
+            yield from ((at, types[device]) for device in rank.devices if device in types)
+
+
+def needs_of(snapshot: Snapshot, resources: Resources, ranks: int) -> tuple[Need, ...]:
+    """What a rank needs, for each type on which the whole gang would fit if the nodes were empty."""
+    layout = snapshot.nodes.layout
+    kinds = layout.types if ANY in resources.accelerators else tuple(resources.accelerators)
+    needs = [resolve(resources, kind) for kind in kinds]
+    return tuple(need for need in needs if held_by_all(snapshot, need, ranks) >= ranks)
+
+
+def held_by_all(snapshot: Snapshot, need: Need, ranks: int) -> int:
+    """How many of the ranks all nodes would hold if they were empty."""
+    return sum(
+        number * Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes).ranks(need, ranks)
+        for capacity, number in snapshot.nodes.layout.kinds
+    )
+
+
+def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Scene:
+    """Pure but for `look`."""
+    waiting = [(job, facts) for job in _waiting(snapshot, rules.soon_s) if (facts := look(job.job_id)) is not None]
+    running: list[tuple[Running, Facts, Place | None]] = []
+    taken: dict[str, int] = {}
+    held: dict[str, dict[str, int]] = {}
+    for each in snapshot.running.values():
+        facts = look(each.job_id)
+        kind = type_of(snapshot, each.placement)
+        mine = facts is not None and not facts.replica and competes(each.resources, each.priority_class)
+        if facts is not None and mine and not facts.leaving:
+            place = None
+            if kind is not None and not each.stopping:
+                place = Place(kind, each.resources.accelerator_count * len(each.placement), each.started_at)
+                for at, _ in _devices(snapshot, each.placement):
+                    if not snapshot.nodes.states[at].schedulable:  # it may stay where nobody else may come
+                        taken[kind] = taken.get(kind, 0) - 1
+            running.append((each, facts, place))
+        elif not mine:
+            _take(snapshot, each, taken, held)
+    pools = _pools(snapshot, taken, rules.prices)
+    names = [pool.type for pool in pools]
+    views = _Views(snapshot, oracle, rules, names)
+    views.learn([(job.job_id, facts.kind) for job, facts in waiting] + [(j.job_id, f.kind) for j, f, _ in running])
+    found = [views.of(each, facts, len(each.placement), place) for each, facts, place in running]
+    found += [views.of(job, facts, job.ranks, None) for job, facts in waiting]
+    found.sort(key=lambda view: (view.arrived, view.id))
+    tenants = tuple(
+        _without(state.tenant, held.get(name, {}))
+        for name in sorted({view.tenant for view in found})
+        if (state := snapshot.tenants.get(name)) is not None
+    )
+    return Scene(
+        snapshot.now, tuple(found), pools, tenants,
+        {each.job_id: place for each, _, place in running if place is not None},
+    )  # fmt: skip
+
+
+def _waiting(snapshot: Snapshot, soon_s: float) -> Iterator[Pending]:
+    for group in competing_groups(snapshot):
+        yield from group.ready
+        yield from (job for job in group.delayed if job.not_before <= snapshot.now + soon_s)
+
+
+def _take(snapshot: Snapshot, running: Running, taken: dict[str, int], held: dict[str, dict[str, int]]) -> None:
+    """Count what a job holds that does not compete."""
+    mine = held.setdefault(running.tenant, {})
+    for at, kind in _devices(snapshot, running.placement):
+        mine[kind] = mine.get(kind, 0) + 1
+        if snapshot.nodes.states[at].schedulable:
+            taken[kind] = taken.get(kind, 0) + 1
+
+
+def _pools(snapshot: Snapshot, taken: Mapping[str, int], prices: Mapping[str, Money]) -> tuple[Pool, ...]:
+    """One for each type of which there is any. On which nodes a gang goes is admission's part, so that pools have no
+    machines here."""
+    counts: dict[str, int] = {}
+    for state in snapshot.nodes.states:
+        if state.schedulable:
+            for device in state.node.devices:
+                counts[device.type] = counts.get(device.type, 0) + 1
+    left = {kind: counts.get(kind, 0) - taken.get(kind, 0) for kind in sorted({*counts, *taken})}
+    return tuple(Pool(kind, count, prices.get(kind, Money())) for kind, count in left.items() if count > 0)
+
+
+def _without(tenant: Tenant, held: Mapping[str, int]) -> Tenant:
+    """The tenant with what is left of its quota beside what it holds that does not compete."""
+    quota = tenant.quota
+    total = None if quota.accelerators is None else max(0, quota.accelerators - sum(held.values()))
+    by_type = tuple((kind, max(0, limit - held.get(kind, 0))) for kind, limit in quota.by_type)
+    return replace(tenant, quota=replace(quota, accelerators=total, by_type=by_type))
+
+
+class _Views:
+    """Makes the views of jobs; jobs of one kind and shape share what is worked out for them."""
+
+    def __init__(self, snapshot: Snapshot, oracle: Oracle, rules: Rules, types: list[str]) -> None:
+        self._snapshot = snapshot
+        self._oracle = oracle
+        self._rules = rules
+        self._types = types
+        self._fits: dict[tuple[Resources, int], frozenset[str]] = {}
+        self._known: dict[str, tuple[list[float], list[float]]] = {}
+
+    def learn(self, jobs: list[tuple[str, str]]) -> None:
+        """Ask the oracle about all jobs (id and kind) at once: one by one takes it ten times as long."""
+        if jobs and self._types:
+            rate, std = self._oracle.rates(jobs, self._types)
+            rows = zip(jobs, rate.tolist(), std.tolist(), strict=True)
+            self._known = {job: (speeds, doubts) for (job, _), speeds, doubts in rows}
+
+    def of(self, job: Pending | Running, facts: Facts, ranks: int, place: Place | None) -> JobView:
+        gang = job.resources.accelerator_count * ranks
+        speeds = self._speeds(job, ranks)
+        now = self._snapshot.now
+        so_far = now - job.started_at if isinstance(job, Running) else 0.0
+        return JobView(
+            id=job.job_id,
+            tenant=job.tenant,
+            throughput=speeds,
+            gang=gang,
+            weight=self._weight(job),
+            work_left=self._work_left(job, facts, speeds, so_far),
+            deadline=facts.deadline_at,
+            arrived=min(facts.submitted_at, now),
+            ran_s=facts.ran_s + max(so_far, 0.0),
+            placed=place.type if place is not None else None,
+            placed_s=max(now - place.since, 0.0) if place is not None else 0.0,
+            restarts=facts.attempts,
+            kind=facts.kind,
+        )
+
+    def _speeds(self, job: Pending | Running, ranks: int) -> dict[str, Throughput]:
+        shape = (job.resources, ranks)
+        fits = self._fits.get(shape)
+        if fits is None:
+            fits = frozenset(need.pool for need in needs_of(self._snapshot, job.resources, ranks))
+            self._fits[shape] = fits
+        if not fits or not self._types:
+            return {}
+        found = zip(self._types, *self._known[job.job_id], strict=True)
+        return {kind: Throughput(rate, std) for kind, rate, std in found if rate > 0.0 and kind in fits}
+
+    def _weight(self, job: Pending | Running) -> float:
+        state = self._snapshot.tenants.get(job.tenant)
+        tenants = 1.0 if state is None or self._rules.by_tenant else state.tenant.weight
+        weight: float = tenants * 2.0 ** (job.priority / PRIORITY_DOUBLES)
+        return weight
+
+    def _work_left(
+        self, job: Pending | Running, facts: Facts, speeds: Mapping[str, Throughput], so_far: float
+    ) -> float | None:
+        if facts.steps_left is not None or not self._rules.predict or not speeds:
+            return facts.steps_left
+        state = self._snapshot.tenants.get(job.tenant)
+        mean = state.mean_runtime_s if state is not None else None
+        if isinstance(job, Pending):
+            expected = expected_runtime_s(job, mean, self._snapshot.policy)
+        elif job.expected_end is not None:
+            expected = job.expected_end - job.started_at
+        else:
+            expected = mean if mean is not None else self._snapshot.policy.default_runtime_s
+        # What has run longer than expected is taken to need as long again, as far as anybody knows.
+        ran = facts.ran_s + so_far
+        left_s = expected - ran if ran < expected else max(ran, 1.0)
+        return left_s * sum(speed.per_s for speed in speeds.values()) / len(speeds)

@@ -1,0 +1,261 @@
+"""The policy as the decider calls it: admission's decision for what is admission's, rounds for what competes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shoal.control.admission import Blocker, Decision, Explanation, Snapshot, reasons
+from shoal.control.admission import decide as admit
+from shoal.control.admission.quota import Account
+from shoal.control.admission.snapshot import Need
+from shoal.control.admission.types import Pending
+from shoal.control.config import ScheduleSettings
+from shoal.control.loops import Defects
+from shoal.control.scheduling import memory
+from shoal.control.scheduling.asking import ask, rounds_of, rules_of
+from shoal.control.scheduling.facts import Facts, facts_of
+from shoal.control.scheduling.meter import Meter
+from shoal.control.scheduling.placing import place, without_competing
+from shoal.control.scheduling.plan import Plan, make
+from shoal.control.scheduling.scene import Rules, Scene, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.control.view import Live
+from shoal.core import ANY, Reason, ShoalError
+from shoal.schedule import Allocation, Problem
+from shoal.schedule.oracle import Oracle
+from shoal.schedule.workloads.snapshot import snapshot_lines
+
+log = structlog.get_logger("shoal.scheduling")
+
+ALIKE = 0.9
+"""Rates that differ less than this are as good: measurements do."""
+
+_SAMPLES_A_ROUND = 4.0
+_SAMPLE_S = 5.0
+"""A job's rate is sampled at most so often, and several times a round."""
+
+
+class Scheduler:
+    """Call it with a snapshot, as admission's `decide`. `find` gives a live job by its id; `file` is where it remembers
+    (None: nowhere). It is told of reports by `reported`. Not pure: it keeps the round; all that it decides by is."""
+
+    def __init__(
+        self, settings: ScheduleSettings, find: Callable[[str], Live | None], file: Path | None = None
+    ) -> None:
+        self.settings = settings
+        self._find = find
+        self._file = file
+        self._state, self.oracle = memory.load(file) if file is not None else (memory.NOTHING, Oracle())
+        self._reporting = {str(row[0]) for row in self.oracle.as_json()["live"]}
+        self._meter = Meter(min(_SAMPLE_S, settings.round_s / _SAMPLES_A_ROUND))
+        self._defects = Defects(log)
+        self._snapshot: Snapshot | None = None
+        self._plan: Plan | None = None
+        self._decided_at: float | None = None
+        self._allocation: Allocation | None = None
+        self._rates: dict[str, dict[str, float]] = {}
+        self._usual: dict[str, float] = {}
+        self.trouble = ""
+
+    # --- deciding
+
+    def __call__(self, snapshot: Snapshot) -> Decision:
+        self._snapshot = snapshot
+        base = admit(without_competing(snapshot))
+        preempt: Sequence[str] = ()
+        if self._due(snapshot):
+            preempt = self._next_round(snapshot)
+        if not snapshot.policy.preemption:
+            preempt = ()
+        decision = place(snapshot, base, self._plan, self._preferred, preempt=preempt)
+        return self._wake(snapshot, decision)
+
+    def _due(self, snapshot: Snapshot) -> bool:
+        """A round is over, or the clock went back."""
+        last = self._decided_at
+        return last is None or not 0.0 <= snapshot.now - last < self.settings.round_s
+
+    def _next_round(self, snapshot: Snapshot) -> Sequence[str]:
+        """Who has to leave. What goes wrong leaves the last plan in force: jobs go on, and places are still filled."""
+        self._decided_at = snapshot.now
+        self._rates.clear()
+        self._forget_ended()
+        try:
+            scene = self._scene(snapshot)
+            if not scene.views or not scene.pools:
+                self._plan = None
+                return ()
+            allocation = ask(self.settings, scene.problem(), self._allocation)
+            self._usual = usual(allocation.problem)
+            plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
+        except ShoalError as error:
+            log.warning("no new round: the last one goes on", policy=self.settings.policy, error=str(error))
+            self.trouble = str(error)
+            return ()
+        except Exception as error:
+            self._defects.note("no new round by a defect: the last one goes on", error, policy=self.settings.policy)
+            self.trouble = f"{type(error).__name__}: {error}"
+            return ()
+        self._plan, self._state, self._allocation, self.trouble = plan, state, allocation, ""
+        if self._file is not None:
+            memory.save(self._file, self._state, self.oracle)
+        return plan.leave
+
+    def _scene(self, snapshot: Snapshot) -> Scene:
+        return scene_of(snapshot, self._look, self.oracle, rules_of(self.settings))
+
+    def _wake(self, snapshot: Snapshot, decision: Decision) -> Decision:
+        """Decide again when the next round begins, if anybody competes."""
+        if self._decided_at is None or (self._plan is None and next(competing_groups(snapshot), None) is None):
+            return decision
+        due = self._decided_at + self.settings.round_s
+        return replace(decision, wake_at=due if decision.wake_at is None else min(due, decision.wake_at))
+
+    def _preferred(self, job: Pending, needs: Sequence[Need]) -> Sequence[Need]:
+        """Where the job is fastest for what the type is worth: only scarce types have a price. Of types that are as
+        good for it the one that is slower for others, then the one that has more free."""
+        if len(needs) < 2 or self._snapshot is None:
+            return needs
+        pools = self._snapshot.pools
+        rates = self._relative(job.job_id, [need.pool for need in needs])
+        prices = self._plan.prices if self._plan is not None else {}
+
+        def key(need: Need) -> tuple[float, float, float, int, str]:
+            kind, price = need.pool, prices.get(need.pool, 0.0)
+            worth = rates.get(kind, 1.0) / price if price > 0.0 else inf
+            free = pools[kind].free if kind in pools else 0
+            return -worth, -rates.get(kind, 1.0), self._usual.get(kind, 1.0), -free, kind
+
+        return sorted(needs, key=key)
+
+    def _relative(self, job_id: str, types: list[str]) -> dict[str, float]:
+        """How fast any job of the kind is on these types, in parts of its best; worked out once a round."""
+        facts = self._look(job_id)
+        if self.settings.agnostic or facts is None:
+            return {}
+        if facts.kind not in self._rates:
+            found = {kind: speed.per_s for kind, speed in self.oracle.throughputs(facts.kind, types).items()}
+            best = max(found.values(), default=1.0)
+            self._rates[facts.kind] = {
+                kind: 1.0 if rate > ALIKE * best else rate / best for kind, rate in found.items()
+            }
+        return self._rates[facts.kind]
+
+    # --- sensing
+
+    def reported(self, live: Live) -> None:
+        """A job reported something new."""
+        attempt, snapshot = live.attempt, self._snapshot
+        if attempt is None or snapshot is None or not competes(live.job.resources, live.job.priority_class):
+            return
+        kind = type_of(snapshot, attempt.placement)
+        if kind is None:
+            return
+        facts = facts_of(live)
+        sample = self._meter.read(live.job.id, facts.kind, kind, attempt.number, live.job.progress)
+        if sample is not None:
+            self.oracle.observe([sample])
+            self._reporting.add(live.job.id)
+
+    def _forget_ended(self) -> None:
+        for job_id in [job_id for job_id in self._reporting if self._find(job_id) is None]:
+            self._reporting.discard(job_id)
+            self._meter.forget(job_id)
+            self.oracle.forget(job_id)
+
+    def _look(self, job_id: str) -> Facts | None:
+        live = self._find(job_id)
+        return None if live is None else facts_of(live)
+
+    # --- telling
+
+    def explain(self, snapshot: Snapshot, live: Live, summary: str) -> Explanation | None:
+        """Why a competing job waits, or runs where it does (`summary` says where); None for what is admission's."""
+        job = live.job
+        if not competes(job.resources, job.priority_class):
+            return None
+        waiting = snapshot.pending.by_id.get(job.id)
+        if waiting is None and job.id not in snapshot.running:
+            return None
+        causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting)]
+        causes += self._speeds(snapshot, live)
+        if waiting is not None:
+            summary = next((cause.reason.text for cause in causes if cause.blocking), summary)
+        rank = self._plan.rank if self._plan is not None else {}
+        ahead = 0
+        if waiting is not None:
+            mine = rank.get(job.id)
+            known = [rank.get(other) for other in snapshot.pending.by_id]
+            ahead = sum(at is not None and (mine is None or at < mine) for at in known)
+        return Explanation(job.id, tuple(causes), ahead, None if waiting is not None else job.started_at, summary)
+
+    def _quota(self, snapshot: Snapshot, waiting: Pending | None) -> Iterator[Blocker]:
+        if waiting is None:
+            return
+        needs = needs_of(snapshot, waiting.resources, waiting.ranks)
+        account = Account(snapshot.tenants[waiting.tenant])
+        over = [account.exceeded(need, waiting.ranks) for need in needs]
+        if over and all(over):
+            reason = reasons.quota(waiting.tenant, over[0][0])
+            yield Blocker(reasons.QUOTA, True, reason, f"a higher quota, or end jobs of {waiting.tenant}")
+        else:
+            yield Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {waiting.tenant}", {}))
+
+    def _schedule(self, snapshot: Snapshot, live: Live, waiting: Pending | None) -> Blocker:
+        found = self._plan.reason(live.job.id) if self._plan is not None else None
+        if found is None:
+            text = "was not there when the last round was made"
+            found = Reason("next-round", f"waits: it {text}" if waiting else f"it {text}", {})
+        if waiting is None:
+            return Blocker("schedule", False, found)
+        if live.wait is not None and live.wait.code in ("making-room", "next-round", reasons.IMPOSSIBLE):
+            found = live.wait
+        at = self._decided_at
+        due_s = 0.0 if at is None else max(0.0, at + self.settings.round_s - snapshot.now)
+        change = f"wait for the next round, in {due_s:.0f} s; or a greater weight of {live.job.tenant}"
+        if ANY not in live.job.resources.accelerators:
+            change += "; or take any accelerator type"
+        return Blocker("schedule", True, found, change)
+
+    def _speeds(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+        """What the oracle believes of the job on each type, and from what."""
+        kind = facts_of(live).kind
+        for need in needs_of(snapshot, live.job.resources, live.job.ranks):
+            found = self.oracle.estimate(kind, need.pool, job=live.job.id)
+            yield Blocker("throughput", False, found.reason)
+
+    def status(self) -> dict[str, Any]:
+        """For `shoal status`."""
+        plan = self._plan
+        found: dict[str, Any] = {
+            "policy": self.settings.policy + (" (agnostic)" if self.settings.agnostic else ""),
+            "round": plan.round.number if plan is not None else self._state.number,
+            "prices": plan.prices if plan is not None else {},
+        }
+        return {**found, "trouble": self.trouble} if self.trouble else found
+
+
+def usual(problem: Problem) -> dict[str, float]:
+    """How fast each type is for the jobs that there are, in parts of each one's best."""
+    best = problem.rate.max(axis=1, initial=0.0)
+    parts = problem.rate[best > 0.0] / best[best > 0.0, None]
+    return {column.key: float(part.mean()) for column, part in zip(problem.columns, parts.T, strict=True) if len(part)}
+
+
+def live_snapshot(snapshot: Snapshot, find: Callable[[str], Live | None], scheduler: Scheduler | None) -> Iterator[str]:
+    """The live jobs and pools as lines of a schedule snapshot, for playing another policy on them. Without a scheduler
+    nothing was measured, and all speeds are guesses."""
+
+    def look(job_id: str) -> Facts | None:
+        live = find(job_id)
+        return None if live is None else facts_of(live)
+
+    oracle = scheduler.oracle if scheduler is not None else Oracle()
+    prices = dict(scheduler.settings.prices) if scheduler is not None else {}
+    scene = scene_of(snapshot, look, oracle, Rules(prices, predict=True))
+    return snapshot_lines(scene.views, scene.pools, scene.tenants, now=scene.now)

@@ -1,0 +1,62 @@
+"""`python -m shoal.host.guard FILE --parent PID`: a guard that is another program's child. It follows the groups in the
+file, keeps its undo log and journal beside it, and ends with its parent, limits taken back."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from shoal.core import ShoalError
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m shoal.host.guard", description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--parent", type=int, required=True, help="the pid that started it")
+    told = parser.parse_args(arguments)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != told.parent:  # it had ended already
+        return 0
+    try:
+        _guard(told.file)
+    except ShoalError as problem:
+        print(f"{problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _guard(path: Path) -> None:
+    from shoal.host.guard.daemon import Guard
+    from shoal.host.guard.follow import FollowedFile, Following
+    from shoal.host.guard.live import LiveHost
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    file = FollowedFile(path)
+    config = file.changed()
+    assert config is not None, "nobody has looked at it before"
+    host = LiveHost(config, path.parent)
+    try:
+        for problem in host.left:
+            note(f"left by an earlier guard: {problem}")
+        guard = Guard(config, Following(host, file, note=note), config.journal.path or path.parent / "journal.jsonl")
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, lambda *_: guard.stop())
+        try:
+            guard.run()
+        finally:
+            guard.close()
+    finally:
+        for problem in host.close():
+            note(f"could not be taken back: {problem}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""`shoal up --guard` on this machine: real jobs, a real guard, and nothing left behind however the server ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.control.home import Home, running_server, start_ticks
+
+PATIENCE_S = 30.0
+_CAP_SYS_NICE = 23
+CPUS = len(os.sched_getaffinity(0))
+
+
+def _held(capability: int) -> bool:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return bool(int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16) >> capability & 1)
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not _held(_CAP_SYS_NICE), reason="limits on other processes need CAP_SYS_NICE (run as root)"),
+]
+
+
+def shoal(home: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "shoal.cli", *words, "--home", str(home)]
+    environ = {**os.environ, "SHOAL_GUARD_POLICY": "static"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environ, timeout=60).stdout
+
+
+def until(true: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    shoal(tmp_path, "up", "--guard", "--port", "0", "--slots", "2", "--detach")
+    yield tmp_path
+    if running_server(Home(tmp_path)) is None:
+        shoal(tmp_path, "up", "--port", "0", "--slots", "2", "--detach")
+    for job in json.loads(shoal(tmp_path, "jobs", "--json"))["jobs"]:
+        shoal(tmp_path, "cancel", job["id"])
+    until(lambda: "RUNNING" not in shoal(tmp_path, "jobs"), "its jobs have ended")
+    shoal(tmp_path, "down")
+
+
+def submit(home: Path, name: str, priority_class: str) -> None:
+    told = {
+        "name": name, "priority_class": priority_class, "command": ["python", "-c", "while True: pass"],
+        "resources": {"cpus": max(0.1, CPUS / 4)}, "grace": "1s",
+    }  # fmt: skip
+    path = home / f"{name}.json"
+    path.write_text(json.dumps(told))
+    shoal(home, "submit", str(path))
+
+
+def told(home: Path) -> dict[str, int]:
+    """The first pid of each class's group."""
+    path = home / "guard" / "server.json"
+    groups = json.loads(path.read_text())["groups"] if path.exists() else []
+    return {one["class"]: one["pids"][0] for one in groups}
+
+
+def guard_pid(home: Path) -> int | None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal.cli", "guard", "status", "--json", "--home", str(home)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return int(json.loads(done.stdout)["pid"]) if done.returncode == 0 else None
+
+
+def limited(pid: int) -> bool:
+    """Whether a CPU quota is on one of its cgroups."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for quota in (
+            Path(f"/sys/fs/cgroup/{controllers}{path}/cpu.cfs_quota_us"),
+            Path(f"/sys/fs/cgroup{path}/cpu.max"),
+        ):
+            if quota.exists() and quota.read_text().split()[0] not in ("-1", "max"):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["killed", "asked"])
+def test_best_effort_jobs_are_limited_and_let_go_with_the_server(home: Path, how: str) -> None:
+    submit(home, "feed", "guaranteed")
+    submit(home, "flood", "best-effort")
+    pids = until(lambda: (found := told(home)) and len(found) == 2 and found, "both jobs are told to the guard")
+    guard = until(lambda: guard_pid(home), "the guard ticks")
+    assert "guard: static, 2 groups" in shoal(home, "status")
+    flood = pids["best-effort"]
+    if "quota" not in working(home):
+        pytest.skip("no CPU quota can be set here, and nothing else tells a limit from outside")
+    until(lambda: limited(flood), "the flood is limited")
+
+    os.kill(guard, signal.SIGKILL)
+    again = until(lambda: (found := guard_pid(home)) != guard and found, "it is started again")
+    until(lambda: limited(flood), "and limits again")
+
+    if how == "killed":
+        os.kill(json.loads((home / "server.json").read_text())["pid"], signal.SIGKILL)
+    else:
+        shoal(home, "down")
+    until(lambda: start_ticks(again) is None, "the guard has ended with its server")
+    until(lambda: not limited(flood), "the limit is lifted")
+    assert start_ticks(flood) is not None, "the job goes on"
+
+
+def working(home: Path) -> set[str]:
+    """The mechanisms that work here."""
+    found = json.loads(shoal(home, "guard", "doctor", "--json"))["actuators"]
+    return {one["name"] for one in found if one["available"]}

@@ -1,0 +1,306 @@
+"""The parts of live scheduling by themselves: translation, bookkeeping, placing, measuring, memory, settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from shoal.cli.app import app
+from shoal.control.admission import ClusterIndex, Decision, Snapshot
+from shoal.control.admission import decide as admit
+from shoal.control.config import ScheduleSettings, load_settings
+from shoal.control.scheduling import Facts
+from shoal.control.scheduling.asking import ask, rounds_of, rules_of
+from shoal.control.scheduling.facts import steps_left
+from shoal.control.scheduling.memory import NOTHING, load, save
+from shoal.control.scheduling.meter import Meter
+from shoal.control.scheduling.placing import place, without_competing
+from shoal.control.scheduling.plan import Plan, make, settled
+from shoal.control.scheduling.scene import Place, Scene, competing_groups, scene_of, type_of
+from shoal.core import ANY, Invalid, Money, Quota, Tenant
+from shoal.schedule.oracle import Oracle, Sample
+from shoal.schedule.rounds import JobState, State
+from tests.control.admission.cases import (
+    NOW,
+    B,
+    G,
+    clusters,
+    devices,
+    fits,
+    free_of,
+    index_of,
+    job,
+    need,
+    node,
+    running,
+)
+
+RUNS = settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
+POLICIES = ("max-min", "fifo", "hierarchical", "blend", "finish-time")
+
+
+def look(job_id: str) -> Facts:
+    return Facts(kind=f"kind {int(job_id[1:], 36) % 3}", attempts=int(job_id.startswith("r")))
+
+
+def scene(snapshot: Snapshot, policy: str = "max-min", oracle: Oracle | None = None) -> Scene:
+    return scene_of(snapshot, look, oracle or Oracle(), rules_of(ScheduleSettings(policy, restart_cost_s=0.0)))
+
+
+def plan_of(snapshot: Snapshot, policy: str = "max-min") -> Plan | None:
+    found = scene(snapshot, policy)
+    if not found.views or not found.pools:
+        return None
+    asked = ScheduleSettings(policy, restart_cost_s=0.0)
+    return make(found, ask(asked, found.problem()), NOTHING, rounds_of(asked))[0]
+
+
+def decision_of(snapshot: Snapshot, policy: str = "max-min") -> Decision:
+    plan = plan_of(snapshot, policy)
+    base = admit(without_competing(snapshot))
+    return place(snapshot, base, plan, lambda _, needs: needs, preempt=plan.leave if plan else ())
+
+
+class TestPlacing:
+    @RUNS
+    @given(clusters(), st.sampled_from(POLICIES))
+    def test_nothing_is_given_twice_gangs_are_whole_and_quotas_hold(self, index: ClusterIndex, policy: str) -> None:
+        snapshot = index.snapshot(NOW)
+        decision = decision_of(snapshot, policy)
+        used = Counter(
+            (rank.node, device)
+            for each in snapshot.running.values()
+            for rank in each.placement
+            for device in rank.devices
+        )
+        for start in decision.starts:
+            waiting = snapshot.pending.by_id[start.job_id]
+            assert [rank.rank for rank in start.placement] == list(range(waiting.ranks))
+            kinds = {device.split(":")[0] for rank in start.placement for device in rank.devices}
+            assert len(kinds) == 1 if ANY in waiting.resources.accelerators else True
+            used.update((rank.node, device) for rank in start.placement for device in rank.devices)
+        assert max(used.values(), default=0) <= 1
+        asked = [(snapshot.pending.by_id[start.job_id].resources, start.placement) for start in decision.starts]
+        for kinds_free, cpu, memory in free_of(snapshot, asked).values():
+            assert min([*kinds_free.values(), cpu, memory]) >= 0
+        for name in {snapshot.pending.by_id[start.job_id].tenant for start in decision.starts}:
+            quota = snapshot.tenants[name].tenant.quota
+            mine = [each.placement for each in snapshot.running.values() if each.tenant == name]
+            mine += [s.placement for s in decision.starts if snapshot.pending.by_id[s.job_id].tenant == name]
+            held = sum(len(rank.devices) for placement in mine for rank in placement)
+            assert quota.accelerators is None or held <= quota.accelerators
+            assert quota.running_jobs is None or len(mine) <= quota.running_jobs
+
+    @RUNS
+    @given(clusters(), st.sampled_from(POLICIES))
+    def test_admissions_own_come_first_and_only_best_effort_gives_way(self, index: ClusterIndex, policy: str) -> None:
+        snapshot = index.snapshot(NOW)
+        base, decision = admit(without_competing(snapshot)), decision_of(snapshot, policy)
+        assert decision.starts[: len(base.starts)] == base.starts
+        assert decision.claims == base.claims
+        for preemption in decision.preemptions:
+            victim = snapshot.running[preemption.job_id]
+            assert victim.priority_class is B
+            assert not victim.stopping
+        assert len({each.job_id for each in decision.preemptions}) == len(decision.preemptions)
+
+    @RUNS
+    @given(clusters(), st.sampled_from(POLICIES))
+    def test_every_wait_has_a_reason_and_room_is_not_left_over(self, index: ClusterIndex, policy: str) -> None:
+        snapshot = index.snapshot(NOW)
+        decision = decision_of(snapshot, policy)
+        begun = {start.job_id for start in decision.starts}
+        asked = [(snapshot.pending.by_id[start.job_id].resources, start.placement) for start in decision.starts]
+        free = free_of(snapshot, asked)
+        kept = bool(decision.claims) or any(reason.code == "making-room" for reason in decision.waits.values())
+        for group in competing_groups(snapshot):
+            left = [each for each in group.ready if each.job_id not in begun]
+            if left:
+                assert left[0].job_id in decision.waits
+                limited = snapshot.tenants[left[0].tenant].tenant.quota != Quota()
+                assert kept or limited or not fits(free, left[0].resources, left[0].ranks)
+
+    def test_a_gang_of_the_plan_is_kept_room_until_those_before_it_have_left(self) -> None:
+        held = [running(f"r{at}", {"n": devices(at)}, stopping=at < 2) for at in range(3)]
+        index = index_of([node("n", {"a100": 4})], [job("j1", resources=4, at=1.0), job("j2", at=2.0)], held)
+        snapshot = index.snapshot(NOW)
+        plan = plan_of(index_of([node("n", {"a100": 4})], [job("j1", resources=4, at=1.0)]).snapshot(NOW))
+        decision = place(snapshot, admit(without_competing(snapshot)), plan, lambda _, needs: needs)
+        assert decision.starts == ()
+        assert decision.waits["j1"].code == "making-room"
+        assert decision.waits["j1"].facts["after"] == ["r0", "r1", "r2"]
+
+
+class TestScene:
+    @RUNS
+    @given(clusters(), st.sampled_from(POLICIES))
+    def test_pools_are_what_the_others_leave(self, index: ClusterIndex, policy: str) -> None:
+        snapshot = index.snapshot(NOW)
+        found = scene(snapshot, policy)
+        there = Counter(device.type for state in snapshot.nodes.values() for device in state.node.devices)
+        for each in snapshot.running.values():
+            if each.priority_class is G and (kind := type_of(snapshot, each.placement)) is not None:
+                there[kind] -= sum(len(rank.devices) for rank in each.placement)
+        assert {pool.type: pool.count for pool in found.pools} == {kind: n for kind, n in there.items() if n > 0}
+        competing = {each.job_id for group in competing_groups(snapshot) for each in group.ready}
+        assert competing <= {view.id for view in found.views}
+        assert all(found.on[view.id].type == view.placed for view in found.views if view.placed is not None)
+        found.problem()
+
+    def test_weights_priorities_quotas_and_speeds(self) -> None:
+        oracle = Oracle()
+        oracle.observe([Sample("", "kind 1", "a100", 5.0, 1.0, 0.0), Sample("", "kind 1", "h100", 20.0, 1.0, 0.0)])
+        index = index_of(
+            [node("n", {"a100": 4, "h100": 2})],
+            [job("j1", resources=need(2, ANY), priority=10), job("j2", "b", resources=8)],
+            [running("r1", {"n": devices(0)}, cls=G)],
+            [Tenant("a", 3.0, Quota(accelerators=4, by_type=(("a100", 1),)))],
+        )
+        found = scene(index.snapshot(NOW), oracle=oracle)
+        first, second = found.views
+        assert (first.gang, first.weight) == (2, 6.0)
+        assert {kind: speed.per_s for kind, speed in first.throughput.items()} == {"a100": 5.0, "h100": 20.0}
+        assert second.throughput == {}  # no node has eight
+        assert found.tenants[0].quota == Quota(accelerators=3, by_type=(("a100", 0),))
+
+    def test_lengths_are_reported_or_expected(self) -> None:
+        assert steps_left({"step": 30, "total": 100}) == 70.0
+        assert steps_left({"step": 100, "total": 100}) == 1.0
+        assert steps_left({"step": 3}) is None
+        snapshot = index_of([node("n", {"a100": 4})], [job("j1", expected_s=50.0)]).snapshot(NOW)
+        assert scene(snapshot, "max-min").views[0].work_left is None
+        assert scene(snapshot, "blend").views[0].work_left == 50.0
+
+
+@RUNS
+@given(
+    st.floats(0.0, 1.0), st.floats(0.0, 100.0), st.one_of(st.none(), st.floats(0.0, 100.0)), st.booleans()
+)  # fmt: skip
+def test_time_owed_is_what_shares_promise_less_what_ran(
+    share: float, elapsed: float, started: float | None, placed: bool
+) -> None:
+    """`started`: how long after the last round the job came to run; None if it does not."""
+    before = JobState(column="v" if placed else None, since=-5.0 if placed else 0.0, share={"v": share})
+    on = {} if started is None else {"j": Place("v", 1, started if not placed else -5.0)}
+    state = settled(State(3, 0.0, {"j": before}), on, elapsed)
+    ran = elapsed if placed else 0.0 if started is None else max(0.0, elapsed - started)
+    found = state.jobs["j"]
+    assert found.owed_s.get("v", 0.0) == pytest.approx(share * elapsed - ran)
+    assert found.received_s.get("v", 0.0) == pytest.approx(ran)
+    assert found.column == (None if started is None else "v")
+    assert settled(state, on, elapsed).jobs["j"].owed_s == found.owed_s
+    assert settled(state, on, -50.0).settled == -50.0  # a clock that goes back is no error
+
+
+class TestMeter:
+    def test_samples_come_from_steps_and_the_first_of_an_attempt_is_marked(self) -> None:
+        meter = Meter(1.0)
+
+        def read(attempt: int, step: float | None, at: float, **more: float) -> Sample | None:
+            return meter.read("j", "k", "v", attempt, {"step": step, "reported_at": at, **more})
+
+        assert read(1, 10, 100.0) is None
+        assert read(1, 12, 100.5) is None
+        first, second = read(1, 14, 102.0), read(1, 20, 104.0)
+        assert first is not None
+        assert second is not None
+        assert (first.steps, first.seconds, first.restarted) == (4.0, 2.0, True)
+        assert (second.per_s, second.restarted) == (3.0, False)
+        assert read(1, 20, 110.0) is None
+        assert read(2, 5, 120.0) is None
+        again = read(2, 7, 122.0)
+        assert again is not None
+        assert again.restarted
+        assert read(2, 1, 123.0) is None  # went back: counted from here
+        assert meter.read("j", "k", "v", 2, {}) is None
+
+    def test_a_rate_without_steps_is_believed(self) -> None:
+        meter = Meter(1.0)
+        assert meter.read("j", "k", "v", 1, {"rate_per_s": 7.0, "reported_at": 1.0}) is None
+        found = meter.read("j", "k", "v", 1, {"rate_per_s": 7.0, "reported_at": 3.0})
+        assert found is not None
+        assert found.per_s == 7.0
+
+
+class TestMemory:
+    def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        oracle = Oracle()
+        oracle.observe([Sample("j", "k", "v", 5.0, 1.0, 0.0)])
+        state = State(7, 12.0, {"j": JobState(column="v", accelerators=2, owed_s={"v": 3.0}, ran=True)})
+        save(tmp_path / "m.json", state, oracle)
+        found, beliefs = load(tmp_path / "m.json")
+        assert found == state
+        assert beliefs.as_json() == oracle.as_json()
+        assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
+        assert (tmp_path / "m.json").stat().st_mode & 0o077 == 0
+
+    @pytest.mark.parametrize("text", ["", "[1]", "{", '{"version": 2}', '{"version": 1, "rounds": 3, "oracle": {}}'])
+    def test_what_cannot_be_read_is_left_aside(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "m.json").write_text(text)
+        assert load(tmp_path / "m.json")[0] == NOTHING
+        assert load(tmp_path / "absent.json")[0] == NOTHING
+
+
+class TestSettings:
+    def test_below_one_key_or_by_name_and_off_by_default(self, tmp_path: Path) -> None:
+        assert load_settings({"home": tmp_path}, environ={}).schedule is None
+        (tmp_path / "config.yaml").write_text("schedule: {policy: max-min, round_s: 5, prices: {a100: 2.5}}\n")
+        found = load_settings({"home": tmp_path, "schedule_agnostic": True}, environ={"SHOAL_SCHEDULE_ROUND_S": "7"})
+        assert found.schedule == ScheduleSettings("max-min", True, 7.0, 30.0, (("a100", Money.usd("2.5")),))
+        assert load_settings({"home": tmp_path, "schedule_policy": "none"}, environ={}).schedule is None
+
+    @pytest.mark.parametrize(
+        ("flags", "where", "what"),
+        [
+            ({"schedule_policy": "fastest"}, "--schedule-policy", "max-min"),
+            ({"schedule_policy": "elastic"}, "--schedule-policy", "must be none or one of"),
+            ({"schedule_policy": "fifo", "schedule_round_s": 0}, "--schedule-round-s", "more than 0"),
+            ({"schedule_policy": "fifo", "schedule_prices": "a100"}, "--schedule-prices", "TYPE=DOLLARS"),
+            ({"schedule_policy": "blend", "schedule_agnostic": True}, "schedule_agnostic", "no agnostic form"),
+            ({"schedule_policy": "min-cost"}, "schedule_prices", "needs the price"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, tmp_path: Path, flags: dict[str, object], where: str, what: str) -> None:
+        with pytest.raises(Invalid, match=what) as caught:
+            load_settings({"home": tmp_path, **flags}, environ={})
+        assert caught.value.where == where
+
+    def test_without_a_policy_nothing_of_it_is_imported(self) -> None:
+        code = (
+            "import sys, shoal.control.server, shoal.control.plane, shoal.control.api.app; "
+            "sys.exit(' '.join(name for name in sys.modules if name.startswith(('shoal.schedule', 'numpy', 'scipy'))))"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert found.stderr.strip() == ""
+
+
+def test_a_snapshot_is_played_with_another_policy(tmp_path: Path) -> None:
+    lines = [
+        {"shoal": "schedule", "version": 1, "now": 1000.0}, {"pool": "v", "count": 1},
+        {"job": "a", "throughput": {"v": 2.0}, "work_left": 9.0, "placed": "v", "placed_s": 10.0},
+        {"job": "b", "throughput": {"v": 2.0}, "work_left": 1.0},
+    ]  # fmt: skip
+    (path := tmp_path / "live.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def shoal(*words: str, code: int = 0) -> str:
+        found = CliRunner().invoke(app, ["schedule", "what-if", "--snapshot", str(path), *words])
+        assert found.exit_code == code, found.output
+        return found.output
+
+    found = json.loads(shoal("--policy", "max-min", "--restart-cost", "0", "--json"))
+    assert found["simulated"]
+    assert found["prices"]["v"] > 0.0
+    assert {name: (row["now"], row["then"]) for name, row in found["jobs"].items()} == {
+        "a": ("v", "v"), "b": (None, None),
+    }  # fmt: skip
+    assert found["jobs"]["b"]["reason"]["facts"]["prices"] == found["prices"]
+    assert "would change the place of 0 of 2 jobs" in shoal("--policy", "max-min")
+    assert "there is no policy" in shoal("--policy", "best", code=2)
