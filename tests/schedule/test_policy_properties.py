@@ -218,3 +218,15 @@ def test_a_level_that_comes_out_a_hair_below_zero_is_a_level_all_the_same() -> N
     found = decide("max-min", problem, agnostic=True)
     assert found.time.min() > 0
     assert (found.usage <= problem.counts + 1e-9).all()
+
+
+def test_a_corner_that_old_prices_lead_to_is_left_by_starting_anew() -> None:
+    rates = [
+        [0.5, 0.5, 40.0, 1.0], [0.5, 0.5, 40.0, 1.0], [2.0, 2.0, 0.0, 0.0], [40.0, 3.7, 40.0, 2.0],
+        [3.7, 0.5, 1.0, 3.7], [0.0, 0.5, 0.0, 1.0], [40.0, 0.0, 1.0, 1.0], [40.0, 0.5, 2.0, 0.5],
+    ]  # fmt: skip
+    pools = tuple(Pool(f"t{at}", count) for at, count in enumerate((5, 6, 1, 2)))
+    weight = [1.0, 3.0, 3.0, 3.0, 1.0, 3.0, 3.0, 1.0]
+    found = decide("strategy-proof", Problem.columnar(pools, rates, weight=weight, gang=[1, 4, 1, 1, 2, 2, 1, 4]))
+    assert found.throughput.min() > 0
+    assert (found.usage <= found.problem.counts + 1e-9).all()

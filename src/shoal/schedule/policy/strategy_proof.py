@@ -11,11 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.solving import by_class, means, of_classes
+from shoal.schedule.solve.market import Market
 from shoal.schedule.solve.nash import best_welfare
+from shoal.schedule.solve.search import Solution
 from shoal.schedule.types import Allocation, Array, Problem
 
 NAME = "strategy-proof"
@@ -39,7 +42,7 @@ def strategy_proof(problem: Problem) -> Allocation:
         if not others.any():
             continue
         without = replace(market.take(others), copies=copies[others])
-        alone = best_welfare(without, weight[others], start=begin[:, others], prices=whole.tried)
+        alone = _alone(without, weight[others], begin[:, others], whole.tried)
         with_it = float((weight * copies) @ np.log(whole.rates))
         part[row] = min(1.0, np.exp((with_it - alone.bound) / weight[row]))
     outcome = of_classes(whole, of)
@@ -53,3 +56,12 @@ def strategy_proof(problem: Problem) -> Allocation:
         prices=whole.prices * np.exp(whole.value / total) / total,
     )
     return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+
+
+def _alone(market: Market, weight: Array, start: Array, prices: tuple[Array, ...]) -> Solution:
+    """The others' best, from the prices that hold with everybody; anew where those lead to a corner that rounding does
+    not get out of."""
+    try:
+        return best_welfare(market, weight, start=start, prices=prices)
+    except SolverFailed:
+        return best_welfare(market, weight, start=start)
