@@ -96,7 +96,8 @@ def deployed(options: argparse.Namespace) -> Iterator[tuple[Kill, Kill]]:
             second = under_load(target, lambda: kill_gateway(plane.home), options, seed=2000 + number, longer=2)
             yield first, second
             with plane.client() as client:
-                client.undeploy(MODEL, tenant=TENANT)
+                gone = client.undeploy(MODEL, tenant=TENANT)
+                client.wait_stopped(gone.id, timeout_s=30.0)  # a server that ends leaves services that still run
 
 
 def deploy(plane: Server, source: str) -> Target:
