@@ -148,7 +148,7 @@ def _schedule_policy(value: Any) -> str | None:
     if word == "none":
         return None
     # Only who asks for a policy waits for the numerical libraries to be imported.
-    from shoal.schedule.policy import POLICIES
+    from shoal.schedule import POLICIES
 
     known = [name for name in POLICIES if name not in _NOT_LIVE]
     if word not in known:
@@ -295,7 +295,7 @@ def _schedule_settings(values: Mapping[str, Any]) -> ScheduleSettings | None:
     if name is None:
         return None
     if values["schedule_agnostic"]:
-        from shoal.schedule.policy import POLICIES
+        from shoal.schedule import POLICIES
 
         if not POLICIES[name].agnostic:
             blind = ", ".join(policy.name for policy in POLICIES.values() if policy.agnostic)

@@ -21,17 +21,19 @@ Decide = Callable[[Snapshot], Decision]
 
 
 class Decider:
-    """Runs a decision whenever something changed; `started` is told of every job that got a place."""
+    """Runs a decision whenever something changed; `started` is told of every job that got a place, and `decided` that
+    a decision is written down."""
 
     def __init__(
         self, ledger: Ledger, *, epoch: int, started: Callable[[str], None], on_fatal: Callable[[BaseException], None],
-        policy: Decide = decide, retry_s: float = 1.0,
+        policy: Decide = decide, decided: Callable[[], None] = lambda: None, retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._epoch = epoch
         self._started = started
         self._turns = Turns(log, "decision held up", on_fatal)
         self._policy = policy
+        self._decided = decided
         self._retry_s = retry_s
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +94,7 @@ class Decider:
         for change in done:
             if change.after.id in started:
                 self._started(change.after.id)
+        self._decided()
         return min(math.inf if decision.wake_at is None else decision.wake_at, note_at)
 
     def _changes(self, decision: Decision, now: float) -> tuple[list[Change], float]:

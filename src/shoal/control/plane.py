@@ -105,20 +105,22 @@ class ControlPlane:
         self.ledger = Ledger(store, self.view, self.clock, fault)
         self.scheduler: Scheduler | None = None
         reported: Callable[[Live], None] = _unheard
+        decided: Callable[[], None] = _unkept
         if schedule is not None:
             # Only who wants rounds waits for the numerical libraries to be imported.
             from shoal.control.scheduling import Scheduler
 
             decide = self.scheduler = Scheduler(schedule, self.view.get, home / "schedule.json")
-            reported = self.scheduler.reported
+            reported, decided = self.scheduler.reported, self.scheduler.keep
         self.collector = Collector(self.ledger, engine, every_s=collect_every_s, reported=reported)
         self.guardian = Guardian(
             self.ledger, engine, self._layout, secrets=self._resolve_secrets, drain=self.collector.drain,
             epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
-            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal, policy=decide
-        )
+            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal, policy=decide,
+            decided=decided,
+        )  # fmt: skip
         self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
         self.services = Services(
             self.ledger, gateway, self._layout, self._tenants, explain_job=self.explain,
@@ -416,6 +418,10 @@ class ControlPlane:
 
 def _unheard(_live: Live) -> None:
     """Nobody measures."""
+
+
+def _unkept() -> None:
+    """Nobody remembers rounds."""
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

@@ -11,7 +11,7 @@ from shoal.control.scheduling.scene import Place, Rules, Scene
 from shoal.core import Invalid
 from shoal.schedule import POLICIES, Allocation, Entity, Problem, decide
 from shoal.schedule.rounds import Settings
-from shoal.schedule.workloads.snapshot import Snapshot
+from shoal.schedule.workloads import Snapshot
 
 KEEP_RESTARTS = 10.0
 """Whoever runs keeps its place for the cost of so many restarts at least: they take a tenth of the time at most."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.schedule.oracle import Sample
-from shoal.schedule.oracle.samples import LEAST, MOST
+from shoal.schedule.oracle import Sample, is_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Meter:
         if seconds <= 0.0 or seconds < self._every_s or steps <= 0.0:
             return None
         self._marks[job] = _Mark(attempt, counted, at, fresh=False)
-        if not LEAST <= steps / seconds <= MOST:
+        if not is_rate(steps, seconds):
             return None
         return Sample(job, kind, column, float(steps), float(seconds), float(at), restarted=before.fresh)
 

@@ -28,7 +28,7 @@ from shoal.control.view import Live
 from shoal.core import ANY, Reason, ShoalError
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.oracle import Oracle
-from shoal.schedule.workloads.snapshot import snapshot_lines
+from shoal.schedule.workloads import snapshot_lines
 
 log = structlog.get_logger("shoal.scheduling")
 
@@ -61,6 +61,7 @@ class Scheduler:
         self._rates: dict[str, dict[str, float]] = {}
         self._usual: dict[str, float] = {}
         self.trouble = ""
+        self._unsaved = False
 
     # --- deciding
 
@@ -102,9 +103,14 @@ class Scheduler:
             self.trouble = f"{type(error).__name__}: {error}"
             return ()
         self._plan, self._state, self._allocation, self.trouble = plan, state, allocation, ""
-        if self._file is not None:
-            memory.save(self._file, self._state, self.oracle)
+        self._unsaved = True
         return plan.leave
+
+    def keep(self) -> None:
+        """Remember the last round over a restart; to be called once what was decided is written down."""
+        if self._unsaved and self._file is not None:
+            memory.save(self._file, self._state, self.oracle)
+        self._unsaved = False
 
     def _scene(self, snapshot: Snapshot) -> Scene:
         return scene_of(snapshot, self._look, self.oracle, rules_of(self.settings))

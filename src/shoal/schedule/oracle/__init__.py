@@ -10,6 +10,6 @@ JSON; there is no clock.
 from shoal.schedule.oracle.beliefs import Source
 from shoal.schedule.oracle.oracle import Estimate, Oracle
 from shoal.schedule.oracle.profiling import Profile
-from shoal.schedule.oracle.samples import Sample
+from shoal.schedule.oracle.samples import Sample, is_rate
 
-__all__ = ["Estimate", "Oracle", "Profile", "Sample", "Source"]
+__all__ = ["Estimate", "Oracle", "Profile", "Sample", "Source", "is_rate"]

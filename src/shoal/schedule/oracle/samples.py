@@ -12,6 +12,11 @@ LEAST, MOST = 1e-12, 1e12
 """Steps per second that are believed."""
 
 
+def is_rate(steps: float, seconds: float) -> bool:
+    """Whether so much progress is a rate that a sample may have."""
+    return LEAST <= steps / seconds <= MOST
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """`steps` that `job` made within `seconds` on `column` (`Column.key`), alone or beside a job of another kind.
@@ -58,6 +63,6 @@ def _faults(sample: Sample) -> Iterator[ShoalError]:
             hint = "skip reports without progress; say fits=False for a job that ran out of memory"
             yield Invalid(f"{name} must be positive and finite, not {value}", where=where, hint=hint)
             sound = False
-    if sound and not LEAST <= sample.steps / sample.seconds <= MOST:
+    if sound and not is_rate(sample.steps, sample.seconds):
         what = f"{sample.steps} steps in {sample.seconds} s is no rate between {LEAST:g} and {MOST:g}"
         yield Invalid(what, where=where, hint="check the units")
