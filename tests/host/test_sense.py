@@ -152,6 +152,7 @@ class World:
                 shoot=self.host.shoot,
                 undo=self.undo,
                 kernel=self.host,
+                cost=lambda: 0.0,
             ),
             capacity={domain.id: CAPACITY for domain in self.domains},
             kernel=self.host,

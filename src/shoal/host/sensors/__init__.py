@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
@@ -32,16 +34,18 @@ def standard(
     shoot: Callable[[int], float] | None = None,
     undo: UndoLog | None = None,
     kernel: Kernel = LINUX,
+    cost: Callable[[], float] = time.thread_time,
 ) -> tuple[Sensor, ...]:
     """All of them, strongest first. What costs by the process, CPU or counter is read as seldom as it must be to stay
-    cheap."""
+    cheap, by this clock of the thread's CPU seconds."""
+    thrifty = partial(Thrifty, cost=cost)
     return (
         steps or StepTimes({}),
         ReportedWork(reports),
-        Thrifty(UncoreCounters(kernel=kernel)),
-        Thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
-        Thrifty(CyclesPerInstruction(kernel=kernel)),
+        thrifty(UncoreCounters(kernel=kernel)),
+        thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
+        thrifty(CyclesPerInstruction(kernel=kernel)),
         MemoryLatency(domains, shoot),
-        Thrifty(SchedulerStatistics(kernel=kernel)),
-        Thrifty(Pressure(kernel=kernel), share=0.0005),
+        thrifty(SchedulerStatistics(kernel=kernel)),
+        thrifty(Pressure(kernel=kernel), share=0.0005),
     )
