@@ -65,7 +65,7 @@ async def run(*, sync: bool, scale: float) -> Result:
         cluster = SimulatedCluster(machines(), clock=SystemClock(), behaviour=lambda _: AT_ONCE)
         plane = ControlPlane(store, SimulatedEngine(cluster), home)
         await plane.open()
-        runtime.tune_garbage_collector()
+        runtime.tune_interpreter()
         try:
             return await measure(plane, scale)
         finally:

@@ -234,7 +234,7 @@ def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: o
         write_server(home, info)
         log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
         ready(info)
-        runtime.tune_garbage_collector()
+        runtime.tune_interpreter()
 
     return announce
 

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,11 +33,6 @@ Callback = Callable[[Sequence[Event]], None]
 
 GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
-
-_BURST = 32
-_GATHER_S = 0.001
-"""After a group of so many, as many callers are on their way with their next step: those who get here within this time
-share a flush instead of waiting for one (PostgreSQL calls it commit_delay and commit_siblings)."""
 
 
 class _Request(NamedTuple):
@@ -133,20 +127,17 @@ class Writer:
     # --- the thread ---
 
     def _serve(self) -> None:
-        group: list[_Request] = []
         closing = False
         while not closing:
-            group, closing = self._next_group(after=len(group))
+            group, closing = self._next_group()
             if group:
                 with self._database.lock:
                     values, events = self._commit([request.operation for request in group])
                     self._announce(list(zip(group, values, strict=True)), events)
 
-    def _next_group(self, after: int) -> tuple[list[_Request], bool]:
-        """What waits, at least one, and whether that was the last. `after` so many in the group before."""
+    def _next_group(self) -> tuple[list[_Request], bool]:
+        """What waits, at least one, and whether that was the last."""
         request = self._requests.get()
-        if after >= _BURST and self._requests.qsize() < after:
-            time.sleep(_GATHER_S)
         group: list[_Request] = []
         weight = 0
         while request is not None:
