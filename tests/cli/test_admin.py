@@ -158,6 +158,10 @@ def test_a_pipe_gets_no_colours_and_whole_lines(shell: Shell, manifest: Write) -
     assert "a" * 60 in done.stdout
 
 
+def test_the_version_is_told_without_a_server() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"shoal {__version__}\n"
+
+
 def test_completion_is_offered() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "shoal.cli", "--show-completion", "bash"], capture_output=True, text=True, check=False

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
+
+from shoal import __version__
 
 app = typer.Typer(
     name="shoal",
@@ -28,6 +32,22 @@ from shoal.cli import (  # noqa: E402
     tenants,
     top,
 )  # fmt: skip
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shoal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
 
 for module in (
     server, jobs, streams, services, serve, measure, schedule, schedule_live, guard, top, tenants, manifests, demo
