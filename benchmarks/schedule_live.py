@@ -2,7 +2,9 @@
 
     python benchmarks/schedule_live.py --jobs 10000 --policy max-min
 
-CPU seconds of one thread, on 50 nodes with four accelerators each of two types, half of the jobs asking for two.
+CPU seconds, on 50 nodes with four accelerators each of two types, half of the jobs asking for two. `round_s` is all
+that a round takes; `round_holds_s` is for how long it holds up the server's loop, which is less where it is made in a
+thread beside (from a thousand jobs on).
 """
 
 from __future__ import annotations
@@ -56,11 +58,11 @@ class Bench:
         self.scheduler = Scheduler(ScheduleSettings(policy), self.live.get)
 
     def decide(self, now: float) -> float:
-        """Decide and carry out; returns the CPU seconds of deciding."""
+        """Decide and carry out; returns the CPU seconds that the calling thread spends on deciding."""
         snapshot = self.index.snapshot(now)
-        began = time.process_time()
+        began = time.thread_time()
         decision = self.scheduler(snapshot)
-        spent = time.process_time() - began
+        spent = time.thread_time() - began
         self.index.settle(decision)
         for start in decision.starts:
             job = snapshot.pending.by_id[start.job_id]
@@ -70,6 +72,15 @@ class Bench:
         if self.scheduler.trouble:
             raise SystemExit(self.scheduler.trouble)
         return spent
+
+    def round(self, now: float) -> tuple[float, float]:
+        """A whole round; returns the CPU seconds that it takes, and the most that any call spends."""
+        number, began = self.scheduler.status()["round"], time.process_time()
+        longest = self.decide(now)
+        while self.scheduler.status()["round"] == number:
+            time.sleep(0.02)
+            longest = max(longest, self.decide(now + 0.1))
+        return time.process_time() - began, longest
 
     def end_one(self) -> None:
         self.index.stop(min(each.job_id for each in self.index.snapshot(NOW).running.values()))
@@ -87,8 +98,12 @@ def main() -> None:
     for at in range(6, 11):
         bench.end_one()
         ended.append(bench.decide(NOW + at))
-    rounds = [bench.decide(NOW + 60.0 * at + 1.0) for at in range(1, 4)]
-    found = {"first_round_s": first, "round_s": min(rounds), "one_place_free_s": min(ended), "nothing_free_s": full}
+    rounds = [bench.round(NOW + 60.0 * at + 1.0) for at in range(1, 4)]
+    whole, longest = (min(part) for part in zip(*rounds, strict=True))
+    found = {
+        "first_round_s": first, "round_s": whole, "round_holds_s": longest, "one_place_free_s": min(ended),
+        "nothing_free_s": full,
+    }  # fmt: skip
     print(json.dumps({"jobs": given.jobs, "policy": given.policy, **{k: round(v, 4) for k, v in found.items()}}))
 
 

@@ -9,6 +9,9 @@ from scipy.optimize import linprog
 
 from shoal.core import Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
+from shoal.schedule.solve.answers import answers, offers
+from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.response import respond
 
 
 def kinds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,3 +83,66 @@ def test_quotas_of_many_tenants_take_the_general_solver_to_the_same_answer() -> 
     for tenant in range(3):
         alone = decide("max-min", problem.take(problem.tenant == tenant))
         np.testing.assert_allclose(found.throughput[problem.tenant == tenant], alone.throughput, rtol=1e-5)
+
+
+def test_a_chain_of_decisions_with_remembered_prices_stays_exact() -> None:
+    chance = np.random.default_rng(5)
+    rate, _, _ = kinds(26, 5)
+    pools = [Pool(f"t{at}", 9) for at in range(4)]
+    of = chance.integers(0, 26, 60)
+    previous = None
+    for _ in range(30):
+        of = np.append(of[chance.random(len(of)) > 0.05], chance.integers(0, 26, 3))
+        problem = Problem.columnar(pools, rate[of])
+        previous = decide("max-min", problem, previous=previous)
+        assert previous.certificate is not None
+        assert previous.certificate.gap <= 1e-6
+        np.testing.assert_allclose(previous.throughput, decide("max-min", problem).throughput, rtol=1e-6)
+
+
+def test_remembered_prices_that_leave_open_who_is_stuck_freeze_nobody() -> None:
+    rate = [
+        [1, 0.5, 1, 0], [1, 1, 3.7, 0.5], [0.5, 0, 1, 0.5], [0.5, 1, 2, 0], [1, 3.7, 40, 2], [40, 1, 1, 1],
+        [0, 1, 40, 0.5],
+    ]  # fmt: skip
+    problem = Problem.columnar(
+        [Pool(f"t{at}", count) for at, count in enumerate((0, 0, 1, 3))], rate,
+        gang=[4, 2, 2, 2, 4, 4, 1], weight=[1, 1, 3, 1, 3, 1, 1],
+    )  # fmt: skip
+    alone = decide("max-min", problem).throughput
+    for left_out in range(7):
+        before = decide("max-min", problem.take(np.arange(7) != left_out))
+        found = decide("max-min", problem, previous=before)
+        np.testing.assert_allclose(found.throughput, alone, rtol=1e-6, atol=1e-9)
+        again = decide("max-min", problem, previous=found)
+        np.testing.assert_allclose(again.throughput, alone, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_several_prices_asked_at_once_are_answered_as_one_by_one(count: int) -> None:
+    chance = np.random.default_rng(count)
+    rate, gang, _ = kinds(40, 2)
+    half = np.where(np.arange(40) < 20, gang, 0.0)
+    market = Market(
+        np.ascontiguousarray(rate.T), chance.integers(1, 4, 40).astype(float),
+        (
+            Coupling(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 50.0)),
+            Coupling(("quota",), half, np.ones((1, 4)), np.array([30.0])),
+        ),
+    )  # fmt: skip
+    prices = chance.uniform(0.01, 1.0, (count, 5))
+    demand = market.fastest * chance.uniform(0.0, 1.0, 40)
+    value = chance.uniform(0.0, 3.0, (4, 40))
+    floor = np.where(np.arange(40) % 3 == 0, demand, 0.0)
+    together = answers(market, prices, demand)
+    offered = offers(market, prices, value, floor)
+    for at in range(count):
+        one, alone = prices[at : at + 1], prices[at]
+        found = answers(market, one, demand)
+        np.testing.assert_allclose(together.usage[at], found.usage[0])
+        np.testing.assert_allclose(together.paid[at], found.paid[0])
+        np.testing.assert_allclose(market.rates_of(together.shares(at)), demand)
+        np.testing.assert_allclose(market.usage_of(together.shares(at)), together.usage[at])
+        np.testing.assert_allclose(offered.worth[at], offers(market, one, value, floor).worth[0])
+        spread = respond(market, market.cost(alone), demand)
+        np.testing.assert_allclose(market.usage(spread), together.usage[at])

@@ -25,6 +25,7 @@ _JOBS, _CLUSTER, _POLICY, _COSTS, _OUTPUT = "Jobs", "Cluster", "Policy", "Costs 
 class Mechanism(StrEnum):
     GAVEL = "gavel"
     SHOAL = "shoal"
+    PUBLISHED = "published"
 
 
 class Kind(StrEnum):
@@ -82,7 +83,8 @@ LengthsOption = Annotated[
 ]
 MechanismOption = Annotated[
     Mechanism | None,
-    typer.Option("--mechanism", help="How rounds are made; else Gavel's way for the policies that it has.",
+    typer.Option("--mechanism", help="How rounds are made; else Gavel's way for the policies that it has. published: "
+                 "Gavel's rounds and programs to the letter.",
                  rich_help_panel=_POLICY),
 ]  # fmt: skip
 RestartOption = Annotated[

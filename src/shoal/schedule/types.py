@@ -24,8 +24,8 @@ Mask = NDArray[np.bool_]
 
 
 Prices = tuple[Array, ...]
-Tried = tuple[tuple[Prices, Prices], ...]
-"""For each step of a search, prices (r,) worth trying first at its start and at its end."""
+Tried = tuple[Prices, ...]
+"""For each step of a search, prices (r,) worth trying first."""
 
 
 def positions(mask: NDArray[Any]) -> Index:

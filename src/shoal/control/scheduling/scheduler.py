@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -19,15 +20,16 @@ from shoal.control.config import ScheduleSettings
 from shoal.control.loops import Defects
 from shoal.control.scheduling import memory
 from shoal.control.scheduling.asking import ask, rounds_of, rules_of
-from shoal.control.scheduling.facts import Facts, facts_of
+from shoal.control.scheduling.facts import Facts, Look, facts_of
 from shoal.control.scheduling.meter import Meter
 from shoal.control.scheduling.placing import place, without_competing
 from shoal.control.scheduling.plan import Plan, make
-from shoal.control.scheduling.scene import Rules, Scene, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.control.scheduling.scene import Rules, competes, competing_groups, needs_of, scene_of, type_of
 from shoal.control.view import Live
 from shoal.core import ANY, Reason, ShoalError
 from shoal.schedule import Allocation, Problem
-from shoal.schedule.oracle import Oracle
+from shoal.schedule.oracle import Oracle, Sample
+from shoal.schedule.rounds import State
 from shoal.schedule.workloads import snapshot_lines
 
 log = structlog.get_logger("shoal.scheduling")
@@ -40,14 +42,48 @@ _SAMPLE_S = 5.0
 """A job's rate is sampled at most so often, and several times a round."""
 
 
+MANY = 1000
+"""From so many competing jobs on a round is made in a thread beside the server's loop, which would stand still for it.
+Up to there (some 40 ms) it is made at once."""
+
+_LOOK_S = 0.02
+"""How soon it is looked whether the round beside is made."""
+
+
+class _Made(NamedTuple):
+    """What comes out of a round."""
+
+    plan: Plan
+    state: State
+    allocation: Allocation
+    usual: dict[str, float]
+
+
+class _Beside(NamedTuple):
+    """A round that is being made, of this snapshot."""
+
+    snapshot: Snapshot
+    made: Future[_Made | None]
+
+
 class Scheduler:
     """Call it with a snapshot, as admission's `decide`. `find` gives a live job by its id; `file` is where it remembers
-    (None: nowhere). It is told of reports by `reported`. Not pure: it keeps the round; all that it decides by is."""
+    (None: nowhere); `many` is how many jobs are too many to wait for their round. It is told of reports by `reported`.
+    Not pure: it keeps the round; all that it decides by is."""
 
     def __init__(
-        self, settings: ScheduleSettings, find: Callable[[str], Live | None], file: Path | None = None
+        self,
+        settings: ScheduleSettings,
+        find: Callable[[str], Live | None],
+        file: Path | None = None,
+        *,
+        many: int = MANY,
     ) -> None:
         self.settings = settings
+        self._many = many
+        self._beside: _Beside | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-round")
+        self._samples: list[Sample] = []
         self._find = find
         self._file = file
         self._state, self.oracle = memory.load(file) if file is not None else (memory.NOTHING, Oracle())
@@ -68,32 +104,61 @@ class Scheduler:
     def __call__(self, snapshot: Snapshot) -> Decision:
         self._snapshot = snapshot
         base = admit(without_competing(snapshot))
-        preempt: Sequence[str] = ()
-        if self._due(snapshot):
-            preempt = self._next_round(snapshot)
+        preempt = self._turns_over(snapshot)
         if not snapshot.policy.preemption:
             preempt = ()
         decision = place(snapshot, base, self._plan, self._preferred, preempt=preempt)
         return self._wake(snapshot, decision)
+
+    def _turns_over(self, snapshot: Snapshot) -> Sequence[str]:
+        """Who has to leave by a round that was made now, or beside since the last call."""
+        beside = self._beside
+        if beside is None and not self._due(snapshot):
+            return ()
+        if beside is None:
+            self._decided_at = snapshot.now
+            self._rates.clear()
+            self._forget_ended()
+            if self._plan is None or len(snapshot.pending.by_id) < self._many:
+                return self._adopt(lambda: self._make(snapshot, self._look))
+            self._begin(snapshot)
+            return ()
+        if not beside.made.done():
+            return ()
+        self._beside = None
+        self.oracle.observe(self._samples)
+        self._samples.clear()
+        return [
+            job_id
+            for job_id in self._adopt(beside.made.result)
+            if (now := snapshot.running.get(job_id)) is not None
+            and now.started_at == beside.snapshot.running[job_id].started_at  # it did not end and start since
+        ]
 
     def _due(self, snapshot: Snapshot) -> bool:
         """A round is over, or the clock went back."""
         last = self._decided_at
         return last is None or not 0.0 <= snapshot.now - last < self.settings.round_s
 
-    def _next_round(self, snapshot: Snapshot) -> Sequence[str]:
+    def _begin(self, snapshot: Snapshot) -> None:
+        """Make a round beside. All that changes meanwhile is looked at here (jobs) or waits (the oracle's samples)."""
+        jobs = [job.job_id for group in competing_groups(snapshot) for job in (*group.ready, *group.delayed)]
+        facts = {job_id: self._look(job_id) for job_id in (*jobs, *snapshot.running)}
+        self._beside = _Beside(snapshot, self._thread.submit(self._make, snapshot, facts.get))
+
+    def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:
+        """The next round, None if there is nothing to share out; changes nothing."""
+        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings))
+        if not scene.views or not scene.pools:
+            return None
+        allocation = ask(self.settings, scene.problem(), self._allocation)
+        plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
+        return _Made(plan, state, allocation, usual(allocation.problem))
+
+    def _adopt(self, made: Callable[[], _Made | None]) -> Sequence[str]:
         """Who has to leave. What goes wrong leaves the last plan in force: jobs go on, and places are still filled."""
-        self._decided_at = snapshot.now
-        self._rates.clear()
-        self._forget_ended()
         try:
-            scene = self._scene(snapshot)
-            if not scene.views or not scene.pools:
-                self._plan = None
-                return ()
-            allocation = ask(self.settings, scene.problem(), self._allocation)
-            self._usual = usual(allocation.problem)
-            plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
+            found = made()
         except ShoalError as error:
             log.warning("no new round: the last one goes on", policy=self.settings.policy, error=str(error))
             self.trouble = str(error)
@@ -102,9 +167,13 @@ class Scheduler:
             self._defects.note("no new round by a defect: the last one goes on", error, policy=self.settings.policy)
             self.trouble = f"{type(error).__name__}: {error}"
             return ()
-        self._plan, self._state, self._allocation, self.trouble = plan, state, allocation, ""
+        if found is None:
+            self._plan = None
+            return ()
+        self._plan, self._state, self._allocation, self._usual = found
+        self.trouble = ""
         self._unsaved = True
-        return plan.leave
+        return self._plan.leave
 
     def keep(self) -> None:
         """Remember the last round over a restart; to be called once what was decided is written down."""
@@ -112,14 +181,11 @@ class Scheduler:
             memory.save(self._file, self._state, self.oracle)
         self._unsaved = False
 
-    def _scene(self, snapshot: Snapshot) -> Scene:
-        return scene_of(snapshot, self._look, self.oracle, rules_of(self.settings))
-
     def _wake(self, snapshot: Snapshot, decision: Decision) -> Decision:
         """Decide again when the next round begins, if anybody competes."""
         if self._decided_at is None or (self._plan is None and next(competing_groups(snapshot), None) is None):
             return decision
-        due = self._decided_at + self.settings.round_s
+        due = self._decided_at + self.settings.round_s if self._beside is None else snapshot.now + _LOOK_S
         return replace(decision, wake_at=due if decision.wake_at is None else min(due, decision.wake_at))
 
     def _preferred(self, job: Pending, needs: Sequence[Need]) -> Sequence[Need]:
@@ -165,7 +231,10 @@ class Scheduler:
         facts = facts_of(live)
         sample = self._meter.read(live.job.id, facts.kind, kind, attempt.number, live.job.progress)
         if sample is not None:
-            self.oracle.observe([sample])
+            if self._beside is None:
+                self.oracle.observe([sample])
+            else:
+                self._samples.append(sample)
             self._reporting.add(live.job.id)
 
     def _forget_ended(self) -> None:

@@ -36,7 +36,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy and what can be asked of it: a heterogeneity-agnostic form, space sharing; whether it needs to know the
-    work that is left, and whether a call wants the allocation before (`previous`) or a `seed`."""
+    work that is left, whether a call wants the allocation before (`previous`) or a `seed`; and whether it has a
+    `central` form, which decides as Gavel's program and solver do."""
 
     name: str
     decide: Callable[..., Allocation]
@@ -45,6 +46,7 @@ class Policy:
     needs_lengths: bool = False
     remembers: bool = False
     seeded: bool = False
+    central: bool = False
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({
@@ -52,10 +54,10 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({
     for policy in (
         Policy("fifo", fifo, agnostic=True, space_sharing=True, seeded=True),
         Policy("isolated", isolated),
-        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True),
+        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True, central=True),
         Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True),
-        Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True),
-        Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True),
+        Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
+        Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
         Policy("blend", blend, space_sharing=True, needs_lengths=True, remembers=True),
         Policy("max-throughput", max_throughput, space_sharing=True),
         Policy("min-cost", min_cost, space_sharing=True),

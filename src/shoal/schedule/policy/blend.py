@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.policy.ending import whole_until
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.horizon import worth_until
@@ -28,7 +29,7 @@ OBJECTIVE = "parts of remaining work done per second, by weight"
 SOON_S = 120.0
 """Jobs that would end within about this time count alike: nobody is moved for the sake of seconds."""
 
-WHILE_S = 720.0
+WHILE_S = 360.0
 """How long a choice for a batch is taken to last."""
 
 
@@ -46,9 +47,9 @@ def blend(
 ) -> Allocation:
     """Needs `work_left`. `floor` in 0..1 is the part of the best lowest normalised throughput that everybody has.
     With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; and a
-    batch (jobs that all came at once) ends about as early as it can: with each second that passes, its end is put off
-    by `drift` seconds at most (None: it may end whenever). After a `previous` allocation of nearly the same jobs it is
-    found sooner."""
+    batch (jobs that all came at once) ends about as early as it can (see `ending.py`): with each second that passes,
+    its end may be put off by `drift` seconds for nothing (None: it may end whenever). After a `previous` allocation of
+    nearly the same jobs it is found sooner."""
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
     if min(aging, keep, restart_s, drift or 0.0) < 0.0:
@@ -95,9 +96,13 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(frame.free)), tried=tried)
     value, likely = worth, fluid.shares
     batch = len(left) > 1 and np.ptp(frame.problem.arrived[frame.free]) == 0.0
+    column = None
     if drift is not None and batch and left.any():
-        value, likely = worth_until(frame, worth, while_s=WHILE_S, drift=drift)
-    column = whole_jobs(frame, value, likely)
+        column = whole_until(frame, worth, while_s=WHILE_S, drift=drift)
+        if column is None:
+            value, likely = worth_until(frame, worth, while_s=WHILE_S, drift=drift)
+    if column is None:
+        column = whole_jobs(frame, value, likely)
     shares = np.zeros_like(market.rate)
     runs = np.flatnonzero(column >= 0)
     shares[column[runs], runs] = 1.0

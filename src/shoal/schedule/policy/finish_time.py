@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.core import Invalid
 from shoal.schedule.errors import SolverFailed
+from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, evened, nothing
 from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.isolated import isolated_shares
@@ -30,15 +32,27 @@ STEPS = 40
 
 
 def finish_time(
-    problem: Problem, *, agnostic: bool = False, reference: str | None = None, space_sharing: bool = False
+    problem: Problem,
+    *,
+    agnostic: bool = False,
+    reference: str | None = None,
+    space_sharing: bool = False,
+    central: bool = False,
 ) -> Allocation:
     """Needs `work_left`; `isolated_s` is how long an isolated share would have taken so far. The agnostic form takes
-    every type to be as fast as the `reference` type is for the job."""
+    every type to be as fast as the `reference` type is for the job. `central` only makes the worst ratio least, and
+    gives the rest as Gavel's solver does (see `centre.py`)."""
+    if central and space_sharing:
+        raise Invalid("the central form has no space sharing", where=NAME)
     rate = reference_rates(problem, reference, space_sharing=space_sharing) if agnostic else None
     frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(frame.free) or not frame.work_left.any():
         return allocation(frame, nothing(frame), policy=NAME)
     outcome, owed = _fairest(frame)
+    if central:
+        middle = highest_level(frame, np.zeros_like(owed), owed)
+        outcome = replace(outcome, shares=middle.shares, rates=middle.rates, facts=middle.facts)
+        return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
     outcome = with_spare(frame, outcome, owed)
     if agnostic:
         outcome = evened(frame, outcome)

@@ -38,13 +38,13 @@ def _program(frame: Frame, worth: Array, first_s: float, later_s: float) -> tupl
     at = np.arange(len(row))
     couplings = sparse.vstack([sparse.csc_matrix(each.load[:, column] * each.weight[row]) for each in market.couplings])
     time = sparse.csc_matrix((np.ones(len(row)), (row, at)), shape=(len(left), len(row)))
-    part = (market.rate / np.maximum(left, 1e-300))[column, row]  # of the work that is left, done in a second
+    part = (market.rate / np.where(left > 0.0, left, np.inf))[column, row]  # of the work that is left, done in a second
     done = sparse.csc_matrix((part, (row, at)), shape=(len(left), len(row)))
     limits = np.concatenate([market.limits, np.ones(len(left))])
     base = sparse.vstack([couplings, time])
     gain = np.concatenate([worth[column, row], np.zeros(len(row))])
     scale = float(gain.max(initial=1e-300))
-    bounds = np.concatenate([limits, limits, np.full(len(left), -(1.0 - 1e-7))])
+    bounds = np.concatenate([limits, limits, (left > 0.0) * (1e-7 - 1.0)])
     for extra_s in (0.0, LOOSER * first_s, first_s):
         later = -(later_s + extra_s) * done
         program = sparse.bmat([[base, None], [None, base], [-first_s * done, later]], format="csc")
@@ -54,5 +54,5 @@ def _program(frame: Frame, worth: Array, first_s: float, later_s: float) -> tupl
             continue
         shares = np.zeros_like(market.rate)
         shares[column, row] = point[: len(row)]
-        return shares, duals[-len(left) :] * scale * first_s * market.rate / np.maximum(left, 1e-300)
+        return shares, duals[-len(left) :] * scale * first_s * market.rate / np.where(left > 0.0, left, np.inf)
     raise SolverFailed("no way was found to end in time what can end in time", jobs=len(left), seconds=later_s)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, evened, nothing
 from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.solving import fill, tried_before
@@ -28,10 +29,14 @@ def max_min(
     agnostic: bool = False,
     worth: Mapping[str, float] | None = None,
     space_sharing: bool = False,
+    central: bool = False,
     previous: Allocation | None = None,
 ) -> Allocation:
     """Exact, by water filling: nobody can have more unless somebody who has no more gets less. After a
-    `previous` allocation of nearly the same jobs it is found sooner."""
+    `previous` allocation of nearly the same jobs it is found sooner. `central` only makes the lowest as high as it can
+    be, and gives the rest as Gavel's solver does (see `centre.py`)."""
+    if central:
+        return _central(problem, agnostic, worth is not None or space_sharing)
     rate = None
     if worth is not None or agnostic:
         rate = equal_rates(problem, worth or {})
@@ -44,6 +49,18 @@ def max_min(
     if rate is not None:
         outcome = evened(frame, outcome)
     return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+
+
+def _central(problem: Problem, agnostic: bool, more: bool) -> Allocation:
+    if more:
+        raise Invalid("the central form has neither worths nor space sharing", where=NAME)
+    frame = frame_of(problem)
+    if not len(frame.free):
+        return allocation(frame, nothing(frame), policy=NAME)
+    rate = np.ones_like(frame.market.rate) if agnostic else frame.market.rate
+    unit = frame.weight * (1.0 if agnostic else frame.norm) / frame.gang
+    found = highest_level(frame, np.zeros(len(frame.free)), unit, rate=rate)
+    return allocation(frame, found, policy=NAME, objective=OBJECTIVE)
 
 
 def equal_rates(problem: Problem, worth: Mapping[str, float]) -> Array:

@@ -20,6 +20,7 @@ from shoal.schedule.solve.aggregate import Classes, classes
 from shoal.schedule.solve.columns import NOTHING, Aim, Known, best_in_pairs
 from shoal.schedule.solve.flow import Entities, Flow
 from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.prices import tangents
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.solve.water import water_fill
 from shoal.schedule.types import Allocation, Array, Pairs, Tried, no_pairs
@@ -76,9 +77,9 @@ def best_value(
     worth = gain * market.rate - cost
     of, grouped = by_class(market, [floor, *worth])
     shares = None if start is None else means(start.shares, of)
-    guess = tried[0][0] if tried else ()
+    guess = tried[0] if tried else ()
     found = exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess)
-    return replace(of_classes(found, of), tried=((found.tried, ()),))
+    return replace(of_classes(found, of), tried=(found.tried,))
 
 
 def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
@@ -123,7 +124,7 @@ def fill(frame: Frame, entities: Entities, tried: Tried = ()) -> Outcome:
         own = [entities.weight] if entities.single else [entities.of.astype(np.float64), entities.part, entities.rank]
         of, grouped = by_class(market, [unit, *own])
         flow = Flow(entities.take(of.first, of.copies), norm=unit[of.first], most=grouped.fastest, copies=of.copies)
-        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped), tried)
+        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped), tried, partial(tangents, grouped))
         outcome = of_classes(filled.solution, of)
     facts = {**outcome.facts, "freezes": filled.freezes, "rounds": filled.rounds}
     return replace(

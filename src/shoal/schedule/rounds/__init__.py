@@ -8,8 +8,9 @@ The simulator and the control plane use this very class: they tell it which jobs
 """
 
 from shoal.schedule.rounds.mechanism import Rounds
+from shoal.schedule.rounds.published import Published
 from shoal.schedule.rounds.round import Round, Why
 from shoal.schedule.rounds.settings import Ranking, Settings
 from shoal.schedule.rounds.state import JobState, State
 
-__all__ = ["JobState", "Ranking", "Round", "Rounds", "Settings", "State", "Why"]
+__all__ = ["JobState", "Published", "Ranking", "Round", "Rounds", "Settings", "State", "Why"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,10 @@ __all__ = ["Ranking", "Rounds", "Settings"]
 
 LITTLE = 1e-6
 """Shares below this are the solver's noise."""
+
+
+_Pairs = tuple[Index, Index, Index, Array, Array]
+"""Shares of pairs: first and second job, column, share, seconds received since the allocation."""
 
 
 class Rounds:
@@ -44,7 +49,8 @@ class Rounds:
     _since: Array
     _ran: Mask
     _nodes: Nodes
-    _pairs: tuple[Index, Index, Index, Array, Array]
+    _pairs: _Pairs
+    _able: Mask
     _machines: bool
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -85,8 +91,10 @@ class Rounds:
         """This job of the present problem will not run again (it ended); it need not be entered anew to say so."""
         self.left(job, at=at)
         self._share[job], self._credit[job] = 0.0, 0.0
-        if self._possible[job].any():
+        if self._able[job]:
             self._possible[job] = False
+            self._able = self._able.copy()  # rounds that were made know the old one
+            self._able[job] = False
             kept = self._at != job
             self._at, self._in = self._at[kept], self._in[kept]
         if len(self._pairs[0]):
@@ -139,9 +147,11 @@ class Rounds:
         self._placed, self._since, self._used, self._partner = placed, since, used, partner
         self._ran, self._size, self._nodes, self._pairs = ran, size, nodes, pairs
         self._possible = problem.possible.copy()
+        self._able = np.asarray(self._possible.any(axis=1))
         self._machines = any(pool.per_node is not None for pool in problem.pools)
         self._at, self._in = np.nonzero(self._possible)
-        self._rank = _fastest_first(problem)
+        if self.settings.ranking is Ranking.PRIORITY:
+            self._rank = _fastest_first(problem)
         if self._restored:
             self._remember(problem)
 
@@ -249,6 +259,10 @@ class Rounds:
         rank = self._rank
         if self.settings.shuffle is not None:
             rank = self._chance.permutation(len(rank))
+        return self._by_rank(rank)
+
+    def _by_rank(self, rank: Index) -> tuple[Entries, Array]:
+        """Everybody by priority, column by column, those of rank (n,) zero first."""
         row, column, share = self._at, self._in, self._share[self._at, self._in]
         priority = share / self._received[row, column]
         credit = self._credit[row, column]
@@ -296,15 +310,15 @@ class Rounds:
         for job in self._nodes:
             stays[job] &= before.get(job) == self._nodes[job]
         restarted = runs & self._ran & ~stays
-        why = self._why(runs, stays, entitled, held)
-        owed = self._credit.max(axis=1, initial=0.0)
+        share = self._share.copy()
+        judge = partial(_why, runs, stays, entitled, held, share, self._pairs, self._able, self._ran, self._placed)
         self._since = np.where(stays, self._since, now)
         self._placed, self._used, self._partner = column.copy(), used.copy(), partner.copy()
         self._ran = self._ran | runs
         self._number += 1
         return Round(
             number=self._number, start=now, problem=problem, column=column, accelerators=used, partner=partner,
-            restarted=restarted, stopped=ran & ~runs, why=why, share=self._share.copy(), owed_s=owed,
+            kept=stays, restarted=restarted, stopped=ran & ~runs, share=share, credit=self._credit.copy(), judge=judge,
             nodes=dict(self._nodes),
             good_for_s=self._good_for(column, *ranked),
         )  # fmt: skip
@@ -324,20 +338,6 @@ class Rounds:
                 if each >= 0:
                     column[each], used[each], partner[each] = -1, 0, -1
         self._nodes = found.nodes
-
-    def _why(self, runs: Mask, stays: Mask, entitled: Index, held: Index) -> Codes:
-        why = np.full(len(runs), Why.NO_SHARE, np.int8)
-        shares: Mask = np.asarray(self._share.any(axis=1))
-        shares[self._pairs[0]] = True
-        shares[self._pairs[1]] = True
-        why[shares] = Why.TURN
-        why[~self._possible.any(axis=1)] = Why.NOWHERE
-        why[runs] = np.where(self._ran[runs], Why.RESUMED, Why.STARTED)
-        why[runs & (self._placed >= 0)] = Why.MOVED
-        why[runs & (entitled < 0)] = Why.SPARE
-        why[stays] = Why.KEPT
-        why[held[stays[held]]] = Why.HELD
-        return why
 
     def _good_for(self, column: Index, entries: Entries, score: Array) -> float:
         """For how long no share that waits comes to be owed more than one that is served in its pool (or than the same
@@ -437,6 +437,25 @@ class Rounds:
                 if known.nodes:
                     self._nodes[row] = known.nodes
         self._restored = {}
+
+
+def _why(
+    runs: Mask, stays: Mask, entitled: Index, held: Index, share: Array, pairs: _Pairs, able: Mask, ran: Mask,
+    before: Index,
+) -> Codes:  # fmt: skip
+    """Why jobs run and wait, given who is `able` to run anywhere, who `ran` ever, and who ran where `before`."""
+    why = np.full(len(runs), Why.NO_SHARE, np.int8)
+    shares: Mask = np.asarray(share.any(axis=1))
+    shares[pairs[0]] = True
+    shares[pairs[1]] = True
+    why[shares] = Why.TURN
+    why[~able] = Why.NOWHERE
+    why[runs] = np.where(ran[runs], Why.RESUMED, Why.STARTED)
+    why[runs & (before >= 0)] = Why.MOVED
+    why[runs & (entitled < 0)] = Why.SPARE
+    why[stays] = Why.KEPT
+    why[held[stays[held]]] = Why.HELD
+    return why
 
 
 def _named(names: list[str], values: Array) -> dict[str, float]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Reason
-from shoal.schedule.types import Index, Mask, Problem
+from shoal.schedule.types import Array, Index, Mask, Problem
 
 
 class Why(IntEnum):
@@ -36,9 +37,11 @@ Codes = NDArray[np.int8]
 class Round:
     """One round of the jobs of `problem`, begun at `start`. `column` (m,) is where each runs or -1, `accelerators`
     (m,) what it holds there, `partner` (m,) whom it shares them with or -1, `nodes` which machines hold it in pools
-    that have machines ((machine, accelerators) pairs by job). `restarted` (m,) are jobs that ran before and must be
-    started anew: they come from another place, or from waiting. `stopped` (m,) are jobs that ran until now and wait.
-    `good_for_s`: asked again sooner, with nothing changed, the mechanism would answer the same."""
+    that have machines ((machine, accelerators) pairs by job). `kept` (m,) are jobs that stay where they are;
+    `restarted` (m,) ran before and must be started anew: they come from another place, or from waiting; `stopped` (m,)
+    ran until now and wait. `share` and `credit` (m, n) are what each should have in a column, and the seconds that it
+    is owed there; `judge` finds out why it is where it is (most rounds of a simulation are never asked). `good_for_s`:
+    asked again sooner, with nothing changed, the mechanism would answer the same."""
 
     number: int
     start: float
@@ -46,13 +49,25 @@ class Round:
     column: Index
     accelerators: Index
     partner: Index
+    kept: Mask
     restarted: Mask
     stopped: Mask
-    why: Codes
-    share: Any
-    owed_s: Any
+    share: Array
+    credit: Array
+    judge: Callable[[], Codes]
     nodes: dict[int, tuple[tuple[int, int], ...]]
     good_for_s: float = 0.0
+
+    @cached_property
+    def why(self) -> Codes:
+        """(m,) `Why` of each job."""
+        return self.judge()
+
+    @cached_property
+    def owed_s(self) -> Array:
+        """(m,) seconds that each job is owed where it is owed most."""
+        owed: Array = self.credit.max(axis=1, initial=0.0)
+        return owed
 
     def __iter__(self) -> Iterator[int]:
         """The jobs that run."""

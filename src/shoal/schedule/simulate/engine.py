@@ -8,6 +8,7 @@ which all end early is cut short.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from shoal.core import Invalid, Money
 from shoal.schedule.policy import POLICIES, decide
-from shoal.schedule.rounds import Round, Rounds
+from shoal.schedule.rounds import Round
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.simulate.options import Run
@@ -61,7 +62,7 @@ class _Simulation:
         self._policy = POLICIES[run.policy]
         self._oracle = Oracle(run.lengths, work.steps, run.seed)
         self._chance = np.random.default_rng(run.seed + FAILURES)
-        self._rounds = Rounds(run.rounds)
+        self._rounds = run.mechanism(run.rounds)
         self._left, self._done = work.steps.copy(), np.zeros(jobs)
         self._safe = np.zeros(jobs)
         self._debt = np.full(jobs, 0.0)
@@ -74,6 +75,7 @@ class _Simulation:
         self._gone: Mask = np.empty(0, np.bool_)
         self._arrivals, self._prices_at = 0, 0
         self._pools: tuple[Pool, ...] = cluster.pools
+        self._charged = bool(cluster.prices) or any(pool.price_per_hour.micro_usd for pool in cluster.pools)
         self._problem: Problem | None = None
         self._allocation: Allocation | None = None
         self._allocated = -np.inf
@@ -183,7 +185,7 @@ class _Simulation:
         jobs, length = self._active[rows], self._run.rounds.round_s
         rate = self._cluster.rate_of(jobs, plan, rows)
         used = plan.accelerators[rows]
-        self._begin(plan, rows, jobs)
+        self._begin(plan, jobs)
         debt = self._debt[jobs]
         usable = np.maximum(length - debt, 0.0)
         faults = self._run.faults
@@ -206,13 +208,14 @@ class _Simulation:
         self._done[jobs] += steps
         self._alone_s[jobs] += steps / self._alone_rate[jobs]
         self._ran_s[jobs] += held
-        taken = held * used / _sharers(plan, rows)
+        taken = held * used if self._cluster.pair_rate is None else held * used / _sharers(plan, rows)
         self._held_s[jobs] += taken
         if indebted or faults.cost_s:
             waited = np.minimum(debt, held)
             self._lost_s[jobs] += (waited + (1.0 - speed / rate) * (held - waited)) * used
-        self._cost[jobs] += taken / 3600.0 * plan.problem.usd_per_hour[plan.column[rows]]
-        if np.isfinite(faults.mtbf_h):
+        if self._charged:
+            self._cost[jobs] += taken / 3600.0 * plan.problem.usd_per_hour[plan.column[rows]]
+        if math.isfinite(faults.mtbf_h):
             self._keep_safe(jobs, speed, failed, used)
         self._round_count += count
         self._extendable += len(rows) * (count - 1)
@@ -231,7 +234,7 @@ class _Simulation:
             self._rounds.left(int(row), at=self._now)
         return bool(finished.any())
 
-    def _begin(self, plan: Round, rows: Index, jobs: Index) -> None:
+    def _begin(self, plan: Round, jobs: Index) -> None:
         if plan.restarted.any():
             again = self._active[positions(plan.restarted)]
             self._restarts[again] += 1
@@ -239,7 +242,7 @@ class _Simulation:
         fresh = np.isnan(self._started[jobs])
         if fresh.any():
             self._started[jobs[fresh]] = self._now
-        stays = int((plan.why[rows] <= 1).sum())
+        stays = int(plan.kept.sum())
         self._extended += stays
         self._extendable += stays + int(plan.restarted.sum() + plan.stopped.sum())
 
@@ -254,7 +257,7 @@ class _Simulation:
         due = self._allocated + (self._run.reset_s if stale else self._renew_s())
         if due < float("inf"):
             until.append(_up(due - self._now, length))
-        if np.isfinite(self._run.faults.mtbf_h):
+        if math.isfinite(self._run.faults.mtbf_h):
             until.append(length)
         soonest = min(until)
         if soonest == float("inf"):
@@ -285,7 +288,7 @@ class _Simulation:
     def _fail(self, jobs: Index, used: Index, took: Array, count: int) -> Mask:
         """Who fails before the round (or the job) is over."""
         hours = self._run.faults.mtbf_h
-        if not np.isfinite(hours):
+        if not math.isfinite(hours):
             return np.zeros(len(jobs), np.bool_)
         chance = 1.0 - np.exp(-used * took * count / (hours * 3600.0))
         failed: Mask = self._chance.random(len(jobs)) < chance

@@ -8,13 +8,16 @@ from typing import Any
 
 from shoal.core import Invalid
 from shoal.schedule.policy import POLICIES
-from shoal.schedule.rounds import Ranking, Settings
-from shoal.schedule.simulate.lengths import Lengths
+from shoal.schedule.rounds import Published, Ranking, Rounds, Settings
+from shoal.schedule.simulate.lengths import Knows, Lengths
 
 GAVEL_RESET_S = 1920.0
 """Gavel computes an allocation at most this often, however often jobs come and go."""
 
-KEEP_S, RENEW_S = 3600.0, 720.0
+KEEP_S, RENEW_S = 3600.0, 360.0
+
+AGING, AGING_UNSURE = 0.5, 1.25
+"""Of `blend`. Whose length was taken for too much waits too long; where lengths are predictions, age counts more."""
 
 _OWN = ("blend", "elastic")
 """The policies that Gavel does not have run with Shoal's own mechanism unless told otherwise."""
@@ -39,7 +42,8 @@ class Faults:
 @dataclass(frozen=True, slots=True)
 class Run:
     """One policy, and how it is carried out. `reset_s` is the least time between two allocations,
-    `renew_s` the longest while all jobs that are there came at once (infinite: as long as nobody comes or ends)."""
+    `renew_s` the longest while all jobs that are there came at once (infinite: as long as nobody comes or ends);
+    `mechanism` makes the rounds."""
 
     policy: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +54,7 @@ class Run:
     faults: Faults = field(default_factory=Faults)
     lengths: Lengths = field(default_factory=Lengths)
     seed: int = 0
+    mechanism: type[Rounds] = Rounds
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -60,11 +65,13 @@ class Run:
 
 
 class Mechanism:
-    """Presets of `Run`: as Gavel carries allocations out, and as Shoal does."""
+    """Presets of `Run`: by rounds like Gavel's, as Shoal does, and with Gavel's published rounds and programs to the
+    letter (nothing is filled in that its objectives leave open), for comparisons."""
 
     GAVEL = "gavel"
     SHOAL = "shoal"
-    ALL = (GAVEL, SHOAL)
+    PUBLISHED = "published"
+    ALL = (GAVEL, SHOAL, PUBLISHED)
 
 
 def run_of(
@@ -86,15 +93,20 @@ def run_of(
     if known is None:
         raise Invalid(f"there is no policy {policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
     if mechanism not in (None, *Mechanism.ALL):
-        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint="gavel or shoal")
-    as_gavel = mechanism == Mechanism.GAVEL or (mechanism is None and policy not in _OWN)
+        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint="gavel, shoal or published")
+    published = mechanism == Mechanism.PUBLISHED
+    as_gavel = published or mechanism == Mechanism.GAVEL or (mechanism is None and policy not in _OWN)
     settings: dict[str, Any] = {}
     if agnostic and known.agnostic:
         settings["agnostic"] = True
     if space_sharing and known.space_sharing:
         settings["space_sharing"] = True
+    elif published and known.central:
+        settings["central"] = True
     if policy == "blend" and not as_gavel and not space_sharing:
-        settings |= {"whole": True, "aging": 0.5, "keep": 0.2, "restart_s": restart_s, "drift": 0.01}
+        sure = lengths is None or lengths.knows is Knows.KNOWN
+        aging = AGING if sure else AGING_UNSURE
+        settings |= {"whole": True, "aging": aging, "keep": 0.2, "restart_s": restart_s, "drift": 0.0}
     if as_gavel:
         blind = agnostic and known.agnostic
         rounds = Settings(
@@ -106,4 +118,5 @@ def run_of(
         policy, settings, rounds, reset_s=GAVEL_RESET_S if as_gavel else 0.0,
         renew_s=RENEW_S if "drift" in settings else float("inf"), restart_s=restart_s,
         faults=faults or Faults(), lengths=lengths or Lengths(), seed=seed,
+        mechanism=Published if published else Rounds,
     )  # fmt: skip

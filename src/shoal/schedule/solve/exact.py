@@ -24,12 +24,13 @@ def best_level(
     gap: float = GAP,
     scale: float = 0.0,
     least: float = -math.inf,
+    at: float | None = None,
 ) -> Solution:
     """As `prices.best_level`, by whichever solver suits; the other one if that gives up."""
     if len(market.limits) <= FEW:
         try:
             return prices.best_level(
-                market, floor, per_level, start=start, prices=guess, gap=gap, scale=scale, least=least
+                market, floor, per_level, start=start, prices=guess, gap=gap, scale=scale, least=least, at=at
             )
         except SolverFailed:
             pass  # the general solver has the last word

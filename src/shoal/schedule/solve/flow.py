@@ -7,6 +7,7 @@ one row after the other. A row that is full takes no more, and the others of its
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,10 +84,10 @@ class Flow:
         """(m,) how much rate each row gains per level there."""
         return self._norm * self._at(level)[1]
 
-    def highest(self, costs: Array, room: float) -> float:
-        """The highest level at which costs (m,) @ demand stays within the room."""
+    def highest(self, costs: Array, room: float, at_most: float = math.inf) -> float:
+        """The highest level, up to one, at which costs (m,) @ demand stays within the room."""
         worth = costs * self._norm
-        low, high = self.level, self.end
+        low, high = self.level, min(self.end, at_most)
         if worth @ self._at(high)[0] <= room:
             return high
         level = low

@@ -106,19 +106,40 @@ class Market:
             total[self._unlimited] = 1.0
         return total
 
+    def costs(self, prices: Array) -> Array:
+        """(n, p * m) the cost at each of the prices (p, r), side by side."""
+        if len(prices) == 1:
+            return self.cost(prices[0])
+        costs = [
+            (prices[:, part] @ each.load).T[:, :, None] * each.weight
+            for part, each in zip(self._parts, self.couplings, strict=True)
+        ]
+        total: Array = costs[0] if len(costs) == 1 else np.sum(costs, axis=0)
+        if len(self._unlimited):
+            total[self._unlimited] = 1.0
+        return total.reshape(len(total), -1)
+
     def usage(self, spread: Spread) -> Array:
         """(r,) how much of each coupling the rows use."""
-        columns = len(self.rate)
-        mixed = positions(spread.first >= 0)
+        total: Array = self.usages(spread, 1)[0]
+        return total
+
+    def usages(self, spread: Spread, count: int) -> Array:
+        """(count, r) the same of each of so many markets that stand here side by side."""
+        columns, size = len(self.rate), len(self.rate) * count
+        first, second, mixed = spread.first, spread.second, positions(spread.first >= 0)
+        if count > 1:
+            offset = np.repeat(np.arange(0, size, columns), self.rows // count)
+            first, second = first + offset, second + offset
         parts = []
         for each in self.couplings:
             weight = each.weight * self.copies
-            by_column = np.bincount(spread.second, weight * spread.share, minlength=columns)
+            by_column = np.bincount(second, weight * spread.share, minlength=size)
             if len(mixed):
                 rest = weight[mixed] * (1.0 - spread.share[mixed])
-                by_column = by_column + np.bincount(spread.first[mixed], rest, minlength=columns)
-            parts.append(each.load @ by_column)
-        return np.concatenate(parts)
+                by_column = by_column + np.bincount(first[mixed], rest, minlength=size)
+            parts.append(by_column.reshape(count, columns) @ each.load.T)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def usage_of(self, shares: Array) -> Array:
         """(r,) how much of each coupling shares (n, m) use."""
@@ -144,6 +165,19 @@ class Market:
         clean /= np.maximum(clean.sum(axis=0), 1.0)
         over = (self.usage_of(clean) / self.limits).max(initial=1.0)
         return clean if over <= 1.0 else clean / (over * (1 + 1e-15))
+
+    def times(self, count: int) -> Market:
+        """So many of it side by side, under the same limits (which say nothing about all of them together)."""
+        if count == 1:
+            return self
+        if count not in self._times:
+            couplings = tuple(Coupling(c.names, np.tile(c.weight, count), c.load, c.limit) for c in self.couplings)
+            self._times[count] = Market(np.tile(self.rate, count), np.tile(self.copies, count), couplings)
+        return self._times[count]
+
+    @cached_property
+    def _times(self) -> dict[int, Market]:
+        return {}
 
     def take(self, rows: Index | Mask | slice) -> Market:
         couplings = tuple(Coupling(c.names, c.weight[rows], c.load, c.limit) for c in self.couplings)

@@ -46,14 +46,17 @@ class Master:
 
     def add(self, value: float, usage: Array) -> int:
         """Offer a column; returns its number."""
-        if self._count == self._columns.shape[1]:
+        return self.add_each(np.array([value]), usage[None, :])
+
+    def add_each(self, values: Array, usage: Array) -> int:
+        """Offer columns of values (p,) and usage (p, r); returns the number of the first."""
+        at, self._count = self._count, self._count + len(values)
+        while self._count > self._columns.shape[1]:
             self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
             self._values = np.concatenate([self._values, np.zeros_like(self._values)])
-        at = self._count
-        self._columns[:-1, at] = usage / self._limits
-        self._columns[-1, at] = 1.0
-        self._values[at] = value
-        self._count += 1
+        self._columns[:-1, at : self._count] = (usage / self._limits).T
+        self._columns[-1, at : self._count] = 1.0
+        self._values[at : self._count] = values
         return at
 
     def solve(self) -> tuple[float, Array]:

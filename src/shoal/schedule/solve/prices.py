@@ -14,19 +14,25 @@ bounds are the certificate, and the prices of the best bound are the shadow pric
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from shoal.schedule.errors import SolverFailed
+from shoal.schedule.solve.answers import answers, offers
 from shoal.schedule.solve.market import Market
 from shoal.schedule.solve.master import Master
-from shoal.schedule.solve.response import respond, volunteer
+from shoal.schedule.solve.response import respond
 from shoal.schedule.solve.search import FLOOR, GAP, ROUNDS, SLACK, Search, Solution, floored, with_reach
 from shoal.schedule.types import Array
 
 STEP = 0.8
 """How far from the lower to the upper bound the next level is tried; 0.5 to 1 cost within a third of each other."""
+
+
+TRIES = 4
+"""Levels at which the same prices are tried, at most."""
 
 
 def best_level(
@@ -39,77 +45,91 @@ def best_level(
     gap: float = GAP,
     scale: float = 0.0,
     least: float = -math.inf,
+    at: float | None = None,
 ) -> Solution:
     """The highest t such that every row can have the rate floor + t * per_level; both (m,), per_level not negative.
 
     Level zero must be feasible: without `start` (shares (n, m) that reach it) the floors may not be positive.
-    `prices` are a first guess. The gap is relative to t, or to `scale` if that is more. Where t is below `least`, only
-    prices and bounds are worked out: shares, rates and reach are empty. Raises `SolverFailed` when the gap stays open.
+    `prices` are a first guess, and `at` one of the level. The gap is relative to t, or to `scale` if that is more.
+    Where t is below `least`, only prices and bounds are worked out: shares, rates and reach are empty. Raises
+    `SolverFailed` when the gap stays open.
     """
     ceiling, slope = _ceiling(market, floor, per_level)
     worst = 0.0 if start is None else -1e6 * max(ceiling, 1e-300)
     search = Search(market, Master(market.limits, worst), ceiling, 0.0, scale)
     if start is not None:
-        known = start
-        search.offer(0.0, np.minimum(market.usage_of(known), market.limits), lambda: known)
+        begun = start
+        search.offer(0.0, np.minimum(market.usage_of(begun), market.limits), lambda: begun)
     room = float((market.copies * slope) @ floor) + ceiling
     lowest, unit = np.inf, 1.0
 
-    def ask(guess: Array, level: float) -> float:
-        """Try prices and a level; returns the level at which the rows would spend all that the limits are worth."""
+    def ask(guesses: Array, level: float) -> float:
+        """Try prices (p, r) at a level; returns the lowest at which rows would spend all that the limits are worth."""
         nonlocal slope, room, lowest, unit
-        demand = floor + level * per_level
-        usage, slopes, spreads = np.zeros_like(market.limits), [], []
-        for cut, block in market.blocks:
-            spread = respond(block, block.cost(guess), demand[cut])
-            usage += block.usage(spread)
-            slopes.append(spread.slope * block.copies)
-            spreads.append(spread)
-        paid = slopes[0] if len(slopes) == 1 else np.concatenate(slopes)
-        rise = float(paid @ per_level)
-        root = level + float(guess @ (market.limits - usage)) / rise
+        found = answers(market, guesses, floor + level * per_level)
+        rises = found.paid @ per_level
+        roots = level + np.einsum("pr,pr->p", guesses, market.limits - found.usage) / rises
+        best = int(roots.argmin())
+        root = float(roots[best])
         if root < lowest:
-            lowest, search.best, unit = root, guess, rise
+            lowest, search.best, unit = root, guesses[best], float(rises[best])
             search.bound = min(ceiling, root)
-            slope, room = paid / (rise * market.copies), root + float(paid @ floor) / rise
-        if len(spreads) == 1:  # small enough to keep
-            search.offer(level, usage, lambda: market.shares(spreads[0]), guess)
-        else:
-            search.offer(level, usage, lambda: market.shares(respond(market, market.cost(guess), demand)), guess)
-        search.rounds += 1
+            paid = found.paid[best]
+            slope, room = paid / (unit * market.copies), root + float(paid @ floor) / unit
+        search.offer_each(np.full(len(guesses), level), found.usage, found.shares, guesses)
+        search.rounds += len(guesses)
         return root
 
-    level = ceiling
-    for known_prices in prices[:-1]:
-        ask(floored(market, known_prices), level)
-    guess = floored(market, prices[-1] if prices else np.zeros_like(market.limits))
-    while search.rounds < ROUNDS:
-        for _ in range(4):  # a level that the prices forbid teaches less than one that they just allow
-            root = ask(guess, level)
-            if level <= root:
+    known = floored(market, np.array(prices or (np.zeros_like(market.limits),)))
+    level = ceiling if at is None else min(at, ceiling)
+    if len(known) > 1:  # what a like problem was solved with often solves this one, at the level that it allows
+        for _ in range(TRIES):
+            if level <= ask(known, level) * (1.0 + gap):
                 break
-            level = root - 0.1 * max(root - search.lower, 0.0)
+            level = search.bound
+    else:
+        _just_allowed(ask, known, level, search)
+    while True:
         duals = search.mix()
         if search.closed(gap):
             break
-        guess = floored(market, search.between(floored(market, duals)))
+        if search.rounds >= ROUNDS:
+            raise search.failed("level")
         lower = max(search.lower, 0.0)
-        level = lower + STEP * (search.bound - lower)
-    else:
-        raise search.failed("level")
+        guesses = floored(market, search.around(floored(market, duals)))
+        _just_allowed(ask, guesses, lower + STEP * (search.bound - lower), search)
     # Prices that allow more than the ceiling are no reason for it: then nothing is scarce but time.
     binding = search.best is not None and lowest <= ceiling * (1.0 + SLACK)
     best = search.best / unit if binding and search.best is not None else np.zeros_like(market.limits)
     none = np.zeros(0)
     found = Solution(
-        search.lower, search.bound, best, none, none, slope, room, search.rounds, reach=none, tried=search.tried()
-    )
+        search.lower, search.bound, best, none, none, slope, room, search.rounds, reach=none,
+        tried=search.tried(known),
+    )  # fmt: skip
     if search.lower < least:
         return found
     shares = search.shares()
     rates, rising = market.rates_of(shares), per_level > 0.0
     reached = float(((rates - floor)[rising] / per_level[rising]).min())
     return with_reach(market, replace(found, value=reached, shares=shares, rates=rates), floor + reached * per_level)
+
+
+def _just_allowed(ask: Callable[[Array, float], float], guesses: Array, level: float, search: Search) -> None:
+    """Ask at a level, or below it until the prices allow it: one that they forbid teaches less."""
+    for _ in range(TRIES):
+        root = ask(guesses, level)
+        if level <= root:
+            return
+        level = root - 0.1 * max(root - search.lower, 0.0)
+
+
+def tangents(market: Market, prices: Sequence[Array], demand: Array) -> tuple[Array, Array]:
+    """For each of the prices, costs (p, m) of one unit of each row's rate, and sums (p,) that costs @ rates pass in no
+    allocation: exact for the demanded rates (m,) where those spend all that the limits are worth."""
+    guesses = floored(market, np.array(prices))
+    found = answers(market, guesses, demand)
+    left = guesses * (market.limits - found.usage)
+    return found.paid, left.sum(axis=1) + found.paid @ demand
 
 
 def _ceiling(market: Market, floor: Array, per_level: Array) -> tuple[float, Array]:
@@ -148,42 +168,31 @@ def best_value(
         worth = float(np.einsum("jm,jm,m->", value, base, market.copies))
         search.offer(worth, np.minimum(market.usage_of(base), market.limits), lambda: base)
 
-    forced = bool(floor.any())
-
-    def ask(guess: Array) -> None:
-        """Try prices: every row does what is best for it by itself."""
-        usage, worth = np.zeros_like(market.limits), 0.0
-        for cut, block in market.blocks:
-            net = block.cost(guess) - value[:, cut]
-            spread = respond(block, net, floor[cut]) if forced else volunteer(net)
-            shares = block.shares(spread)
-            worth += float(np.einsum("jm,jm,m->", value[:, cut], shares, block.copies))
-            usage += block.usage(spread)
-        bound = worth + float(guess @ (market.limits - usage))
-        if bound < search.bound:
-            search.bound, search.best = bound, guess
-        if len(market.blocks) == 1:  # small enough to keep
-            search.offer(worth, usage, lambda: shares, guess)
-        else:
-            search.offer(worth, usage, lambda: market.shares(respond(market, market.cost(guess) - value, floor)), guess)
-        search.rounds += 1
+    def ask(guesses: Array) -> None:
+        """Try prices (p, r): every row does what is best for it by itself."""
+        found = offers(market, guesses, value, floor)
+        bounds = found.worth + np.einsum("pr,pr->p", guesses, market.limits - found.usage)
+        best = int(bounds.argmin())
+        if bounds[best] < search.bound:
+            search.bound, search.best = float(bounds[best]), guesses[best]
+        search.offer_each(found.worth, found.usage, found.shares, guesses)
+        search.rounds += len(guesses)
 
     lowest = FLOOR * most / (market.limits * len(market.limits))
-    for known in prices[:-1]:
-        ask(np.maximum(known, lowest))
-    guess = np.maximum(prices[-1], lowest) if prices else lowest
-    while search.rounds < ROUNDS:
-        ask(guess)
+    known = np.maximum(np.array(prices or (lowest,)), lowest)
+    ask(known)
+    while True:
         duals = search.mix()
         if search.closed(gap):
             break
-        guess = np.maximum(search.between(duals), lowest)
-    else:
-        raise search.failed("value")
+        if search.rounds >= ROUNDS:
+            raise search.failed("value")
+        ask(np.maximum(search.around(duals), lowest))
     shares = search.shares()
     reached = float(np.einsum("jm,jm,m->", value, shares, market.copies))
     best = none if search.best is None else search.best
     slope = respond(market, market.cost(best) - value, floor).slope
     return Solution(
-        reached, search.bound, best, shares, market.rates_of(shares), slope, np.inf, search.rounds, tried=search.tried()
-    )
+        reached, search.bound, best, shares, market.rates_of(shares), slope, np.inf, search.rounds,
+        tried=search.tried(known),
+    )  # fmt: skip

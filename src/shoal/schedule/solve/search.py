@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,14 @@ SLACK = 1e-7
 """Relative part of a limit that may be left over where it counts as used up."""
 
 TOWARDS_BEST = 0.5
+
+MEMORY, SMALL = 32, 1024
+"""Prices that are remembered from one search to the next, and rows up to which (those of all prices counted) it costs
+next to nothing to ask a few more at once. Prices are good ones where some row is indifferent between two columns,
+whoever else there is, so that old ones become right again."""
+
+PARTS = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9])[:, None]
+"""How far towards the best prices a search that may ask several at once looks."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,14 @@ class Solution:
 
 
 def floored(market: Market, prices: Array) -> Array:
-    """The prices scaled so that the limits are worth one, none of them zero."""
+    """Prices (r,) or (p, r) scaled so that the limits are worth one, none of them zero."""
     even = 1.0 / (market.limits * len(market.limits))
     worth = prices @ market.limits
-    return even if worth <= 0.0 else np.maximum(prices / worth, FLOOR * even)
+    if prices.ndim == 1:
+        return even if worth <= 0.0 else np.maximum(prices / worth, FLOOR * even)
+    some = (worth > 0.0)[:, None]
+    scaled: Array = np.where(some, np.maximum(prices / np.where(some, worth[:, None], 1.0), FLOOR * even), even)
+    return scaled
 
 
 def with_reach(market: Market, solution: Solution, rates: Array) -> Solution:
@@ -96,9 +109,18 @@ class Search:
         if prices is not None:
             self.asked[column] = prices
 
-    def tried(self) -> tuple[Array, ...]:
-        """The prices behind the mixture."""
-        return tuple(self.asked[column] for column, _ in self.master.mixture() if column in self.asked)
+    def offer_each(self, values: Array, usage: Array, shares: Callable[[int], Array], prices: Iterable[Array]) -> None:
+        """As `offer`, of allocations with values (p,) and usage (p, r) that answer to these prices."""
+        first = self.master.add_each(values, usage)
+        for at, asked in enumerate(prices):
+            self.offers[first + at] = partial(shares, at)
+            self.asked[first + at] = asked
+
+    def tried(self, known: Iterable[Array] = ()) -> tuple[Array, ...]:
+        """The prices behind the mixture, and as many of the known ones as are worth remembering."""
+        mixed = [self.asked[column] for column, _ in self.master.mixture() if column in self.asked]
+        every = {prices.tobytes(): prices for prices in (*mixed, *known)}
+        return tuple(every.values())[: max(min(MEMORY, SMALL // self.market.rows), len(mixed))]
 
     def mix(self) -> Array:
         """Solve the master program; returns its prices."""
@@ -113,6 +135,12 @@ class Search:
         if self.best is None or self.stalls % 2 == 1:
             return duals
         return TOWARDS_BEST * self.best + (1.0 - TOWARDS_BEST) * duals
+
+    def around(self, duals: Array) -> Array:
+        """As `between`, and on a small market several on the way, (p, r)."""
+        if self.best is None or len(PARTS) * self.market.rows > SMALL:
+            return self.between(duals)[None, :]
+        return PARTS * self.best + (1.0 - PARTS) * duals
 
     def shares(self) -> Array:
         """The shares of the mixture."""
