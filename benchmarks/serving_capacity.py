@@ -2,8 +2,12 @@
 
 Both look for the highest rate of independent (Poisson) requests at which 99 % of them are answered in time. The ramp
 raises the rate from half of the saturated throughput in steps of 2 %, each with the same number of requests, until the
-measured 99th percentile breaks the objective twice at a step (once may be a hiccup of the machine). A machine's speed
-changes in a minute, so there is a search before each ramp and one after it, and the ramp is compared with their
+measured 99th percentile breaks the objective twice at a step (once may be a hiccup of the machine).
+
+A shared machine's speed changes by a third within a minute, so a rate alone says little: a ramp that takes half a
+minute would be compared with a search on another machine. So right before each trial the network is called in
+this process for a moment (`--reference` calls), and searches and ramps choose their rates as parts of the rate at which
+it could be called just then. There is a search before each ramp and one after it, and the ramp is compared with their
 geometric mean. Then MLPerf LoadGen, with its own schedule and its own early stopping, judges a rate below the answer
 and one above.
 
@@ -14,17 +18,21 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
 
 import numpy as np
 from common import Row, parser, report
-from serving_common import doubt, gateway, note, options_of, rows, service
+from serving_common import VARIETY, gateway, note, options_of, rows, service
+from serving_overhead import in_process
 
 from shoal.core import ShoalError
+from shoal.demo.models import samples
 from shoal.measure.arrivals import poisson
-from shoal.measure.capacity import Capacity, Effort, Goal, ramp
-from shoal.measure.generator import OpenLoad, Settings, drive, run
-from shoal.measure.live import LiveCapacity, measure_capacity
+from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, ramp
+from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
+from shoal.measure.live import live_trial
 from shoal.measure.loadgen import LoadGenRun, oip_system, run_loadgen
 from shoal.measure.oip import Prepared, prepare
 from shoal.measure.paired import geometric_mean
@@ -36,6 +44,9 @@ BELOW, ABOVE = 0.85, 1.15
 WARMUP_S = 0.3
 
 
+SATURATING, SATURATED_S, GUESS = 8, 0.5, 0.7
+
+
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--model", default="orientation")
@@ -43,48 +54,87 @@ def main() -> int:
     arguments.add_argument("--ramps", type=int, default=3)
     arguments.add_argument("--requests", type=int, default=1200, help="in each step of a ramp")
     arguments.add_argument("--search", type=float, default=7.0, metavar="S", help="no trial begins later in a search")
+    arguments.add_argument("--reference", type=int, default=60, metavar="N", help="calls in process beside a trial")
     arguments.add_argument("--queries", type=int, default=2000, help="in each run of LoadGen")
     options = options_of(arguments)
     goal = Goal(options.slo_ms / 1e3)
     with gateway([service("bench", options.model)]) as server:
-        target = server.target(options.model)
-        searches, ramps = [search(target, goal, options.search, 0)], []
+        side = Side(run(prepare(server.target(options.model))), goal, speedometer(options.model, options.reference))
+        searches, ramps = [side.search(options.search, 0)], []
         for number in range(options.ramps):
-            ramps.append(climb(target, goal, searches[-1], options.requests, number))
-            searches.append(search(target, goal, options.search, number + 1))
-        judged = list(referee(target, goal, searches, options.queries))
+            ramps.append(side.climb(options.requests, number))
+            searches.append(side.search(options.search, number + 1))
+        judged = list(
+            referee(side.prepared.target, goal, searches[-1].rate_per_s.value * side.speed(), options.queries)
+        )
     title = f"SLO capacity, {options.model}, p99 within {options.slo_ms:g} ms"
-    found = [*compared([one.capacity for one in searches], ramps), *judged]
+    found = [*compared(searches, ramps), *speeds(side.speeds), *judged]
     return report(title, found, as_json=options.json)
 
 
-def search(target: Target, goal: Goal, budget_s: float, number: int) -> LiveCapacity:
-    found = measure_capacity(
-        target, goal, effort=Effort(most_requests=3000), settings=Settings(warmup_s=WARMUP_S, seed=number),
-        budget_s=budget_s,
-    )  # fmt: skip
-    doubt(f"search {number + 1}", found.doubts)
-    return found
+def speedometer(model: str, calls: int) -> Callable[[], float]:
+    """Tells how often per second the network could be called in this process, now."""
+    session, inputs = in_process(model), cycle([sample.inputs for sample in samples(model, VARIETY)])
+
+    def speed() -> float:
+        seconds = []
+        for _ in range(calls):
+            given = next(inputs)
+            began = time.perf_counter()
+            session.run(None, given)
+            seconds.append(time.perf_counter() - began)
+        return 1 / float(np.median(seconds))
+
+    return speed
 
 
-def climb(target: Target, goal: Goal, before: LiveCapacity, requests: int, number: int) -> tuple[float, int]:
-    """The rate that a ramp finds, and the requests that it takes."""
-    assert before.saturated is not None
-    prepared = run(prepare(target))
-    rng = np.random.default_rng(number)
-    spent = 0
+class Side:
+    """The server, asked at rates that are parts of the machine's `speed`. `speeds` are all that were measured."""
 
-    def sample(rate_per_s: float, count: int) -> Floats:
-        nonlocal spent
-        for _ in range(2):
-            found = latencies(prepared, rate_per_s, count, int(rng.integers(1 << 31)))
-            spent += len(found)
-            if np.quantile(found, goal.p, method="inverted_cdf") <= goal.slo_s:
-                break
-        return found
+    def __init__(self, prepared: Prepared, goal: Goal, speed: Callable[[], float]) -> None:
+        self.prepared = prepared
+        self.goal = goal
+        self.speeds: list[float] = []
+        self._measure = speed
 
-    start_per_s = FROM * before.saturated.completed_per_s()
-    return ramp(sample, goal, start_per_s=start_per_s, step=STEP, requests=requests)[0], spent
+    def speed(self) -> float:
+        self.speeds.append(self._measure())
+        return self.speeds[-1]
+
+    def saturated(self) -> float:
+        load = ClosedLoad(self.prepared.target, SATURATING, SATURATED_S)
+        (result,) = run(drive([load], Settings(warmup_s=0.0), prepared=[self.prepared]))
+        return result.completed_per_s() / self.speed()
+
+    def search(self, budget_s: float, number: int) -> Capacity:
+        effort, settings = Effort(most_requests=3000), Settings(warmup_s=WARMUP_S, seed=number)
+        until, trials = time.monotonic() + budget_s, 0
+
+        def probe(part: float, enough: Callable[[Floats], bool]) -> None:
+            nonlocal trials
+            trials += 1
+            live_trial(self.prepared, part * self.speed(), enough, self.goal, effort, settings, 30.0, trials)
+
+        return find_capacity(
+            probe, self.goal, start_per_s=GUESS * self.saturated(), effort=effort,
+            go_on=lambda: time.monotonic() < until,
+        )  # fmt: skip
+
+    def climb(self, requests: int, number: int) -> tuple[float, int]:
+        """The part that a ramp finds, and the requests that it takes."""
+        rng = np.random.default_rng(number)
+        spent = 0
+
+        def sample(part: float, count: int) -> Floats:
+            nonlocal spent
+            for _ in range(2):
+                found = latencies(self.prepared, part * self.speed(), count, int(rng.integers(1 << 31)))
+                spent += len(found)
+                if np.quantile(found, self.goal.p, method="inverted_cdf") <= self.goal.slo_s:
+                    break
+            return found
+
+        return ramp(sample, self.goal, start_per_s=FROM * self.saturated(), step=STEP, requests=requests)[0], spent
 
 
 def latencies(prepared: Prepared, rate_per_s: float, count: int, seed: int) -> Floats:
@@ -95,15 +145,22 @@ def latencies(prepared: Prepared, rate_per_s: float, count: int, seed: int) -> F
     return result.latencies_or_inf_s()
 
 
+def speeds(found: list[float]) -> Iterator[Row]:
+    """What the units were in requests per second."""
+    yield Row("calls in process, median", float(np.median(found)), "/s")
+    for words, value in (("slowest moment", min(found)), ("fastest", max(found))):
+        yield Row(f"  {words}", value, "/s")
+
+
 def compared(searches: list[Capacity], ramps: list[tuple[float, int]]) -> Iterator[Row]:
     for number, found in enumerate(searches, 1):
-        yield Row(f"search {number}", found.rate_per_s.value, "/s")
+        yield Row(f"search {number}", found.rate_per_s.value, "of the calls in process")
         for words, end in (("kept", found.rate_per_s.low), ("broken", found.rate_per_s.high)):
             if 0 < end < math.inf:
-                yield Row(f"  proven to be {words} at", end, "/s")
+                yield Row(f"  proven to be {words} at", end, "")
         yield Row("  requests", found.requests, "")
     for number, (rate, spent) in enumerate(ramps, 1):
-        yield Row(f"ramp {number}", rate, "/s")
+        yield Row(f"ramp {number}", rate, "of the calls in process")
         yield Row("  requests", spent, "")
     answers = np.array([found.rate_per_s.value for found in searches])
     ratio = geometric_mean(np.sqrt(answers[:-1] * answers[1:]) / [rate for rate, _ in ramps])
@@ -113,9 +170,8 @@ def compared(searches: list[Capacity], ramps: list[tuple[float, int]]) -> Iterat
     yield Row("requests of a ramp over those of a search", float(fewer), "x", f">= {FEWER:g}", bool(fewer >= FEWER))
 
 
-def referee(target: Target, goal: Goal, searches: list[LiveCapacity], queries: int) -> Iterator[Row]:
-    """LoadGen's word on a rate that the last search finds too low, and on one that it finds too high."""
-    answer = searches[-1].capacity.rate_per_s.value
+def referee(target: Target, goal: Goal, answer: float, queries: int) -> Iterator[Row]:
+    """LoadGen's word on a rate that the last search (`answer`, per second) finds too low, and on one too high."""
     try:
         with oip_system(target) as issue:
             below, above = (

@@ -53,13 +53,13 @@ def all_ways(server: Gateway, stack: ExitStack) -> Iterator[tuple[str, Ask]]:
         note("gRPC is left out: pip install 'tritonclient[grpc]'")
 
 
-def in_process() -> Any:
+def in_process(model: str = MODEL) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    path = fetch([MODEL], progress=lambda *_: None)[MODEL]
+    path = fetch([model], progress=lambda *_: None)[model]
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

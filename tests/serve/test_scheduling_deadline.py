@@ -208,7 +208,8 @@ def test_when_not_all_can_be_in_time_the_one_that_used_least_wins() -> None:
     assert batch.queue == "little/m"
 
 
-def test_a_tenant_far_over_its_share_has_no_urgency() -> None:
+def far_over_its_share() -> tuple[DeadlineScheduler, float]:
+    """`much` alone used a device of which half is `little`'s; and what time it is now."""
     scheduler = scheduler_of({"much/m": 0.01, "little/m": 0.01})
     now = 0.0
     for number in range(40):
@@ -216,12 +217,52 @@ def test_a_tenant_far_over_its_share_has_no_urgency() -> None:
         (batch,) = scheduler.decide(now).batches
         now += 0.01
         scheduler.finished(batch, now, 0.01)
-    scheduler.offer(Item(100, "much/m", now, now + 0.05), now)
-    scheduler.offer(Item(101, "little/m", now, now + 5.0), now)
+    return scheduler, now
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "wanted_within_s", "first"),
+    [
+        (0.0, 0.2, "much/m"),  # little's request can wait for one of 10 ms
+        (0.07, 0.2, "much/m"),
+        (0.11, 0.2, "little/m"),  # half of its time would be gone
+        (0.0, 5.0, "much/m"),
+        (0.13, 5.0, "little/m"),  # much time is no reason to wait for long
+        (0.13, inf, "little/m"),
+    ],
+)
+def test_a_tenant_over_its_share_goes_first_only_where_that_harms_nobody(
+    waited_s: float, wanted_within_s: float, first: str
+) -> None:
+    scheduler, now = far_over_its_share()
+    scheduler.offer(Item(100, "little/m", now - waited_s, now - waited_s + wanted_within_s), now)
+    scheduler.offer(Item(101, "much/m", now, now + 0.05), now)
     (batch,) = scheduler.decide(now).batches
-    assert batch.queue == "little/m"
+    assert batch.queue == first
     assert batch.reason is not None
-    assert batch.reason.code == "owed"
+    assert batch.reason.code == ("urgent" if first == "much/m" else "owed")
+
+
+def test_of_two_over_their_shares_the_one_not_chosen_is_still_known_to_be_urgent() -> None:
+    scheduler = scheduler_of({f"{name}/m": 0.01 for name in ("one", "two", "little")})
+    now = 0.0
+    for number in range(40):
+        for name in ("one", "two"):
+            scheduler.offer(Item(2 * number + (name == "two"), f"{name}/m", now, now + 1.0), now)
+        for _ in range(2):
+            (batch,) = scheduler.decide(now).batches
+            now += 0.01
+            scheduler.finished(batch, now, 0.01)
+    scheduler.offer(Item(100, "little/m", now, now + 5.0), now)
+    scheduler.offer(Item(101, "one/m", now, now + 0.06), now)
+    scheduler.offer(Item(102, "two/m", now, now + 0.05), now)
+    order = []
+    for _ in range(3):
+        (batch,) = scheduler.decide(now).batches
+        order.append(batch.queue)
+        now += 0.01
+        scheduler.finished(batch, now, 0.01)
+    assert order == ["two/m", "one/m", "little/m"]
 
 
 def test_requests_for_a_queue_without_replicas_end_in_time() -> None:

@@ -86,7 +86,7 @@ def measure_capacity(
     loads: list[LoadResult] = []
 
     def probe(rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
-        loads.append(_trial(prepared, rate_per_s, enough, goal, effort, settings, trial_s, len(loads), on_progress))
+        loads.append(live_trial(prepared, rate_per_s, enough, goal, effort, settings, trial_s, len(loads), on_progress))
 
     capacity = find_capacity(
         probe, goal, start_per_s=guess, effort=effort, on_trial=on_trial, go_on=lambda: clock.monotonic() < end_s
@@ -106,7 +106,7 @@ def _closed(
     return result
 
 
-def _trial(
+def live_trial(
     prepared: Prepared,
     rate_per_s: float,
     enough: Callable[[Floats], bool],
@@ -115,9 +115,10 @@ def _trial(
     settings: Settings,
     trial_s: float,
     number: int,
-    on_progress: OnProgress,
+    on_progress: OnProgress = silent,
 ) -> LoadResult:
-    """One Poisson load at this rate, ended as soon as `enough` says so."""
+    """One Poisson load at this rate, for `trial_s` at most, ended as soon as `enough` says so; `number` tells trials of
+    one search apart."""
     most = max(_FEWEST, min(_SPARE * effort.most_requests, rate_per_s * trial_s))
     duration_s = settings.warmup_s + most / rate_per_s
     arrivals = poisson(rate_per_s, duration_s, seed=settings.seed * 1009 + number)

@@ -1,14 +1,16 @@
 """The default: guaranteed before best-effort, then each tenant's share, then deadlines; refused early, not late.
 
-**Whose turn it is.** Inside a class, tenants within their share go by urgency: the one whose first request must start
-soonest. Those beyond it go after them, least used per weight first (`fair`). A tenant is within its share while its
-use of the last quarter second is no more than its weight's part of the slots, among the tenants that compete now, and
-it is at most `LEAD_S` ahead of the one that is owed most. Where the most urgent request and others cannot both be in
-time, the tenant that used least wins. So deadlines decide while all can be met, and when they cannot, whoever takes
-more than its share is the one to wait.
+**Whose turn it is.** Inside a class, the request goes first that must start soonest, whoever's it is, as long as that
+harms nobody within its share: a tenant beyond its own may pass those within theirs only while the most urgent of them
+still has half of its time left afterwards. (Who has much time, or no deadline, is taken to have `HORIZON_S`, so that
+shares hold over moments that short.) Then those within their share go first, by urgency, and where the most urgent
+ones cannot all be in time, the tenant that used least. A tenant is within its share while its use of the last quarter
+second is no more than its weight's part of the slots, among the tenants that compete now, and it is at most `LEAD_S`
+ahead of the one that is owed most. So deadlines decide while all can be met (a burst that takes what others leave idle
+is no harm), and when they cannot, whoever takes more than its share is the one to wait.
 
-**Who is let in.** A request is taken if its completion, predicted from what waits before it, its tenant's share and
-the learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
+**Who is let in.** A request is taken if its completion, predicted from what goes before it by these rules and the
+learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
 after which it would have been taken. A tenant over its share predicts long waits for itself only.
 
 **What is given up.** What cannot be in time any more is dropped when its turn comes, before it costs anything. While
@@ -36,8 +38,17 @@ LEAD_S = 0.1
 """How far, in slot-seconds, urgency may bring a tenant ahead of another one that always has work."""
 TOLERANCE = 1.2
 """Recent use hovers around the share of a tenant that always has work; up to this multiple it counts as within."""
+CAN_WAIT = 0.5
+"""The part of its time that a request within its tenant's share keeps when it is passed: for what comes before it yet,
+and for pauses of the machine."""
+HORIZON_S = 0.25
+"""Over how long shares hold at the latest, against others' urgency."""
+SATURATED = 0.95
+"""From this part of the slots in use on, what others used lately will not be left to whoever wants more."""
 RIVALS = 4
 """At most so many tenants are weighed against each other when not all can be in time."""
+LOOK_AT = 12
+"""Of the most urgent tenants; if all of them are beyond their share, the one that is owed most stands for the rest."""
 PROBE_S = 1.0
 """A queue whose requests are all refused is let try one this often, to learn whether executions got faster."""
 SMALL_BATCH = 0.75
@@ -86,10 +97,11 @@ class DeadlineScheduler(FairScheduler):
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
         if queue.account.band.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
             return no_gap
+        deadline = self._rank(item)
+        queue.account.band.asked(deadline - now, queue.profile.expected_s(item.samples) * queue.slots)
         if queue.executors <= 0:
             self._unserved[queue.key] = queue
             return None
-        deadline = self._rank(item)
         wait_s, execution_s = self._predicted_s(queue, item, deadline, now)
         late_s = now + wait_s + execution_s - deadline
         if late_s <= 0.0:
@@ -107,11 +119,13 @@ class DeadlineScheduler(FairScheduler):
     def _predicted_s(self, queue: Queue, item: Item, deadline: float, now: float) -> tuple[float, float]:
         """For how long the request would wait, and how long the execution it will be part of surely takes at most.
 
-        What its tenant has waiting drains on all slots as far as the tenant is owed, then at the tenant's share, or
-        at what the others leave if that is more; but never slower than if all that waits in the band came first. Of
-        what waits, the part that is more urgent counts: all of it for a deadline past the mean of theirs,
-        proportionally less before. On top comes how much more than usual may arrive for others meanwhile, were
-        arrivals Poisson; the more a tenant uses itself, the more of what arrives goes before it.
+        What its tenant has waiting drains on all slots as far as the tenant is owed, then at the tenant's share; or
+        by urgency, if that is sooner: then what waits in the band and is more urgent goes before it, and what others
+        will ask for meanwhile as far as they are less patient. On a device that is busy all the time, others
+        will use what they used lately, patient or not. Of what waits, the part that is more urgent
+        counts: all of it for a deadline past the mean of theirs, proportionally less before. On top comes how much
+        more than usual may arrive for others meanwhile, were arrivals Poisson; the more a tenant uses itself, the
+        more of what arrives goes before it.
         """
         account, band, profile = queue.account, queue.account.band, queue.profile
         free_now = self.free >= queue.slots and queue.running < queue.executors
@@ -137,12 +151,16 @@ class DeadlineScheduler(FairScheduler):
             before = _part_before(account, deadline, now)
             own_s = (account.work_s - queue.work_s + queue_s) * before + execution_s * queue.slots
             share = slots * account.weight / (band.weight if account.present else band.weight + account.weight)
-            owed_s = min(own_s, BURST_S, (band.clock_s - account.used_s) * account.weight)
-            not_owed = 1.0 - max(0.0, owed_s) / own_s
+            owed_s = max(0.0, min(own_s, BURST_S, (band.clock_s - account.used_s) * account.weight))
+            not_owed = 1.0 - owed_s / own_s
             others_s = (band.work_s - account.work_s) * _part_before(band, deadline, now)
             in_turn_s = owed_s / slots + (own_s - owed_s) / share
-            at_worst_s = max(own_s / max(slots - others, share), (own_s + others_s) / slots)
-            wait_s += max(0.0, min(in_turn_s, at_worst_s) - execution_s)
+            in_order_s = (own_s + others_s) / slots
+            more_urgent_s = min(in_order_s, max(0.0, deadline - now - band.patience_s))
+            in_order_s += others * more_urgent_s / slots
+            if used + others > SATURATED * slots or band.work_s > HORIZON_S * slots:
+                in_order_s = max(in_order_s, own_s / max(slots - others, share))
+            wait_s += max(0.0, min(in_turn_s, in_order_s) - execution_s)
             alone_s = (queue_s * before / queue.slots + execution_s) / queue.executors
             wait_s = max(wait_s, alone_s - execution_s)
         before_it = above + others * used / (used + others) if others else above
@@ -175,30 +193,29 @@ class DeadlineScheduler(FairScheduler):
         if owed.urgent_key is None:
             self._list(owed)
         heap = band.urgent
-        rivals: list[Account] = []
-        until = inf  # whoever must start before this cannot wait for the first
-        while heap and heap[0][0] < until and len(rivals) < RIVALS:
+        looked_at: list[Account] = []
+        rivals: list[Account] = []  # those within their share
+        until = inf  # whoever must start before this cannot wait for the first of them
+        while heap and heap[0][0] < until and len(rivals) < RIVALS and len(looked_at) < LOOK_AT:
             account = self._most_urgent(band)
             if account is None or heap[0][0] >= until:
                 break
             heappop(heap)
-            if account is not owed and not self._may_pass(account, owed, now):
-                account.urgent_key = None
-                continue
-            if not rivals:
+            looked_at.append(account)
+            if account is owed or self._within_share(account, owed, now):
+                rivals.append(account)
                 queue = account.first()
-                assert queue is not None
-                until = now + queue.profile.expected_s(1)
-            rivals.append(account)
-        if not rivals:
-            return owed
-        chosen = rivals[0]
-        if len(rivals) > 1:
-            chosen = min(rivals, key=_used_s)
-            for account in rivals:
-                if account is not chosen and account.urgent_key is not None:
-                    heappush(heap, (account.urgent_key, account.serial, account))
-        chosen.urgent_key = None
+                if len(rivals) == 1 and queue is not None:
+                    until = now + queue.profile.expected_s(1)
+        chosen = min(rivals, key=_used_s, default=owed)
+        first = looked_at[0] if looked_at else owed
+        if first not in rivals and _can_be_passed(rivals[0] if rivals else owed, first, now):
+            chosen = first
+        for account in looked_at:
+            if account is chosen:
+                account.urgent_key = None
+            elif account.urgent_key is not None:
+                heappush(heap, (account.urgent_key, account.serial, account))
         if chosen is not owed:
             self._why = URGENT
         return chosen
@@ -222,7 +239,7 @@ class DeadlineScheduler(FairScheduler):
             heapreplace(heap, (start_by, account.serial, account))
         return None
 
-    def _may_pass(self, account: Account, owed: Account, now: float) -> bool:
+    def _within_share(self, account: Account, owed: Account, now: float) -> bool:
         if account.used_s - owed.used_s > LEAD_S / account.weight:
             return False
         return account.slots_used(now) <= TOLERANCE * self.slots * account.weight / account.band.weight
@@ -307,6 +324,18 @@ def _start_by(queue: Queue) -> float:
     if head is None:
         return inf
     return head[0] - (profile.setup_s + profile.per_sample_s * head[2].samples) * profile.tail
+
+
+def _can_be_passed(account: Account, hasty: Account, now: float) -> bool:
+    """Whether the first request of one within its share can wait for an execution of one that is not."""
+    queue, other = account.first(), hasty.first()
+    head = queue.head() if queue is not None else None
+    if queue is None or head is None or other is None:
+        return True
+    deadline, _, item = head
+    samples = min(other.samples, other.max_batch) if other.profile.pays(other.max_batch) else 1
+    start_by = min(_start_by(queue), item.arrived + HORIZON_S) - other.profile.expected_s(samples)
+    return start_by - now > CAN_WAIT * min(deadline - item.arrived, HORIZON_S)
 
 
 def _part_before(load: Account | Band, deadline: float, now: float) -> float:

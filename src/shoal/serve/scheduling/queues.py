@@ -47,9 +47,10 @@ class Load:
 class Band(Load):
     """All accounts of one priority class. `clock_s` is the virtual time: the least use per weight among those that
     had something to start when last asked. `weight` and `tenants` count those that compete now, `cost_s` is what a
-    request cost of late, `added_s` what one more would have added where batches form, both in slot-seconds."""
+    request cost of late, `added_s` what one more would have added where batches form, both in slot-seconds, and
+    `patience_s` for how long answers were wanted, by the device time of what was asked for."""
 
-    __slots__ = ("added_s", "best_effort", "clock_s", "cost_s", "owed", "tenants", "urgent", "weight")
+    __slots__ = ("added_s", "best_effort", "clock_s", "cost_s", "owed", "patience_s", "tenants", "urgent", "weight")
 
     def __init__(self, *, best_effort: bool) -> None:
         super().__init__()
@@ -61,6 +62,12 @@ class Band(Load):
         self.tenants = 0
         self.cost_s = 0.0
         self.added_s = 0.0
+        self.patience_s = 0.0
+
+    def asked(self, patience_s: float, slot_s: float) -> None:
+        """Somebody asks for so much device time."""
+        known = self.patience_s
+        self.patience_s = known + (patience_s - known) * min(1.0, slot_s / USE_MEMORY_S) if known else patience_s
 
 
 class Account(Load):
