@@ -83,19 +83,17 @@ def guard_pid(home: Path) -> int | None:
     return int(json.loads(done.stdout)["pid"]) if done.returncode == 0 else None
 
 
-def limited(pid: int) -> bool:
-    """Whether a CPU quota is on one of its cgroups."""
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for quota in (
-            Path(f"/sys/fs/cgroup/{controllers}{path}/cpu.cfs_quota_us"),
-            Path(f"/sys/fs/cgroup{path}/cpu.max"),
-        ):
-            if quota.exists() and quota.read_text().split()[0] not in ("-1", "max"):
-                return True
-    return False
+def apart(pids: dict[str, int]) -> bool:
+    """Whether each class has CPUs of its own."""
+    ours, theirs = (os.sched_getaffinity(pids[one]) for one in ("guaranteed", "best-effort"))
+    return ours.isdisjoint(theirs)
 
 
+def everywhere(pids: dict[str, int]) -> bool:
+    return all(len(os.sched_getaffinity(pid)) == CPUS for pid in pids.values())
+
+
+@pytest.mark.skipif(CPUS < 2, reason="it takes two CPUs to set classes apart")
 @pytest.mark.parametrize("how", ["killed", "asked"])
 def test_best_effort_jobs_are_limited_and_let_go_with_the_server(home: Path, how: str) -> None:
     submit(home, "feed", "guaranteed")
@@ -103,22 +101,21 @@ def test_best_effort_jobs_are_limited_and_let_go_with_the_server(home: Path, how
     pids = until(lambda: (found := told(home)) and len(found) == 2 and found, "both jobs are told to the guard")
     guard = until(lambda: guard_pid(home), "the guard ticks")
     assert "guard: static, 2 groups" in shoal(home, "status")
-    flood = pids["best-effort"]
-    if "quota" not in working(home):
-        pytest.skip("no CPU quota can be set here, and nothing else tells a limit from outside")
-    until(lambda: limited(flood), "the flood is limited")
+    until(lambda: apart(pids), "each class has CPUs of its own")
+    if "pace" in working(home):
+        until(lambda: "pace" in shoal(home, "guard", "explain"), "cores are paced, and it says so")
 
     os.kill(guard, signal.SIGKILL)
     again = until(lambda: (found := guard_pid(home)) != guard and found, "it is started again")
-    until(lambda: limited(flood), "and limits again")
+    until(lambda: apart(pids), "and limits again")
 
     if how == "killed":
         os.kill(json.loads((home / "server.json").read_text())["pid"], signal.SIGKILL)
     else:
         shoal(home, "down")
     until(lambda: start_ticks(again) is None, "the guard has ended with its server")
-    until(lambda: not limited(flood), "the limit is lifted")
-    assert start_ticks(flood) is not None, "the job goes on"
+    until(lambda: everywhere(pids), "the limits are lifted")
+    assert all(start_ticks(pid) is not None for pid in pids.values()), "the jobs go on"
 
 
 def working(home: Path) -> set[str]:

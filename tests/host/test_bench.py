@@ -10,8 +10,73 @@ import pytest
 from shoal.core import Unavailable
 from shoal.host.bench.neighbour import counter
 from shoal.host.bench.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
-from shoal.host.bench.rig import Rig
+from shoal.host.bench.rig import Phase, Rig, Window
+from shoal.host.bench.trial import compare, settled_s
 from shoal.host.native import Kernel
+from shoal.ring import Unit
+
+ALONE_S = 1e-3
+
+
+def steps(began_s: float, seconds: float, cpu_s: float) -> tuple[Unit, ...]:
+    """Back to back, each as long as its CPU time."""
+    return tuple(Unit(began_s + (n + 1) * cpu_s, cpu_s, cpu_s) for n in range(int(seconds / cpu_s)))
+
+
+def window(*units: Unit, same: bool | None = True, moved: int = 0) -> Window:
+    first, last = units[0], units[-1]
+    return Window(same, first.end_s - first.wall_s, last.end_s, units, {Kernel.NT_STORE: moved}, 0.01)
+
+
+def test_contention_is_settled_when_steps_are_fast_again_and_stay_so() -> None:
+    slow, back = steps(0.0, 0.2, 2.5 * ALONE_S), steps(0.2, 1.0, 1.02 * ALONE_S)
+    found = settled_s(window(*slow, *back), ALONE_S, 1.055)
+    assert found is not None
+    assert 0.15 <= found <= 0.2
+    assert settled_s(window(*steps(0.0, 1.0, 1.2 * ALONE_S)), ALONE_S, 1.055) is None
+    assert settled_s(window(*steps(0.0, 1.0, ALONE_S)), ALONE_S, 1.055) == 0.0
+    again = steps(0.5, 0.6, 1.3 * ALONE_S)
+    assert settled_s(window(*slow, *steps(0.2, 0.3, ALONE_S), *again), ALONE_S, 1.055) is None
+
+
+def test_ratios_are_to_alone_before_and_after() -> None:
+    alone, hit = window(*steps(0.0, 0.5, ALONE_S)), window(*steps(1.0, 0.5, 1.25 * ALONE_S), moved=10**9)
+    found = compare([Phase((Kernel.NT_STORE,), 0.5)], alone, [hit], alone, max_slowdown=1.05)
+    assert found is not None
+    assert (found.same, found.flaw) == (True, "")
+    assert found.speed == pytest.approx(0.8)
+    assert (found.p50, found.p99) == (pytest.approx(1.25), pytest.approx(1.25))
+    assert found.bytes_per_s == pytest.approx(2e9, rel=0.01)
+    assert found.limiting == pytest.approx(0.02, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("hit", "after", "flaw"),
+    [
+        (window(*steps(1.0, 0.5, ALONE_S), same=False), window(*steps(2.0, 0.5, ALONE_S)), "another memory domain"),
+        (window(*steps(1.0, 0.5, ALONE_S), same=None), window(*steps(2.0, 0.5, ALONE_S)), "another memory domain"),
+        (window(*steps(1.0, 0.5, ALONE_S)), window(*steps(2.0, 0.5, 1.2 * ALONE_S)), "18% faster or slower"),
+        (window(*steps(1.0, 0.01, ALONE_S)), window(*steps(2.0, 0.5, ALONE_S)), "interrupted"),
+        (
+            window(*steps(1.0, 0.5, ALONE_S), Unit(2.0, 0.5, 0.001)),
+            window(*steps(2.0, 0.5, ALONE_S)),
+            "got 50% of its CPU",
+        ),
+    ],
+)
+def test_what_says_nothing_of_the_setting_is_named(hit: Window, after: Window, flaw: str) -> None:
+    before = window(*steps(0.0, 0.5, ALONE_S))
+    found = compare([Phase((Kernel.NT_STORE,), 0.5)], before, [hit], after, max_slowdown=1.05)
+    assert found is not None
+    assert flaw in found.flaw
+
+
+def test_onsets_are_where_a_flood_follows_upon_none() -> None:
+    calm, storm = Phase((Kernel.SPIN,), 1.0), Phase((Kernel.NT_STORE,), 1.0)
+    alone = window(*steps(0.0, 1.0, ALONE_S))
+    found = compare([calm, storm, storm, calm], alone, [alone] * 4, alone, max_slowdown=1.05)
+    assert found is not None
+    assert found.settled_s == (0.0,)
 
 
 def test_the_pipeline_normalises_and_lays_out_batches() -> None:
@@ -42,7 +107,7 @@ def test_a_window_tells_of_both_sides() -> None:
     except Unavailable as problem:
         pytest.skip(str(problem))
     with rig:
-        window = rig.window(Kernel.NT_STORE, seconds=0.2)
-    assert window.bytes_per_s > 0
-    assert len(window.steps_s) > 0
-    assert window.percentile_s(50) <= window.percentile_s(99)
+        found = rig.window(Kernel.NT_STORE, seconds=0.2)
+    assert found.per_s(Kernel.NT_STORE) > 0
+    assert len(found.steps_s) > 0
+    assert found.percentile_s(50) <= found.percentile_s(99)

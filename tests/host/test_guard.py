@@ -301,6 +301,21 @@ def written(path: Path, ticks: Sequence[Tick], **limits: Any) -> Journal:
     return journal
 
 
+def test_ticks_are_gathered_and_none_is_lost(tmp_path: Path, ticks: list[Tick]) -> None:
+    path = tmp_path / "j"
+    journal = Journal(path, Head("model", None), gather_s=1.0)
+    journal.write(ticks[0])
+    assert len(list(read_journal(path)[1])) == 1, "the first is there at once"
+    for tick in ticks[1:5]:
+        journal.write(tick)
+    assert len(list(read_journal(path)[1])) == 1
+    for tick in ticks[5:]:
+        journal.write(tick)
+    assert len(list(read_journal(path)[1])) > 1
+    journal.close()
+    assert [one.number for one in read_journal(path)[1]] == [one.number for one in ticks]
+
+
 def test_what_is_written_is_read_back(tmp_path: Path, ticks: list[Tick]) -> None:
     written(tmp_path / "j", ticks)
     head, records = read_journal(tmp_path / "j")

@@ -24,10 +24,10 @@ from shoal.host.guard.live import RECHECK_S, LiveHost, TopologyWatch
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import CpuTime, Reporting, fetch
 from shoal.host.members import Found, Process
-from shoal.host.ring import Ring
 from shoal.host.sensors import Key, Quantity, Scope, StepTimes
 from shoal.host.topology import Topology
 from shoal.host.types import Domain, Missing, Plan, Setting, Snapshot
+from shoal.ring import Ring
 
 PATIENCE_S = 30.0
 FEED: dict[str, Any] = {"name": "feed", "class": "guaranteed", "pids": [os.getpid()]}

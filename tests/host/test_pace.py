@@ -295,6 +295,25 @@ def test_the_actuator_paces_groups_and_restores() -> None:
         pace.close()
 
 
+def test_one_that_is_prepared_has_its_process_before_the_first_limit() -> None:
+    real()
+    pacer = Pacer()
+    pace = Pace(pacer=pacer)
+    try:
+        pace.prepare(CPU)
+        pid = pacer.pid
+        assert pid is not None
+        assert pace.works()
+        pace.apply(GROUP, found(CPU), Setting(share=0.5))
+        assert pacer.pid == pid
+        os.kill(pid, signal.SIGKILL)
+        assert until(lambda: not pace.works())
+        pace.apply(GROUP, found(CPU), Setting(share=0.5))
+        assert pace.works()
+    finally:
+        pace.close()
+
+
 def test_cpus_of_guaranteed_work_are_not_paced() -> None:
     real()
     pace = Pace()

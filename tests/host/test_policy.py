@@ -310,6 +310,27 @@ def test_what_is_observed_again_and_again_is_learnt(shares: dict[str, float], tr
     assert predicted == pytest.approx(strain, rel=0.01)
 
 
+def test_noise_to_both_sides_moves_the_model_less_than_being_wrong() -> None:
+    def after(strains: list[float]) -> float:
+        known = Contention({"a": 8.0})
+        for strain in strains:
+            known = known.observe(strain, {"a": 0.1})
+        return known.alpha["a"]
+
+    noisy = after([0.8 + 0.25 * (-1) ** tick for tick in range(20)])
+    wrong = after([0.55] * 20)
+    assert noisy == pytest.approx(8.0, rel=0.15)  # a little too careful: what is too slow is acted on
+    assert wrong == pytest.approx(5.5, rel=0.1)
+
+
+def test_an_observation_far_beyond_the_usual_error_is_believed_at_once() -> None:
+    known = Contention({"a": 1.0})
+    for tick in range(20):
+        known = known.observe(0.5 + 0.2 * (-1) ** tick, {"a": 0.5})
+    assert known.observe(6.0, {"a": 0.5}).alpha["a"] == pytest.approx(12.0)
+    assert known.observe(1.1, {"a": 0.5}).alpha["a"] < 1.6
+
+
 def test_a_policy_that_there_is_not_is_refused_with_those_there_are() -> None:
     with pytest.raises(Invalid, match="core-throttle"):
         make_policy("best")

@@ -12,11 +12,11 @@ from shoal.host import actuators, sensors
 from shoal.host.actuators import Ladder, Unhindered
 from shoal.host.fs import LINUX
 from shoal.host.members import FOLLOW_S, SCAN_S, Found, Members, Membership
-from shoal.host.ring import Ring
 from shoal.host.sense import Sensed, Senses
 from shoal.host.sensors import Key, Quantity, Scope
 from shoal.host.types import UNLIMITED, Group, Knob, Missing, Reading, Setting
 from shoal.host.undo import UndoLog
+from shoal.ring import Ring
 from tests.host.fake import CAPACITY, RESCTRL_INTEL, FakeHost, Machine
 from tests.host.kit import BATCH, OTHER, SERVICE, RealKit, undo_log, until
 
@@ -212,6 +212,15 @@ def test_idle_neighbours_are_quiet_neighbours(tmp_path: Path) -> None:
     assert state.slowdown == pytest.approx(1.0)
     world.noisy.busy = 2.0
     assert group(world.ticks(3), "service").slowdown > 2
+
+
+def test_neighbours_that_are_held_back_are_not_idle(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    world.ticks(3)
+    world.setting = Setting(share=0.02)
+    state = group(world.ticks(5), "batch")
+    assert state.cpus.known() < 0.05, "it gets no more, and uses all of that"
+    assert isinstance(group(world.ticks(2), "service").alone_s.value, Missing)
 
 
 def test_neighbours_in_another_domain_do_not_count(tmp_path: Path) -> None:

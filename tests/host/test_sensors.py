@@ -306,6 +306,15 @@ def test_latency_is_the_median_of_shots_since_the_conditions_changed() -> None:
     assert value(sensor.read(4.0, {}, 3.5), Quantity.LATENCY, Scope.DOMAIN, 0) == 272
 
 
+def test_a_probe_that_nobody_is_judged_by_is_fired_seldom() -> None:
+    host, shots = FakeHost(), list[int]()
+    sensor = MemoryLatency(host.domains(), lambda cpu: shots.append(cpu) or 300.0, wanted=lambda: False)  # type: ignore[func-returns-value]
+    for tick in range(20):
+        readings = sensor.read(tick / 10, {}, EVER)
+    assert len(shots) == 2
+    assert readings[Key(Quantity.LATENCY, Scope.DOMAIN, 0)].age_s == pytest.approx(0.9)
+
+
 def test_a_probe_that_fails_is_missing() -> None:
     def fail(cpu: int) -> float:
         raise OSError(22, "no such CPU")

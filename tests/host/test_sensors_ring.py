@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.host.ring import Reader, Ring
 from shoal.host.sensors import Quantity, Scope, StepTimes
 from shoal.host.sensors.base import Key
 from shoal.host.types import Missing, Reading
+from shoal.ring import Reader, Ring
 
 EVER = float("-inf")
 
@@ -95,7 +95,7 @@ def test_a_program_writes_without_knowing_whether_anyone_listens(tmp_path: Path)
         ring.step()
         ring.add(1, 1)
         ring.close()
-    code = "from shoal.host.ring import Ring; Ring.from_environment().step()"
+    code = "from shoal.ring import Ring; Ring.from_environment().step()"
     source = str(Path(__file__).parents[2] / "src")
     subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "SHOAL_RING": str(tmp_path), "PYTHONPATH": source}, check=True

@@ -41,7 +41,7 @@ def bench(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the simulated noise.")] = 1,
     live: Annotated[
-        bool, typer.Option("--live", help="Measure on this machine instead: a copying loop beside a memory flood.")
+        bool, typer.Option("--live", help="Measure on this machine instead: an input pipeline beside a memory flood.")
     ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="With --live, for each policy.")] = 5.0,
     json: JsonFlag = False,

@@ -37,6 +37,8 @@ def gigabytes(per_s: float | None) -> str:
 
 def limits(setting: Setting | None) -> str:
     """`6 %, 2 cores`, or `-` if nothing is limited."""
+    from shoal.host import cpus
+
     if setting is None:
         return "-"
     parts = []
@@ -52,6 +54,8 @@ def limits(setting: Setting | None) -> str:
         parts.append(f"prefetchers on {setting.prefetching}")
     if setting.domains is not None:
         parts.append(f"domains {','.join(map(str, sorted(setting.domains)))}")
+    if setting.cpus is not None:
+        parts.append(f"CPUs {cpus.render(setting.cpus)}")
     return ", ".join(parts) or "-"
 
 
@@ -80,7 +84,7 @@ def comparison(found: Comparison) -> None:
 
 
 def measured(found: Sequence[Measured]) -> None:
-    print("measured on this machine: a loop that copies memory, beside a flood of streaming stores")
+    print("measured on this machine: an input pipeline, beside a flood of streaming stores")
     rows = [
         [
             one.policy, f"{one.speed:.3f}", ratio(one.p50), ratio(one.p99), gigabytes(one.flood_bytes_per_s),
@@ -89,7 +93,7 @@ def measured(found: Sequence[Measured]) -> None:
         ]
         for one in found
     ]  # fmt: skip
-    output.put(output.table(["policy", "feed", "p50", "p99", "flood", "cores in", "guard's cpu"], rows))
+    output.put(output.table(["policy", "pipeline", "p50", "p99", "flood", "cores in", "guard's cpu"], rows))
     if not any(one.same_domain for one in found):
         print("the two cores did not share a memory domain: there was next to nothing to guard against")
 
@@ -139,12 +143,12 @@ def changes(found: Sequence[Change], group: str | None) -> None:
         return
     rows = [
         [
-            output.moment(one.at), one.group, limits(one.before), limits(one.setting),
+            output.moment(one.at), one.group, limits(one.before), limits(one.setting), ", ".join(one.by) or "-",
             (one.reason.text if one.reason else "-") + _numbers(one.reason.facts if one.reason else {}),
         ]
         for one in found
     ]  # fmt: skip
-    output.put(output.table(["when", "group", "was", "became", "why"], rows))
+    output.put(output.table(["when", "group", "was", "became", "by", "why"], rows))
 
 
 def _numbers(facts: Any) -> str:
@@ -210,7 +214,7 @@ def _group(one: GroupState, plan: Plan) -> list[str]:
     return [
         name, one.group.priority_class.value, ratio(one.slowdown) if guaranteed else "-", _step(one.step_s),
         gigabytes(one.bandwidth.known()), number(one.cpus.known()),
-        "-" if guaranteed else limits(plan.settings.get(name)), reason.text if reason else "-",
+        limits(plan.settings.get(name)), reason.text if reason else "-",
     ]  # fmt: skip
 
 

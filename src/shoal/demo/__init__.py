@@ -2,8 +2,8 @@
 
 The demo starts a server of its own in a fresh directory, plays a fixed scenario against it through the same doors that
 users have (HTTP, SDK, tokens), and judges the outcome by what the workloads themselves wrote down, not by what the
-server says. Its parts: `scenario` is the cast, `acts` the plot, `stage` the server process, `evidence` the independent
-checker, `report` the result, `screen` what is shown.
+server says. Its parts: `scenario` is the cast, `acts` the plot, `serving` and `isolation` what is measured meanwhile,
+`stage` the server process, `evidence` the independent checker, `report` the result, `screen` what is shown.
 
 Adding to it: append a function to `acts.ACTS`; it gets the running `Demo` and adds keys and checks to its report.
 """

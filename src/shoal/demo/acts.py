@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from shoal.control.lifecycle import JobState
 from shoal.core import Invalid
+from shoal.demo.isolation import guard_against_a_flood
 from shoal.demo.judge import judge
 from shoal.demo.play import Demo
 from shoal.demo.scenario import SLOTS, WRONG_MANIFEST, DemoJob
@@ -179,7 +180,8 @@ def leave_nothing_behind(demo: Demo) -> None:
     demo.stage.stop()
     left = demo.stage.clear()
     demo.report.extra["processes_left"] = len(left)
-    demo.report.check("no process left", not left, f"{len(left)} processes of this home after `shoal down`")
+    named = "".join(f"; {one.pid} {'supervisor of ' if one.supervisor else ''}{one.job or 'server'}" for one in left)
+    demo.report.check("no process left", not left, f"{len(left)} processes of this home after `shoal down`{named}")
 
 
 ACTS: Sequence[Act] = (
@@ -194,6 +196,7 @@ ACTS: Sequence[Act] = (
     kill_the_server,
     count_the_answers,
     let_them_finish,
+    guard_against_a_flood,
 )
 """Played in this order; one that fails ends the plot."""
 

@@ -17,8 +17,8 @@ from shoal.serve.contract import read_status
 
 TENANT = "search"
 SLO_MS = 100.0
-ALONE, SHARED = "alone", "shared"
-"""The columns measured so far, in order; a room that isolates better adds its own."""
+ALONE, SHARED, FLOODED, SHOAL = "alone", "shared", "flooded", "shared, with Shoal"
+"""The columns: while nothing else runs, beside the training, beside a flood of memory, and so under the guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def serve_alone(demo: Demo) -> None:
     """The services' latency while nothing else runs: what sharing is compared with."""
     seconds = _FAST_ALONE_S if demo.report.extra.get("fast") else _ALONE_S
     demo.screen.say(f"  {seconds:g} s of load at random moments, alone ...")
-    _load(demo).start(ALONE, seconds)
-    _load(demo).finish()
+    load_of(demo).start(ALONE, seconds)
+    load_of(demo).finish()
 
 
 def serve_beside_the_training(demo: Demo) -> None:
@@ -80,13 +80,13 @@ def serve_beside_the_training(demo: Demo) -> None:
     seconds = _FAST_BESIDE_S if demo.report.extra.get("fast") else _BESIDE_S
     rates = " and ".join(f"{one.rate_per_s:g}/s to {one.sample}" for one in SERVICES)
     demo.screen.say(f"  for the next {seconds:g} s, through all that follows, requests are sent: {rates}")
-    _load(demo).start(SHARED, seconds)
+    load_of(demo).start(SHARED, seconds)
 
 
 def count_the_answers(demo: Demo) -> None:
     """What became of the requests, those during the server's absence included."""
     demo.screen.heading("8. The services, alone and beside the training, with the server killed meanwhile")
-    load = _load(demo)
+    load = load_of(demo)
     load.finish()
     found = load.measured
     lost = sum(facts["unanswered"] for column in found.values() for facts in column.values())
@@ -165,7 +165,7 @@ class Load:
         self.measured[column] = json.loads(out)
 
 
-def _load(demo: Demo) -> Load:
+def load_of(demo: Demo) -> Load:
     if demo.load is None:
         raise Unavailable("the services were not deployed")
     return demo.load

@@ -64,6 +64,7 @@ class _Looked:
     cpus: frozenset[int] = frozenset()
     cpus_at: float = float("-inf")
     found: Found = field(default_factory=Found)
+    summed: object = None
 
 
 class Membership:
@@ -109,8 +110,11 @@ class Membership:
             looked.cpus_at = now
 
     def _sum_up(self, name: str, taken: frozenset[int]) -> Found:
-        looked = self._looked[name]
-        cgroup = self._path(self.groups[name][1].cgroup)
+        looked, cgroup = self._looked[name], self.groups[name][1].cgroup
+        summed = (looked.processes, looked.cpus, taken, cgroup)
+        if looked.summed == summed:
+            return looked.found
+        looked.summed, cgroup = summed, self._path(cgroup)
         found = Found(looked.processes, looked.cpus, looked.cpus - taken, cgroup)
         if found != looked.found:
             looked.found = found

@@ -128,6 +128,10 @@ class Pacer:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def renew(self) -> None:
         """Keep the limits in force for another lease."""
         self._header.heartbeat_ns = time.monotonic_ns()
@@ -140,7 +144,7 @@ class Pacer:
         """
         self.renew()
         if any(period for _, period in windows.values()):
-            self._start()
+            self.start()
         for cpu, slot in self._slot_of.items():
             if cpu not in windows:
                 slot.window = 0
@@ -192,8 +196,9 @@ class Pacer:
                 self._process.send_signal(signal.SIGCONT)  # look at the page now; harmless if it is still starting
         return slot
 
-    def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+    def start(self) -> None:
+        """Start the process, if it does not run. It paces nothing before `set`. Raises Unavailable."""
+        if self.alive:
             return
         for slot in self._slot_of.values():
             slot.state = State.STARTING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass
 from shoal.engine.protocol import Capability
@@ -29,6 +29,8 @@ from shoal.host.types import (
 
 IDLE_CPUS = 0.05
 """Best-effort work that keeps fewer CPUs busy disturbs nobody."""
+IDLE_PART = 0.1
+"""Nor does limited work that uses less than this part of what is left to it."""
 FREEZE_TAKES_S = 0.01
 """Until a freeze or thaw is in force (at most 7.9 ms where it was measured)."""
 _QUIET_READINGS = 64
@@ -197,9 +199,12 @@ class Senses:
                 self._unhindered.pop(name, None)
             elif group.priority_class is PriorityClass.BEST_EFFORT:
                 cpus = readings.get(Key(Quantity.CPUS, Scope.GROUP, name), NOT_SENSED).known()
-                if applied.get(name, UNLIMITED) == UNLIMITED:
+                limit = replace(applied.get(name, UNLIMITED), cpus=None)
+                if limit == UNLIMITED:
                     self._learn_unhindered(name, cpus, readings)
-                if name not in self._frozen and (cpus is None or cpus >= IDLE_CPUS):
+                # A core that is left to it for a twentieth of the time is busy when it is used for a twentieth.
+                idle = min(IDLE_CPUS, IDLE_PART * limit.share * len(found[name].cpus))
+                if name not in self._frozen and (cpus is None or cpus >= idle):
                     disturbed |= self._homes(found[name])
         quiet = frozenset(
             name

@@ -41,12 +41,14 @@ NOT_SENSED = Reading(Missing("nothing senses it"))
 @dataclass(frozen=True, slots=True)
 class Domain:
     """CPUs that share a last-level cache and a path to memory: Kelp's subdomain (an AMD CCX, a half of an Intel socket
-    under sub-NUMA clustering). `nodes` are its NUMA nodes, `accelerators` the devices whose home it is."""
+    under sub-NUMA clustering). `nodes` are its NUMA nodes, `accelerators` the devices whose home it is, `siblings` the
+    CPUs of each physical core that has several."""
 
     id: int
     cpus: frozenset[int]
     nodes: frozenset[int] = frozenset({0})
     accelerators: tuple[str, ...] = ()
+    siblings: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +66,32 @@ class DomainState:
 @dataclass(frozen=True, slots=True)
 class Group:
     """Processes that are treated alike. A guaranteed group may be slowed down by `max_slowdown` (1.05: a twentieth);
-    best-effort groups share what is left by `weight`, and keep at least `min_share` of their speed."""
+    best-effort groups share what is left by `weight`, and keep at least `min_share` of their speed. `cpus` is how many
+    CPUs it was promised, None if nobody said."""
 
     name: str
     priority_class: PriorityClass
     weight: float = 1.0
     min_share: float = 0.02
     max_slowdown: float = 1.05
+    cpus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Limits on a best-effort group; the default limits nothing.
+    """Limits on a group; the default limits nothing. Of guaranteed groups `cpus` is all that is ever set.
 
     `share` is the fraction of its cores' unhindered access to memory that it keeps. Whatever the machine has for that
     is used: bandwidth allocation in hardware, pacing of cores, CPU quota. `cores` and `prefetching` are on how many of
-    its cores it runs and hardware prefetchers are on, `domains` where it may run; None leaves each as it was found.
+    its cores it runs and hardware prefetchers are on, `domains` and `cpus` where it may run; None leaves each as it was
+    found.
     """
 
     share: float = 1.0
     prefetching: int | None = None
     cores: int | None = None
     domains: frozenset[int] | None = None
+    cpus: frozenset[int] | None = None
     frozen: bool = False
     evicted: bool = False
 
@@ -99,7 +105,8 @@ class GroupState:
 
     `step_s` is the mean CPU time of a unit of its own work (batch, request, step), so that waiting for a CPU does not
     count; `tail_s` the 99th percentile of it; `alone_s` what a unit takes when no best-effort work disturbs, as far as
-    known. `cpus` is how many CPUs it kept busy. `domains` is where it runs. `applied` is the limit in force.
+    known. `cpus` is how many CPUs it kept busy. `domains` is where it runs, on `cores` CPUs; `free` are the CPUs where
+    it may run when nothing here binds it, none if that is not known. `applied` is the limit in force.
     """
 
     group: Group
@@ -112,6 +119,7 @@ class GroupState:
     cpi: Reading = NOT_SENSED
     cpus: Reading = NOT_SENSED
     applied: Setting = UNLIMITED
+    free: frozenset[int] = frozenset()
 
     @property
     def slowdown(self) -> float | None:
@@ -123,6 +131,7 @@ class GroupState:
 class Knob(StrEnum):
     """What a policy may turn, in the order in which it should: the cheapest for best-effort work first."""
 
+    CPUS = "cpus"
     DOMAINS = "domains"
     SHARE = "share"
     PREFETCHING = "prefetching"
@@ -148,7 +157,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The limit on each best-effort group, and why. Groups that are not named are unlimited. The next snapshot is
+    """The limit on each group, and why. Groups that are not named are unlimited. The next snapshot is
     wanted after `next_in_s`: sooner than a tick while a group is frozen only to measure."""
 
     settings: Mapping[str, Setting]

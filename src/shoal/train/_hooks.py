@@ -3,6 +3,7 @@
 SHOAL_RUN/notice        appears when the script is asked to checkpoint and leave
 SHOAL_RUN/cooperative   made here by a script that looks for the notice; without it a stop begins with SIGTERM
 SHOAL_METRICS_FILE      JSON lines, appended here
+SHOAL_RING              how long each step took is told here (`shoal.ring`), for the guard of the host
 SHOAL_CHECKPOINT_DIR    survives the attempt; `latest.json` in it names the last complete checkpoint
 """
 
@@ -18,9 +19,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.train._files import LineFile, replace, sync
+
+if TYPE_CHECKING:
+    from shoal.train._steps import Steps
 
 EXIT_RESUMABLE = 75
 """The exit code of a process that left after a checkpoint because it was asked to (EX_TEMPFAIL of sysexits.h)."""
@@ -49,6 +53,7 @@ class Hooks:
         self._checkpoints = Path(environ.get("SHOAL_CHECKPOINT_DIR") or _local_checkpoints())
         metrics = environ.get("SHOAL_METRICS_FILE")
         self._lines = LineFile(Path(metrics)) if metrics else None
+        self._steps = _steps(environ)
         self._lock = threading.RLock()  # a signal handler may report as well
         self._step: int | None = None
         self._first: tuple[float, int] | None = None
@@ -85,9 +90,13 @@ class Hooks:
         step = operator.index(step)
         with self._lock:
             self._step = step
-            if self._lines is None:
+            if self._lines is None and self._steps is None:
                 return
             elapsed = self._monotonic()
+            if self._steps is not None:
+                self._steps.reached(step, elapsed)
+            if self._lines is None:
+                return
             if self._first is None or step < self._first[1]:
                 self._first = (elapsed, step)
             line = {"at": 0.0, "step": step, "total": total, "metrics": values}
@@ -132,6 +141,8 @@ class Hooks:
             self._record(path, self._step if step is None else operator.index(step))
         elif path.exists():
             sync(path)
+        if self._steps is not None:
+            self._steps.interrupted()
         self._kept_at = self._monotonic()
         if self.stop_requested() if leave is None else leave:
             self._flush()
@@ -191,6 +202,14 @@ class Hooks:
         if self._first is None or elapsed <= self._first[0] or step <= self._first[1]:
             return None
         return (step - self._first[1]) / (elapsed - self._first[0])
+
+
+def _steps(environ: Mapping[str, str]) -> Steps | None:
+    if not environ.get("SHOAL_RING"):
+        return None
+    from shoal.train._steps import Steps
+
+    return Steps(environ)
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shoal.host.ring import Ring
+from shoal.ring import Ring
 from tests.host.fake.trees import Directory, File
 
 if TYPE_CHECKING:

@@ -49,6 +49,7 @@ def groups(
     known = {one.record.id: one for one in services}
     found: dict[str, dict[str, Any]] = {}
     tenants: dict[str, str] = {}
+    promised: dict[str, int] = {}
     for live in active:
         pids = _pids(live)
         if not pids:
@@ -62,12 +63,15 @@ def groups(
             if job.priority_class is PriorityClass.GUARANTEED:
                 group |= {"slo": {"max_slowdown": max_slowdown}, **_told(live, known.get(name), places)}
         group["pids"] = sorted({*group["pids"], *pids})
+        promised[name] = promised.get(name, 0) + job.resources.cpu_milli * len(pids)
     best_effort = {name for name, group in found.items() if group["class"] == PriorityClass.BEST_EFFORT}
     shared_by = Counter(tenants[name] for name in best_effort)
     for name, group in found.items():
         if name in best_effort:
             weight = weights.get(tenants[name], 1.0) / shared_by[tenants[name]]
             group |= {"weight": min(max(weight, _WEIGHTS[0]), _WEIGHTS[1]), "min_share": MIN_SHARE}
+        elif promised[name]:
+            group["cpus"] = promised[name] / 1000
     return [found[name] for name in sorted(found)]
 
 

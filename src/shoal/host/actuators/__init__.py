@@ -8,8 +8,8 @@ from shoal.host.actuators.bandwidth import BandwidthAllocation
 from shoal.host.actuators.base import Actuator, Unhindered
 from shoal.host.actuators.evict import Eviction
 from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
-from shoal.host.actuators.ladder import Applied, Ladder
-from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, Placement
+from shoal.host.actuators.ladder import LIMITING, PLACING, Applied, Ladder
+from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
 from shoal.host.fs import LINUX, Kernel
@@ -17,8 +17,9 @@ from shoal.host.types import Domain
 from shoal.host.undo import UndoLog
 
 __all__ = [
-    "Actuator", "Affinity", "Applied", "BandwidthAllocation", "Binder", "CgroupFreeze", "CoreCount", "Cpuset",
-    "Eviction", "Ladder", "Placement", "Prefetchers", "Quota", "StopSignal", "Unhindered", "standard",
+    "LIMITING", "PLACING", "Actuator", "Affinity", "Applied", "BandwidthAllocation", "Binder", "CgroupFreeze",
+    "CoreCount", "Cpuset", "Eviction", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota", "StopSignal",
+    "Unhindered", "standard",
 ]  # fmt: skip
 
 
@@ -36,6 +37,8 @@ def standard(
     processes. `allow` names those that may be used (all without it)."""
     cpuset, affinity = Binder(Cpuset(undo, kernel=kernel), domains), Binder(Affinity(undo, kernel=kernel), domains)
     everything: tuple[Actuator | None, ...] = (
+        OwnCpus(cpuset),
+        OwnCpus(affinity),
         Placement(cpuset),
         Placement(affinity),
         BandwidthAllocation(undo, unhindered=unhindered, kernel=kernel),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.core import ShoalError
@@ -13,7 +13,12 @@ from shoal.host.types import UNLIMITED, Group, Knob, Setting
 
 COOL_DOWN_S = 10.0
 """How long a mechanism that failed for a group is left alone."""
+PLACING = (Knob.CPUS, Knob.DOMAINS, Knob.CORES)
+"""What decides where a group runs. It is turned first, for all: cores are paced only where no guaranteed work runs."""
+LIMITING = tuple(knob for knob in Knob if knob not in PLACING)
+ALL = (*PLACING, *LIMITING)
 _FIELDS = {
+    Knob.CPUS: "cpus",
     Knob.DOMAINS: "domains",
     Knob.SHARE: "share",
     Knob.PREFETCHING: "prefetching",
@@ -37,6 +42,12 @@ class Ladder:
 
     def __init__(self, actuators: Sequence[Actuator]) -> None:
         self._all = tuple(actuators)
+        self._holding: dict[str, dict[Knob, Actuator]] = {}
+        self._cooling: dict[tuple[str, str], tuple[float, str]] = {}
+        self.probe()
+
+    def probe(self) -> None:
+        """Find out again what works: a hypervisor may have moved CPUs to other memory domains."""
         self._capabilities = tuple(actuator.capability() for actuator in self._all)
         self._usable: dict[Knob, tuple[Actuator, ...]] = {
             knob: tuple(
@@ -46,8 +57,6 @@ class Ladder:
             )
             for knob in Knob
         }
-        self._holding: dict[str, dict[Knob, Actuator]] = {}
-        self._cooling: dict[tuple[str, str], tuple[float, str]] = {}
 
     @property
     def knobs(self) -> frozenset[Knob]:
@@ -64,12 +73,15 @@ class Ladder:
         """Of all mechanisms, strongest first."""
         return self._capabilities
 
-    def apply(self, group: Group, found: Found, setting: Setting, now: float) -> Applied:
-        """Bring a group to a setting. Never raises what a mechanism says: it is in `problems`, and the knob is then
-        turned by the next mechanism, or is not in force."""
+    def apply(
+        self, group: Group, found: Found, setting: Setting, now: float, *, knobs: Collection[Knob] = ALL
+    ) -> Applied:
+        """Bring a group to the part of a setting that these knobs turn, and say what of it is in force. Never raises
+        what a mechanism says: it is in `problems`, and the knob is then turned by the next mechanism, or is not in
+        force."""
         holding = self._holding.setdefault(group.name, {})
         in_force, problems = UNLIMITED, []
-        for knob in Knob:
+        for knob in knobs:
             name = _FIELDS[knob]
             limits = getattr(setting, name) != getattr(UNLIMITED, name)
             if not limits and knob not in holding:
@@ -80,7 +92,7 @@ class Ladder:
                 in_force = replace(in_force, **{name: getattr(reached, name)})
             if not limits:
                 holding.pop(knob, None)
-        by = {knob: actuator.name for knob, actuator in holding.items()}
+        by = {knob: holding[knob].name for knob in knobs if knob in holding}
         return Applied(in_force, by, tuple(problems))
 
     def release(self, group: str) -> None:

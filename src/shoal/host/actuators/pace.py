@@ -44,12 +44,21 @@ class Pace:
         self._root = root
         self._pacer = Pacer(directory=directory) if pacer is None else pacer
         self._lost_ns: int | None = None
+        self._least_share: float | None = None
         self._wanted: dict[str, tuple[float, frozenset[int]]] = {}
         self._capability: Capability | None = None
 
     @property
     def least_share(self) -> float:
-        return _least_share(self._root)
+        if self._least_share is None:
+            self._least_share = _least_share(self._root)
+        return self._least_share
+
+    def prepare(self, cpu: int) -> None:
+        """What would hold up the first limit by 30 ms: find out on this CPU what a switch costs, start the process."""
+        self._lost_ns = calibrate(cpu, directory=self._directory)
+        with suppress(Unavailable):
+            self._pacer.start()
 
     def capability(self) -> Capability:
         """By taking real-time priority for a moment."""
@@ -83,6 +92,10 @@ class Pace:
     def renew(self) -> None:
         """The guard lives: limits hold for another second. `apply` renews as well."""
         self._pacer.renew()
+
+    def works(self) -> bool:
+        """False when cores should be paced and the process has died: the next `apply` starts it again."""
+        return not self._wanted or self._pacer.alive
 
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._wanted):

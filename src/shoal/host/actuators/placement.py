@@ -34,7 +34,7 @@ class Binding(Protocol):
 
 
 class Binder:
-    """Works out a group's CPUs from a whole setting, and has them bound. One for the actuators of both knobs."""
+    """Works out a group's CPUs from a whole setting, and has them bound. One for the actuators of all three knobs."""
 
     def __init__(self, binding: Binding, domains: Mapping[int, Domain]) -> None:
         self.binding = binding
@@ -44,7 +44,7 @@ class Binder:
 
     def apply(self, group: str, found: Found, setting: Setting) -> frozenset[int]:
         """Bind, or let free; returns where it may run."""
-        if setting.domains is None and setting.cores is None:
+        if setting.domains is None and setting.cores is None and setting.cpus is None:
             if group in self._free:
                 self.restore(group)
             return found.cpus
@@ -70,13 +70,14 @@ class Binder:
             self.binding.free(name)
 
     def _allowed(self, group: str, free: frozenset[int], setting: Setting) -> frozenset[int]:
-        allowed = free
+        allowed = free if setting.cpus is None else free & setting.cpus
         if setting.domains is not None:
             allowed &= frozenset[int]().union(*(self.domains[at].cpus for at in setting.domains if at in self.domains))
         if not allowed:
+            wanted = [] if setting.cpus is None else [f"among {cpus.render(setting.cpus)}"]
+            wanted += [] if setting.domains is None else [f"in the domains {cpus.render(setting.domains)}"]
             raise Conflict(
-                f"it is allowed on CPUs {cpus.render(free)} only, none of them in the domains "
-                f"{cpus.render(setting.domains or ())}",
+                f"it is allowed on CPUs {cpus.render(free)} only, none of them {' and '.join(wanted)}",
                 where=group,
                 hint="let its owner widen its cpuset or affinity",
             )
@@ -89,6 +90,27 @@ class Binder:
         if setting.domains is None or len(everywhere) < 2:
             return None
         return frozenset[int]().union(*(self.domains[at].nodes for at in setting.domains if at in self.domains))
+
+
+class OwnCpus:
+    """On which CPUs a group runs."""
+
+    knob = Knob.CPUS
+    least_share = 1.0
+
+    def __init__(self, binder: Binder) -> None:
+        self._binder = binder
+        self.name = f"cpus-{binder.binding.name}"
+
+    def capability(self) -> Capability:
+        return replace(self._binder.binding.capability(), name=self.name)
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        self._binder.apply(group.name, found, setting)
+        return setting
+
+    def restore(self, group: str | None = None) -> None:
+        self._binder.restore(group)
 
 
 class Placement:

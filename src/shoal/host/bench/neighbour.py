@@ -3,7 +3,7 @@ in a large memset or copy), `spin` only takes CPU time.
 
     python -m shoal.host.bench.neighbour --kernel nt-store --cpu 1
 
-Runs until it is killed. With `--page FILE`, the first 8 bytes of the file count the bytes moved.
+Runs until it is killed, or its parent ends. With `--page FILE`, the first 8 bytes of the file count the bytes moved.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 
 from shoal.core import Unavailable
+from shoal.host.bench.limits import end_with_parent
 from shoal.host.native import Kernel, Memory, load
 from shoal.host.types import Missing
 
@@ -33,6 +34,7 @@ def main() -> None:
     options = arguments.parse_args()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
+    end_with_parent()
     native = load()
     if isinstance(native, Missing):
         raise SystemExit(str(Unavailable(native.reason)))

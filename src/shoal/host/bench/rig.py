@@ -1,19 +1,21 @@
-"""The input pipeline on one CPU, a neighbour on another, side by side in windows whose topology is known.
+"""The input pipeline on one CPU, neighbours on another, side by side in windows whose topology is known.
 
-Before and after each window, with everything stopped, a ping-pong says whether the two CPUs share a memory domain; a
-window during which that changed, or in which the pipeline did not get its CPU, is marked and counts for nothing.
+Before, after and every second, with everything stopped for a moment, a ping-pong says whether the two CPUs share a
+memory domain; windows during which that changed, or in which the pipeline did not get its CPU, are marked, and count
+for nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Unavailable
+from shoal.host.bench.limits import Feed, Limit, prefer
 from shoal.host.bench.neighbour import counter
 from shoal.host.native import Kernel, load
-from shoal.host.ring import ENVIRONMENT, Reader
 from shoal.host.topology import decided
 from shoal.host.types import Missing
+from shoal.ring import ENVIRONMENT, Reader, Unit
 
 WINDOW_S = 0.5
 SETTLE_S = 0.1
@@ -35,32 +38,84 @@ LEAST_CPU = 0.8
 """A window in which the pipeline got less of its CPU measures the machine's other work."""
 INTERRUPTED_S = 0.0001
 """A step that waited longer than this for its CPU met with other work there, and with that work's cache lines."""
+LEAST_STEPS = 50
+_READ_EVERY_S = 0.25
+"""A ring of 1024 steps is overwritten after half a second at the earliest."""
+_LOOK_EVERY_S = 1.0
+"""A hypervisor may move CPUs there and back within seconds."""
+_LOOK_ROUNDS = 300
+"""Of a ping-pong: few enough to pass between two burns of a paced core."""
+_LOOK_S = 0.05
 _START_S = 60.0
 
-Limit = Callable[[int], AbstractContextManager[object]]
-"""What limits the neighbour while a window lasts; called with its pid."""
+
+def _nothing() -> float:
+    return 0.0
+
+
+def unlimited(_: Mapping[str, int]) -> nullcontext[None]:
+    """The limit that is none."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """These neighbours run (none: the pipeline is alone) for so long."""
+
+    kernels: tuple[Kernel, ...]
+    seconds: float
+
+
+ALONE = Phase((), WINDOW_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`same` is whether the two CPUs shared a domain all along; None when that changed or could not be told. `steps_s`
-    (n,) is the CPU time of each of the pipeline's steps that were not interrupted, `cpu` what it got of its CPU,
-    `bytes_per_s` what the neighbour moved."""
+    """What one phase showed, between two moments of the monotonic clock.
+
+    `same` is whether the two CPUs shared a domain all along; None when that changed or could not be told. `units` are
+    the pipeline's steps, `moved` the bytes that each neighbour moved (rounds, of one that only spins), `limiting` the
+    CPU seconds of whatever limited them.
+    """
 
     same: bool | None
-    steps_s: NDArray[np.float64]
-    cpu: float
-    bytes_per_s: float
+    began_s: float
+    ended_s: float
+    units: tuple[Unit, ...]
+    moved: Mapping[Kernel, int]
+    limiting: float = 0.0
 
     @property
-    def valid(self) -> bool:
-        return self.same is not None and self.cpu >= LEAST_CPU and len(self.steps_s) >= 50
+    def seconds(self) -> float:
+        return self.ended_s - self.began_s
+
+    @property
+    def steps_s(self) -> NDArray[np.float64]:
+        """(n,): the CPU time of each step that was not interrupted."""
+        return np.array([unit.cpu_s for unit in self.units if unit.wall_s - unit.cpu_s < INTERRUPTED_S])
+
+    @property
+    def cpu(self) -> float:
+        """What the pipeline got of its CPU."""
+        wall = sum(unit.wall_s for unit in self.units)
+        return sum(unit.cpu_s for unit in self.units) / wall if wall else 0.0
 
     def mean_s(self) -> float:
         return float(self.steps_s.mean())
 
     def percentile_s(self, percent: float) -> float:
         return float(np.percentile(self.steps_s, percent))
+
+    def wall_percentile_s(self, percent: float) -> float:
+        """Of all steps, waiting for the CPU included."""
+        return float(np.percentile([unit.wall_s for unit in self.units], percent))
+
+    def steps_per_s(self) -> float:
+        """By the clock: waiting for the CPU counts."""
+        return len(self.units) / self.seconds
+
+    def per_s(self, kernel: Kernel) -> float:
+        return self.moved.get(kernel, 0) / self.seconds
 
 
 class Rig:
@@ -77,13 +132,15 @@ class Rig:
         self.cpu, self.neighbour_cpu = cpu, neighbour_cpu
         self._native = native
         self._stack = ExitStack()
-        self._neighbours: dict[Kernel, tuple[subprocess.Popen[bytes], Path]] = {}
+        self._sames: set[bool | None] = set()
+        self._neighbours: dict[Kernel, tuple[subprocess.Popen[bytes], ctypes.c_uint64]] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-rig-", dir="/dev/shm")))
             ring = self._home / "steps.ring"
             self._pipeline = self._run(stack, "pipeline", "--cpu", str(self.cpu), environment={ENVIRONMENT: str(ring)})
+            self.feed = Feed(self._pipeline.pid, ring)
             self._await(self._pipeline, ring.exists)
             self._steps = Reader(ring)
             self._await(self._pipeline, lambda: bool(self._steps.read()))
@@ -95,34 +152,91 @@ class Rig:
         self._stack.close()
 
     def same_domain(self) -> bool | None:
-        """At this moment; None when it cannot be told."""
-        return decided(self._native.ping_pong(self.cpu, self.neighbour_cpu))
+        """At this moment, while everything is stopped; None when it cannot be told."""
+        return decided(self._native.ping_pong(self.cpu, self.neighbour_cpu, rounds=_LOOK_ROUNDS, limit_s=_LOOK_S))
 
-    def window(self, kernel: Kernel, limit: Limit = nullcontext, *, seconds: float = WINDOW_S) -> Window:
-        """The pipeline beside this neighbour under this limit."""
-        neighbour, page = self._neighbour(kernel)
-        moved = counter(page)
-        before = self.same_domain()
-        neighbour.send_signal(signal.SIGCONT)
-        self._pipeline.send_signal(signal.SIGCONT)
+    def window(
+        self,
+        *kernels: Kernel,
+        limit: Limit = unlimited,
+        seconds: float = WINDOW_S,
+        settle_s: float = SETTLE_S,
+        quiet_s: float = 0.0,
+    ) -> Window:
+        """The pipeline beside these neighbours under this limit."""
+        return self.windows([Phase(kernels, seconds)], limit=limit, settle_s=settle_s, quiet_s=quiet_s)[0]
+
+    def windows(
+        self, phases: Sequence[Phase], *, limit: Limit = unlimited, settle_s: float = SETTLE_S, quiet_s: float = 0.0
+    ) -> tuple[Window, ...]:
+        """One phase after the other under one limit. The pipeline is alone for the first `quiet_s`, the first phase
+        begins `settle_s` after its neighbours did."""
+        everyone = {kernel: self._neighbour(kernel) for phase in phases for kernel in phase.kernels}
+        self._sames = {self.same_domain()}
         try:
-            with limit(neighbour.pid):
-                time.sleep(SETTLE_S)
-                self._steps.read()
-                first, began = moved.value, time.monotonic()
-                time.sleep(seconds)
-                units = self._steps.read()
-                rate = (moved.value - first) / (time.monotonic() - began)
+            with limit({kernel.name.lower(): process.pid for kernel, (process, _) in everyone.items()}) as cpu_s:
+                self._continue(())
+                self._wait(quiet_s)
+                self._continue(phases[0].kernels)
+                self._wait(settle_s)
+                found = [self._window(phase, cpu_s or _nothing) for phase in phases]
         finally:
-            self._pipeline.send_signal(signal.SIGSTOP)
-            neighbour.send_signal(signal.SIGSTOP)
+            self._stop()
         time.sleep(0.002)
-        after = self.same_domain()
-        steps = np.array([unit.cpu_s for unit in units if unit.wall_s - unit.cpu_s < INTERRUPTED_S])
-        had, wall = sum(unit.cpu_s for unit in units), sum(unit.wall_s for unit in units)
-        return Window(before if before == after else None, steps, had / wall if wall else 0.0, rate)
+        self._sames.add(self.same_domain())
+        same = self._sames.pop() if len(self._sames) == 1 else None
+        return tuple(Window(same, *one) for one in found)
 
-    def _neighbour(self, kernel: Kernel) -> tuple[subprocess.Popen[bytes], Path]:
+    @contextmanager
+    def neighbours(self, *kernels: Kernel, limit: Limit = unlimited) -> Iterator[None]:
+        """These run inside the context under this limit, without the pipeline: beside whatever else there is."""
+        everyone = {kernel: self._neighbour(kernel) for kernel in kernels}
+        try:
+            with limit({kernel.name.lower(): process.pid for kernel, (process, _) in everyone.items()}):
+                self._continue(kernels)
+                self._pipeline.send_signal(signal.SIGSTOP)
+                yield
+        finally:
+            self._stop()
+
+    def _window(
+        self, phase: Phase, cpu_s: Callable[[], float]
+    ) -> tuple[float, float, tuple[Unit, ...], dict[Kernel, int], float]:
+        counters = {kernel: self._neighbours[kernel][1] for kernel in phase.kernels}
+        self._steps.read()
+        spent = cpu_s()
+        first = {kernel: moved.value for kernel, moved in counters.items()}
+        began = time.monotonic()
+        units: list[Unit] = []
+        while (left := phase.seconds - (time.monotonic() - began)) > 0:
+            self._continue(phase.kernels)
+            units += self._wait(min(left, _LOOK_EVERY_S))
+            self._stop()
+            self._sames.add(self.same_domain())
+        ended = time.monotonic()
+        moved = {kernel: count.value - first[kernel] for kernel, count in counters.items()}
+        return began, ended, tuple(units), moved, cpu_s() - spent
+
+    def _wait(self, seconds: float) -> list[Unit]:
+        """The pipeline's steps meanwhile."""
+        found: list[Unit] = []
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(_READ_EVERY_S, left))
+            found += self._steps.read()
+        return found
+
+    def _continue(self, kernels: Sequence[Kernel]) -> None:
+        """The pipeline and these neighbours run from now on, and no others."""
+        for kernel, (process, _) in self._neighbours.items():
+            process.send_signal(signal.SIGCONT if kernel in kernels else signal.SIGSTOP)
+        self._pipeline.send_signal(signal.SIGCONT)
+
+    def _stop(self) -> None:
+        for process in (self._pipeline, *(process for process, _ in self._neighbours.values())):
+            process.send_signal(signal.SIGSTOP)
+
+    def _neighbour(self, kernel: Kernel) -> tuple[subprocess.Popen[bytes], ctypes.c_uint64]:
         if kernel not in self._neighbours:
             page = self._home / f"{kernel.name}.page"
             name = kernel.name.lower().replace("_", "-")
@@ -130,7 +244,7 @@ class Rig:
             process = self._run(self._stack, "neighbour", *arguments)
             self._await(process, lambda: page.exists() and page.stat().st_size > 0 and counter(page).value > 0)
             process.send_signal(signal.SIGSTOP)
-            self._neighbours[kernel] = (process, page)
+            self._neighbours[kernel] = process, counter(page)
         return self._neighbours[kernel]
 
     def _run(
@@ -143,8 +257,7 @@ class Rig:
         )
         stack.callback(process.wait)
         stack.callback(process.kill)
-        with suppress(OSError):  # not configured, or no right to: then other work takes more of the CPUs
-            Path(f"/proc/{process.pid}/autogroup").write_text("-20")
+        prefer(process.pid)
         return process
 
     @staticmethod

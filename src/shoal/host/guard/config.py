@@ -61,8 +61,9 @@ class ReportsConfig(_Part):
 
 class GroupConfig(_Part):
     """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
-    (`NAME` or `NAME=VALUE` in their environment). `ring` is where its program writes its steps
-    (`shoal.host.ring`), or a directory of such files; `reports` where its work is reported otherwise."""
+    (`NAME` or `NAME=VALUE` in their environment). `ring` is where its program writes its steps (`shoal.ring`), or a
+    directory of such files; `reports` where its work is reported otherwise. `cpus` is how many CPUs it was promised: a
+    guaranteed group that says so gets them to itself while best-effort work runs."""
 
     name: Annotated[str, Field(pattern=NAME)]
     priority_class: Annotated[PriorityClass, Field(alias="class")]
@@ -74,6 +75,7 @@ class GroupConfig(_Part):
     slo: Slo = Slo()
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.02
+    cpus: Annotated[float, Field(gt=0, le=100_000)] | None = None
 
     @model_validator(mode="after")
     def _members(self) -> GroupConfig:
@@ -88,14 +90,14 @@ class GroupConfig(_Part):
     @model_validator(mode="after")
     def _promise(self) -> GroupConfig:
         best_effort = self.priority_class is PriorityClass.BEST_EFFORT
-        for name in ("slo",) if best_effort else ("weight", "min_share"):
+        for name in ("slo", "cpus") if best_effort else ("weight", "min_share"):
             if name in self.model_fields_set:
                 raise ValueError(f"{name} means nothing for a {self.priority_class} group")
         return self
 
     @property
     def group(self) -> Group:
-        return Group(self.name, self.priority_class, self.weight, self.min_share, self.slo.max_slowdown)
+        return Group(self.name, self.priority_class, self.weight, self.min_share, self.slo.max_slowdown, self.cpus)
 
 
 class PolicyConfig(_Part):

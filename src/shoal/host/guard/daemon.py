@@ -23,6 +23,8 @@ from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render, write_file
 from shoal.host.types import Plan, Snapshot
 
 METRICS_EVERY_S = 1.0
+GATHER_S = 0.95
+"""Ticks are in the journal a second late at most."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -72,7 +74,9 @@ class Guard:
         self._journal: Journal | None = None
         if journal is not None:
             limits = config.journal
-            self._journal = Journal(journal, self._head(), max_bytes=limits.max_bytes, files=limits.files)
+            self._journal = Journal(
+                journal, self._head(), max_bytes=limits.max_bytes, files=limits.files, gather_s=GATHER_S
+            )
         self.metrics_port: int | None = None
         self._server = self._listen(config.metrics.port)
 
@@ -87,6 +91,8 @@ class Guard:
             due = max(now, due + tick.plan.next_in_s)  # a tick that was late is not made up for
             if due > now and self._wait(due - now):
                 break
+        if self._journal is not None:
+            self._journal.flush()
 
     def stop(self) -> None:
         self._ended.set()

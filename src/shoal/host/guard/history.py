@@ -20,7 +20,7 @@ STALE_TICKS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A group's limit became `setting` at `at` (Unix time), because of `reason`."""
+    """A group's limit became `setting` at `at` (Unix time), because of `reason`; the mechanisms `by` hold it."""
 
     at: float
     group: str
@@ -28,12 +28,13 @@ class Change:
     setting: Setting
     reason: Reason | None
     dry_run: bool = False
+    by: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
             "at": self.at, "group": self.group, "before": setting_json(self.before),
             "setting": setting_json(self.setting), "reason": self.reason.as_json() if self.reason else None,
-            "dry_run": self.dry_run,
+            "dry_run": self.dry_run, "by": list(self.by),
         }  # fmt: skip
 
 
@@ -106,7 +107,10 @@ def _changes(file: Path, group: str | None, seen: set[str]) -> Iterator[Change]:
         for name in sorted({*now, *(before or {})}) if before is not None else sorted(now):
             old, new = (before or {}).get(name, UNLIMITED), now.get(name, UNLIMITED)
             if old != new and group in (None, name):
-                yield Change(_unix(head, record.at), name, old, new, record.plan.reasons.get(name), record.dry_run)
+                yield Change(
+                    _unix(head, record.at), name, old, new, record.plan.reasons.get(name), record.dry_run,
+                    record.by.get(name, ()),
+                )  # fmt: skip
         before = now
 
 

@@ -17,9 +17,11 @@ from shoal.engine.protocol import Capability
 from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
 from shoal.host.fs import LINUX, Kernel
+from shoal.host.guard.acting import Acting, place
 from shoal.host.guard.config import Actuators, GroupConfig, GuardConfig
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
+from shoal.host.guard.seat import Seat
 from shoal.host.members import NOBODY, Found, Members, Membership
 from shoal.host.sense import Senses
 from shoal.host.sensors import Work
@@ -30,6 +32,8 @@ from shoal.host.undo import UndoLog
 from shoal.host.warden import Warden
 
 MECHANISMS: Mapping[str, Knob] = {
+    "cpus-cpuset": Knob.CPUS,
+    "cpus-affinity": Knob.CPUS,
     "placement-cpuset": Knob.DOMAINS,
     "placement-affinity": Knob.DOMAINS,
     "mba": Knob.SHARE,
@@ -73,6 +77,7 @@ class LiveHost:
     ) -> None:
         self._groups = _members(config.groups)
         self._look_only = look_only
+        self._probing = True
         self._scratch = tempfile.TemporaryDirectory(prefix="shoal-guard-") if look_only else None
         log = Path(self._scratch.name) if self._scratch else folder
         self._undo = UndoLog(log / "undo.jsonl", kernel=kernel)
@@ -90,7 +95,8 @@ class LiveHost:
             self._membership,
             sensors.standard(
                 self.topology.domains, steps=self._steps, reports=reports or self._reported,
-                shoot=self._shooter(kernel), undo=None if look_only else self._undo, kernel=kernel,
+                shoot=self._shooter(kernel), probing=lambda: self._probing,
+                undo=None if look_only else self._undo, kernel=kernel,
             ),
             capacity=config.capacity,
             kernel=kernel,
@@ -102,14 +108,14 @@ class LiveHost:
         )  # fmt: skip
         self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
         self._warden = None if look_only else Warden(self._undo)
-        self._in_force: dict[str, Setting] = {}
-        self._problems: dict[str, tuple[str, ...]] = {}
+        if not look_only and any(one.name == Pace.name and one.available for one in self._ladder.capabilities()):
+            self._pace.prepare(max(os.sched_getaffinity(0)))
+        self._acting = Acting(self._ladder, self._pace)
         self._at = 0.0
         self._renewed_at = 0.0
-        self._cores: dict[str, int] = {}
+        self._free: dict[str, frozenset[int]] = {}
         self._bound_at: dict[str, float] = {}
-        self._own_cpus = os.sched_getaffinity(0)
-        self._kept_to: frozenset[int] = frozenset(self._own_cpus)
+        self._seat = Seat() if not look_only else None
 
     @property
     def _best_effort(self) -> list[Group]:
@@ -122,42 +128,39 @@ class LiveHost:
         self._membership.groups = self._groups
         self._steps.exchange(_rings(groups))
         self._reporting.exchange(groups)
-        for name in (self._cores.keys() | self._bound_at.keys() | self._problems.keys()) - self._groups.keys():
-            for known in (self._cores, self._bound_at, self._problems):
-                known.pop(name, None)
+        for name in (self._free.keys() | self._bound_at.keys()) - self._groups.keys():
+            self._free.pop(name, None)
+            self._bound_at.pop(name, None)
 
     def sense(self, now: float) -> Snapshot:
         self._at = now
         self._follow_cpus(now)
-        sensed = self._senses.read(now, self._in_force, knobs=self._knobs, least_share=self._least_share)
+        sensed = self._senses.read(now, self._acting.in_force, knobs=self._knobs, least_share=self._least_share)
         self._found = sensed.found
-        self._keep_off()
-        groups = tuple(self._with_all_its_cores(one, now) for one in sensed.snapshot.groups)
+        if self._seat is not None:
+            self._seat.move(self._slowed())
+        groups = tuple(self._with_all_its_cpus(one, now) for one in sensed.snapshot.groups)
+        self._probing = any(
+            one.step_s.known() is None or isinstance(one.alone_s.value, Missing)
+            for one in groups if one.group.priority_class is PriorityClass.GUARANTEED
+        )  # fmt: skip
         return replace(sensed.snapshot, groups=groups)
 
     def apply(self, plan: Plan) -> Applied:
         """Raises LeaseLost when the warden took everything back; the next call begins anew."""
         self._renew()
-        errors: list[str] = []
-        for gone in self._in_force.keys() - {group.name for group in self._best_effort}:
-            self._in_force.pop(gone)
-            self._ladder.release(gone)
-        for group in self._best_effort:
-            setting = self._possible(plan.settings.get(group.name, UNLIMITED))
-            found = self._found.get(group.name, NOBODY)
-            if not found.processes:
-                if self._in_force.pop(group.name, None) is not None:
-                    self._ladder.release(group.name)
-                continue
-            done = self._ladder.apply(group, found, setting, self._at)
-            if (done.setting.cores, done.setting.domains) != (
-                self._in_force.get(group.name, UNLIMITED).cores, self._in_force.get(group.name, UNLIMITED).domains
-            ):  # fmt: skip
-                self._membership.look_again()
-            self._in_force[group.name] = done.setting
-            errors += [f"{group.name}: {one}" for one in done.problems if one not in self._problems.get(group.name, ())]
-            self._problems[group.name] = done.problems
-        return Applied(dict(self._in_force), tuple(errors))
+        return self._acting.apply(
+            {name: group for name, (group, _) in self._groups.items()},
+            {name: self._possible(plan.settings.get(name, UNLIMITED)) for name in self._groups},
+            {name: self._found.get(name, NOBODY) for name in self._groups},
+            self._at,
+            look_again=self._look_again,
+        )
+
+    def _look_again(self) -> Mapping[str, Found]:
+        self._membership.look_again()
+        self._found = self._membership.refresh(self._at)
+        return self._found
 
     @property
     def warden_pid(self) -> int | None:
@@ -186,8 +189,8 @@ class LiveHost:
             self._warden.close()
         if self._scratch is not None:
             self._scratch.cleanup()
-        with suppress(OSError):
-            os.sched_setaffinity(0, self._own_cpus)
+        if self._seat is not None:
+            self._seat.leave()
         return problems
 
     def _renew(self) -> None:
@@ -206,7 +209,7 @@ class LiveHost:
             lost.close()
             self._ladder.restore()
             self._undo.revert_all()
-            self._in_force.clear()
+            self._acting.begin_anew()
             raise
 
     def _shooter(self, kernel: Kernel) -> Callable[[int], float] | None:
@@ -238,6 +241,8 @@ class LiveHost:
         self._domains.clear()
         self._domains.update({one.id: one for one in moved.domains})
         self._senses.move(moved.domains)
+        self._ladder.probe()
+        self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
 
     def _possible(self, setting: Setting) -> Setting:
         """Without domains that a moment ago there still were."""
@@ -245,26 +250,24 @@ class LiveHost:
             return setting
         return replace(setting, domains=setting.domains & self._domains.keys() or None)
 
-    def _with_all_its_cores(self, state: GroupState, now: float) -> GroupState:
+    def _with_all_its_cpus(self, state: GroupState, now: float) -> GroupState:
         """Limits count in a group's own cores, so those must not shrink because of a limit."""
-        name, limit = state.group.name, self._in_force.get(state.group.name, UNLIMITED)
-        if limit.cores is not None or limit.domains is not None:
+        name = state.group.name
+        limit, found = self._acting.in_force.get(name, UNLIMITED), self._found.get(name, NOBODY)
+        if not found.processes:
+            self._free.pop(name, None)
+            return state
+        if place(limit) != place(UNLIMITED):
             self._bound_at[name] = now
-        free = now - self._bound_at.get(name, float("-inf")) > _UNBOUND_S
-        if free or state.cores > self._cores.get(name, 0):
-            self._cores[name] = state.cores
-        return replace(state, cores=self._cores[name])
+        unbound = now - self._bound_at.get(name, float("-inf")) > _UNBOUND_S
+        if unbound or found.cpus > self._free.get(name, frozenset()):
+            self._free[name] = found.cpus
+        free = self._free[name]
+        own = free if limit.cpus is None else free & limit.cpus
+        return replace(state, free=free, cores=max(1, len(own)))
 
     def _slowed(self) -> frozenset[int]:
         return frozenset[int]().union(*(self._found.get(one.name, NOBODY).exclusive for one in self._best_effort))
-
-    def _keep_off(self) -> None:
-        """The guard itself stays off the cores that it may slow down."""
-        wanted = (frozenset(self._own_cpus) - self._slowed()) or frozenset(self._own_cpus)
-        if not self._look_only and wanted != self._kept_to:
-            with suppress(OSError):
-                os.sched_setaffinity(0, wanted)
-                self._kept_to = wanted
 
 
 class TopologyWatch:

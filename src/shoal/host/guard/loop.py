@@ -26,10 +26,12 @@ class Sense(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The limits that are in force now, by group, and what could not be done, in sentences."""
+    """The limits that are in force now, by group, what could not be done, in sentences, and the names of the mechanisms
+    that hold each group's limits."""
 
     settings: Mapping[str, Setting]
     errors: tuple[str, ...] = ()
+    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Act(Protocol):
@@ -54,6 +56,7 @@ class Tick:
     withheld: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     dry_run: bool = False
+    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Loop:
@@ -78,6 +81,7 @@ class Loop:
         self._state: Any = policy.start()
         self._planned: dict[str, Setting] = {}
         self._applied: dict[str, Setting] = {}
+        self._by: Mapping[str, tuple[str, ...]] = {}
         self._changes: deque[float] = deque()
         self._last: Snapshot | None = None
         self._failed = 0
@@ -93,7 +97,7 @@ class Loop:
         self._do(plan, faults)
         tick = Tick(
             self._ticks, now, snapshot, plan, before, dict(self._applied), changed, withheld, tuple(faults),
-            self._act is None,
+            self._act is None, self._by,
         )  # fmt: skip
         self._ticks += 1
         if self._record is not None:
@@ -108,7 +112,10 @@ class Loop:
             snapshot = Snapshot(now, (), ()) if self._last is None else aged(self._last, now)
         else:
             self._last = snapshot
-        groups = tuple(replace(one, applied=self._applied.get(one.group.name, UNLIMITED)) for one in snapshot.groups)
+        limits = [self._applied.get(one.group.name, UNLIMITED) for one in snapshot.groups]
+        if all(one.applied == limit for one, limit in zip(snapshot.groups, limits, strict=True)):
+            return snapshot
+        groups = tuple(replace(one, applied=limit) for one, limit in zip(snapshot.groups, limits, strict=True))
         return replace(snapshot, groups=groups)
 
     def _decide(self, snapshot: Snapshot, faults: list[str]) -> Plan:
@@ -126,13 +133,14 @@ class Loop:
             return Plan({}, {one.group.name: reason for one in snapshot.groups}, self._tick_s)
         self._failed = 0
         guaranteed = {one.group.name for one in snapshot.of(PriorityClass.GUARANTEED)}
-        settings = {name: one for name, one in plan.settings.items() if name not in guaranteed and one != UNLIMITED}
+        settings = {name: Setting(cpus=one.cpus) if name in guaranteed else one for name, one in plan.settings.items()}
+        settings = {name: one for name, one in settings.items() if one != UNLIMITED}
         next_in_s = self._tick_s if plan.next_in_s == TICK_S else plan.next_in_s
         return replace(plan, settings=settings, next_in_s=next_in_s)
 
     def _limit(self, plan: Plan, snapshot: Snapshot) -> tuple[Plan, tuple[str, ...], tuple[str, ...]]:
         """Past the limit on changes only what protects is let through: without loosening nothing can swing. Pauses to
-        measure, and lifting everything, do not count."""
+        measure, moves to other CPUs, and lifting everything, do not count."""
         while self._changes and snapshot.at - self._changes[0] >= _MINUTE_S:
             self._changes.popleft()
         settings, reasons = dict(plan.settings), dict(plan.reasons)
@@ -142,9 +150,9 @@ class Loop:
             new, old = settings.get(name, UNLIMITED), self._planned.get(name, UNLIMITED)
             if new == old:
                 continue
-            counts = replace(new, frozen=False) != replace(old, frozen=False) and bool(settings)
+            counts = replace(new, frozen=old.frozen, cpus=old.cpus) != old and bool(settings)
             if counts and len(self._changes) >= self._allowed and not tighter(new, old):
-                settings[name] = replace(old, frozen=new.frozen)
+                settings[name] = replace(old, frozen=new.frozen, cpus=new.cpus)
                 withheld.append(name)
                 reasons[name] = Reason(
                     "too-many-changes", f"more than {self._allowed} changes a minute: loosening waits",
@@ -165,15 +173,17 @@ class Loop:
         except LeaseLost as problem:
             faults.append(f"acting: {_said(problem)}")
             self._applied = self._planned = {}
+            self._by = {}
         except Exception as problem:
             faults.append(f"acting: {_said(problem)}")
         else:
             faults.extend(done.errors)
+            self._by = done.by
             self._applied = {name: one for name, one in done.settings.items() if one != UNLIMITED}
 
 
 def tighter(new: Setting, old: Setting) -> bool:
-    """Whether nothing in it is looser than before, a freeze left aside."""
+    """Whether nothing in it is looser than before, a freeze and its CPUs left aside."""
     return (
         new.share <= old.share
         and _at_most(new.prefetching, old.prefetching)

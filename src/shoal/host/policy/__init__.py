@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shoal.core import Invalid
+from shoal.host.policy.apart import Apart
 from shoal.host.policy.core_throttle import CoreThrottle
 from shoal.host.policy.kelp import Kelp
 from shoal.host.policy.model import Model
@@ -20,7 +21,7 @@ from shoal.host.policy.static import Static
 from shoal.host.policy.subdomain import Subdomain
 from shoal.host.types import Policy
 
-__all__ = ["POLICIES", "CoreThrottle", "Kelp", "Model", "NoPolicy", "Static", "Subdomain", "make_policy"]
+__all__ = ["POLICIES", "Apart", "CoreThrottle", "Kelp", "Model", "NoPolicy", "Static", "Subdomain", "make_policy"]
 
 POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
     "none": NoPolicy,
@@ -34,7 +35,8 @@ POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
 
 
 def make_policy(name: str, **settings: Any) -> Policy[Any]:
-    """Raises `Invalid` for a name, or a setting, that there is not."""
+    """All but `none` also keep guaranteed and best-effort work on CPUs of their own. Raises `Invalid` for a name, or a
+    setting, that there is not."""
     if name not in POLICIES:
         raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
     made = POLICIES[name]
@@ -42,4 +44,5 @@ def make_policy(name: str, **settings: Any) -> Policy[Any]:
     if unknown := sorted(set(settings) - known):
         hint = f"it has {', '.join(sorted(known))}" if known else "it has none"
         raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=hint)
-    return made(**settings)
+    policy = made(**settings)
+    return policy if isinstance(policy, NoPolicy) else Apart(policy)

@@ -7,16 +7,45 @@ tenth for quotas and pacing alike, whatever the neighbour writes or reads; alpha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LEAST_ALPHA = 0.25
 """Small enough that a group with it alone is unlimited; not zero, so that a group that turns bad is found soon."""
 _FOLLOW_UP, _FOLLOW_DOWN = 0.5, 0.3
-"""Weight of the newest observation if it is worse, or better, than predicted."""
+"""Weight of the newest observation if it is worse, or better, than predicted, and all before it were so too."""
+_LEAST_TRUST = 0.25
+"""Of an observation above what is allowed: those are acted on, whatever the errors were before."""
+_REMEMBER = 0.8
+"""How much of a tick's error is remembered in the next."""
 _NOISE = 0.2
 """Of a difference of two strains, as measured in 50 ms on the machine of docs/host.md."""
-_JUMP = 2.0
-"""An observation so many times what was predicted, and above what is allowed, is believed at once."""
+_JUMP, _BEYOND = 2.0, 4.0
+"""An observation so many times what was predicted, off by so many times the usual error, and above what is allowed, is
+believed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Observed less predicted strain, smoothed: with its sign, and without. A machine whose speed comes and goes errs
+    to both sides, so that `mean` stays small; a model that is wrong errs to one.
+
+    Their ratio is the tracking signal of Trigg and Leach (Exponential smoothing with an adaptive response rate, 1967).
+    """
+
+    mean: float = 0.0
+    size: float = 0.0
+    surprised: bool = False
+    """The last one was believed at once. It may have been of a part of its tick only, so that the next says more."""
+
+    def add(self, error: float) -> Errors:
+        mean, size = (
+            _REMEMBER * old + (1 - _REMEMBER) * new for old, new in ((self.mean, error), (self.size, abs(error)))
+        )
+        return Errors(mean, size)
+
+    @property
+    def signal(self) -> float:
+        return abs(self.mean) / self.size if self.size > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +53,7 @@ class Contention:
     """`alpha` is strain per share, by group; a group without one was never observed."""
 
     alpha: Mapping[str, float] = field(default_factory=dict)
+    errors: Errors = field(default_factory=Errors)
 
     def predict(self, shares: Mapping[str, float]) -> float | None:
         """None while any of these groups is unknown."""
@@ -45,12 +75,18 @@ class Contention:
             total = sum(doses.values()) or 1.0
             left = max(0.0, strain - known)
             first = {name: max(LEAST_ALPHA, left * doses[name] / total / shares[name]) for name in fresh}
-            return Contention({**self.alpha, **first})
+            return replace(self, alpha={**self.alpha, **first})
         predicted = sum(self.alpha[name] * share for name, share in shares.items())
-        ratio = strain / predicted
-        weight = 1.0 if strain > 1 and ratio > _JUMP else _FOLLOW_UP if ratio > 1 else _FOLLOW_DOWN
-        factor = 1 - weight + weight * ratio
-        return Contention({**self.alpha, **{name: max(LEAST_ALPHA, self.alpha[name] * factor) for name in shares}})
+        ratio, error = strain / predicted, strain - predicted
+        sure = ratio > _JUMP and error > _BEYOND * self.errors.size
+        if strain > 1 and (sure or (self.errors.surprised and ratio > 1)):
+            factor, errors = ratio, replace(self.errors, surprised=sure)
+        else:
+            errors = self.errors.add(error)
+            trust = max(errors.signal**2, _LEAST_TRUST if strain > 1 and ratio > 1 else 0.0)
+            factor = 1 + (_FOLLOW_UP if ratio > 1 else _FOLLOW_DOWN) * trust * (ratio - 1)
+        alpha = {**self.alpha, **{name: max(LEAST_ALPHA, self.alpha[name] * factor) for name in shares}}
+        return Contention(alpha, errors)
 
     def attribute(self, name: str, share: float, strain_with: float, strain_without: float) -> Contention:
         """`name` was paused: what strain went away with it was its own. The smaller its share, the more of that
@@ -61,10 +97,11 @@ class Contention:
         before = self.alpha.get(name, 0.0)
         doubt, noise = (before / 2 + 0.5) ** 2, (_NOISE / share) ** 2
         weight = min(0.5, doubt / (doubt + noise))
-        return Contention({**self.alpha, name: max(LEAST_ALPHA, (1 - weight) * before + weight * found)})
+        alpha = {**self.alpha, name: max(LEAST_ALPHA, (1 - weight) * before + weight * found)}
+        return replace(self, alpha=alpha)
 
     def keep(self, names: Sequence[str]) -> Contention:
-        return Contention({name: self.alpha[name] for name in names if name in self.alpha})
+        return replace(self, alpha={name: self.alpha[name] for name in names if name in self.alpha})
 
 
 def divide(

@@ -10,7 +10,7 @@ and gives each the share at which all of them together cost nine tenths of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
@@ -32,6 +32,11 @@ _CALM, _LOW, _HIGH = 0.35, 0.7, 1.0
 _RECOVERED = 0.5
 _NEGLIGIBLE = 0.08
 """A change of a share by less than this part is not worth a write."""
+_WORTH = 0.8
+"""Nobody who is unlimited is limited to a share above this: without it strain is within a tenth of what is allowed, and
+no machine's own speed is so steady."""
+_WORTH_APART = 0.65
+"""The same of a group whose memory domain guaranteed work does not share: it is not the first to be suspected."""
 _SMOOTH = 0.5
 
 
@@ -42,6 +47,10 @@ class Contender:
     share: float = _SLOW_START
     rung: Rung = field(default_factory=Rung)
     place: Place = field(default_factory=Place)
+    idle: bool = False
+    """It did nothing when it was looked at last."""
+    apart: bool = False
+    """It shared no memory domain with guaranteed work then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +77,23 @@ class Model:
         present = snapshot.of(PriorityClass.BEST_EFFORT)
         names = [one.group.name for one in present]
         groups = {one.group.name: _known(state.groups.get(one.group.name), one, snapshot) for one in present}
-        state = replace(state, groups=groups, contention=state.contention.keep(names))
+        resumed = {one.group.name for one in present if groups[one.group.name].idle and not is_idle(one)}
+        left = {one.group.name for one in present if _apart(one, snapshot) and not groups[one.group.name].apart}
+        groups = {
+            name: replace(
+                groups[name], idle=is_idle(one), apart=_apart(one, snapshot),
+                share=1.0 if name in left else groups[name].share,
+            )
+            for one in present if (name := one.group.name)
+        }  # fmt: skip
+        known = state.contention.keep([name for name in names if name not in left])
+        state = replace(state, groups=groups, contention=known)
         if not present:
             return Plan({}), replace(state, pause=NO_PAUSE, strain=None)
         if state.pause.groups and not state.pause.settled and Knob.FREEZE in snapshot.knobs:
             reasons = {name: Reason(MEASURING, "a pause to measure has begun") for name in names}
             return _plan(snapshot, state, replace(state.pause, settled=True), reasons)
-        state, seen, measured = _learn(snapshot, state)
+        state, seen, measured = _learn(snapshot, state, resumed)
         if not snapshot.of(PriorityClass.GUARANTEED):
             return _release(snapshot, state, "no-guaranteed", "there is no guaranteed work to protect")
         if seen.worst is None and not seen.hold:
@@ -103,6 +122,12 @@ def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
 
 def _floor(one: GroupState, snapshot: Snapshot) -> float:
     return min(1.0, max(one.group.min_share, snapshot.least_share))
+
+
+def _apart(one: GroupState, snapshot: Snapshot) -> bool:
+    """Whether it runs in other memory domains than all guaranteed work, as far as known."""
+    guaranteed = frozenset[int]().union(*(other.domains for other in snapshot.of(PriorityClass.GUARANTEED)))
+    return bool(one.domains) and bool(guaranteed) and one.domains.isdisjoint(guaranteed)
 
 
 def _running(snapshot: Snapshot) -> dict[str, float]:
@@ -137,8 +162,9 @@ def _floored(snapshot: Snapshot, state: ModelState) -> bool:
     )
 
 
-def _learn(snapshot: Snapshot, state: ModelState) -> tuple[ModelState, Seen, bool]:
-    """What this snapshot teaches. The last value: it shows a pause, so it says nothing about limits."""
+def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[ModelState, Seen, bool]:
+    """What this snapshot teaches. The last value: it shows a pause, so it says nothing about limits. Nor does it say
+    what a unit of share costs where groups have `resumed`, which may have worked for a part of the time only."""
     running = _running(snapshot)
     held = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.applied.frozen}
     measured = bool(state.pause.groups) and held >= set(state.pause.groups) - {""}
@@ -160,7 +186,9 @@ def _learn(snapshot: Snapshot, state: ModelState) -> tuple[ModelState, Seen, boo
         pause = pauses.finished(state.pause, snapshot, heard=True)
         return replace(state, contention=contention, pause=pause), seen, True
     smooth = strain if state.strain is None or strain > 2 else (1 - _SMOOTH) * state.strain + _SMOOTH * strain
-    contention = state.contention.observe(strain, running, _traffic(snapshot))
+    contention = state.contention
+    if resumed.isdisjoint(running) or strain > _HIGH:
+        contention = contention.observe(strain, running, _traffic(snapshot))
     return replace(state, contention=contention, strain=smooth), seen, False
 
 
@@ -185,7 +213,7 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         if worst is None:
             code, text = "silent", "nothing tells how guaranteed work fares: held for now"
         elif name in wanted and not now.rung.level:
-            share, code, text = _next_share(now.share, wanted[name], worst, hold=seen.hold, measured=measured)
+            share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured)
         share = max(share, _floor(one, snapshot))
         groups[name] = replace(now, share=share, rung=older(now.rung))
         reasons[name] = _reason(code, text, share, alpha.get(name), worst)
@@ -198,12 +226,14 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
     return replace(state, groups=groups, contention=contention), reasons
 
 
-def _next_share(now: float, wanted: float, worst: Strain, *, hold: bool, measured: bool) -> tuple[float, str, str]:
-    strain = worst.value
+def _next_share(one: Contender, wanted: float, worst: Strain, *, hold: bool, measured: bool) -> tuple[float, str, str]:
+    now, strain = one.share, worst.value
     if not measured and _LOW <= strain <= _HIGH:
         return now, "held", "guaranteed work is where it should be"
     most = now if hold else now * (_FAST_UP if strain < _CALM and not measured else _MOST_UP)
     share = min(1.0, most, max(wanted, now / _MOST_DOWN))
+    if now >= 1 and share > (_WORTH_APART if one.apart else _WORTH):
+        return now, "unlimited", "a limit would be negligible"
     if share < 1 and abs(share - now) < _NEGLIGIBLE * now:
         return now, "held", "a change would be negligible"
     if share < now:

@@ -32,12 +32,13 @@ def standard(
     steps: StepTimes | None = None,
     reports: Callable[[float], Mapping[str, Work]] | None = None,
     shoot: Callable[[int], float] | None = None,
+    probing: Callable[[], bool] = lambda: True,
     undo: UndoLog | None = None,
     kernel: Kernel = LINUX,
     cost: Callable[[], float] = time.thread_time,
 ) -> tuple[Sensor, ...]:
     """All of them, strongest first. What costs by the process, CPU or counter is read as seldom as it must be to stay
-    cheap, by this clock of the thread's CPU seconds."""
+    cheap, by this clock of the thread's CPU seconds. `probing` says whether anybody is judged by memory latency."""
     thrifty = partial(Thrifty, cost=cost)
     return (
         steps or StepTimes({}),
@@ -45,7 +46,7 @@ def standard(
         thrifty(UncoreCounters(kernel=kernel)),
         thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
         thrifty(CyclesPerInstruction(kernel=kernel)),
-        MemoryLatency(domains, shoot),
-        thrifty(SchedulerStatistics(kernel=kernel)),
-        thrifty(Pressure(kernel=kernel), share=0.0005),
+        MemoryLatency(domains, shoot, wanted=probing),
+        thrifty(SchedulerStatistics(kernel=kernel), share=0.001),
+        thrifty(Pressure(kernel=kernel), share=0.0001),
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shoal.engine.protocol import Capability
 from shoal.host.members import Found
@@ -42,8 +41,7 @@ class Scope(StrEnum):
     GROUP = "group"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """What is sensed, and of what: a group by its name, a socket or domain by its number."""
 
     quantity: Quantity
@@ -120,7 +118,7 @@ class Thrifty:
             self._at, self._due = now, now + (self._cost() - before) / self._share
             return self._readings
         age = now - self._at
-        return {key: replace(reading, age_s=reading.age_s + age) for key, reading in self._readings.items()}
+        return {key: Reading(one.value, one.age_s + age) for key, one in self._readings.items()}
 
     def close(self) -> None:
         self._sensor.close()

@@ -14,12 +14,15 @@ from shoal.host.types import Domain, Reading
 
 _SHOTS = 3
 """One shot in between may have been interrupted; their median was not."""
+CALM_S = 1.0
 
 
 class MemoryLatency:
     """`shoot` chases pointers on a CPU (see `pinned`) and says how many nanoseconds each took; it raises OSError where
     it cannot, and is None where the native part is not built. `cpu_of` says where in a domain it may be fired.
-    `domains` may be exchanged."""
+    `domains` may be exchanged. While it is not `wanted`, it is fired each CALM_S only: a shot takes the time of work
+    that runs there.
+    """
 
     name = "latency"
 
@@ -29,12 +32,15 @@ class MemoryLatency:
         shoot: Callable[[int], float] | None,
         *,
         cpu_of: Callable[[Domain], int] = lambda domain: min(domain.cpus),
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.domains = domains
         self._shoot = shoot
         self._cpu_of = cpu_of
         self._shots: dict[int, deque[float]] = {}
-        self._since = float("-inf")
+        self._wanted = wanted
+        self._since = self._at = float("-inf")
+        self._readings: Readings = {}
 
     def capability(self) -> Capability:
         if self._shoot is None:
@@ -49,6 +55,8 @@ class MemoryLatency:
     def read(self, now: float, found: Mapping[str, Found], since: float) -> Readings:  # noqa: ARG002
         if self._shoot is None:
             return {}
+        if not self._wanted() and now - self._at < CALM_S:
+            return {key: Reading(one.value, one.age_s + now - self._at) for key, one in self._readings.items()}
         if since > self._since:  # earlier shots tell nothing of now
             self._shots.clear()
             self._since = since
@@ -61,6 +69,7 @@ class MemoryLatency:
                 readings[key] = Reading(median(shots))
             except OSError as problem:
                 readings[key] = missing(f"the probe failed: {problem}")
+        self._readings, self._at = readings, now
         return readings
 
     def close(self) -> None:

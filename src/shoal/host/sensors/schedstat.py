@@ -12,6 +12,9 @@ from shoal.host.members import Found, Process
 from shoal.host.sensors.base import FIRST, Key, Quantity, Rates, Readings, Scope, missing
 from shoal.host.types import Reading
 
+STEAL_EVERY_S = 0.5
+"""To read /proc/stat the kernel adds up every interrupt of every CPU."""
+
 
 class SchedulerStatistics:
     """Thread by thread from /proc/PID/task/TID/schedstat, so that ended threads take nothing with them."""
@@ -23,6 +26,7 @@ class SchedulerStatistics:
         self._rates = Rates()
         self._last: dict[str, tuple[float, Found, dict[int, tuple[int, int]]]] = {}
         self._cpu = serving(kernel, "cpu") or unified(kernel)
+        self._stolen, self._stolen_at = FIRST, float("-inf")
 
     def capability(self) -> Capability:
         if self._kernel.exists("/proc/self/schedstat"):
@@ -93,6 +97,11 @@ class SchedulerStatistics:
         return Reading(min(1.0, throttled / periods) if periods else 0.0)
 
     def _steal(self, now: float) -> Reading:
+        if now - self._stolen_at >= STEAL_EVERY_S:
+            self._stolen, self._stolen_at = self._read_steal(now), now
+        return Reading(self._stolen.value, now - self._stolen_at)
+
+    def _read_steal(self, now: float) -> Reading:
         fields = [int(field) for field in self._kernel.read("/proc/stat").partition("\n")[0].split()[1:9]]
         total = self._rates.rate("total", sum(fields), now)
         steal = self._rates.rate("steal", fields[7], now)

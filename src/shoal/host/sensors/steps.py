@@ -1,4 +1,4 @@
-"""The workload's own step time, from ring files that it writes (`shoal.host.ring`): the truth about any objective."""
+"""The workload's own step time, from ring files that it writes (`shoal.ring`): the truth about any objective."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 
 from shoal.engine.protocol import Capability
 from shoal.host.members import Found
-from shoal.host.ring import Reader, Unit
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading
+from shoal.ring import Reader, Unit
 
 TAIL_UNITS = 512
 """Units of work that the tail is taken over: fewer would have no 99th percentile."""
+TAIL_EVERY_S = 1.0
+"""Nothing is decided by the tail, and to sort so many costs more than all else here."""
 _LOOK_EVERY_S = 1.0
 
 
@@ -26,6 +28,8 @@ class _Group:
     readers: dict[Path, Reader] = field(default_factory=dict)
     recent: deque[Unit] = field(default_factory=lambda: deque(maxlen=TAIL_UNITS))
     fresh: tuple[Unit, ...] = ()
+    tail: Reading | None = None
+    tail_at: float = float("-inf")
     problem: str = "no program has written steps there yet"
 
 
@@ -58,7 +62,9 @@ class StepTimes:
         readings: dict[Key, Reading] = {}
         for name, group in self._groups.items():
             self._look(group, now)
-            new = sorted(_new_units(group), key=lambda unit: unit.end_s)
+            new = _new_units(group)
+            if len(group.readers) > 1:
+                new.sort()
             valid = tuple(unit for unit in new if unit.end_s - unit.wall_s >= since)
             if valid:
                 group.fresh = valid
@@ -116,20 +122,23 @@ def _readings(group: _Group, now: float, since: float) -> dict[Quantity, Reading
     if not group.fresh or group.fresh[0].end_s - group.fresh[0].wall_s < since:
         none = missing("no unit of work has begun and ended since other work was frozen or let go")
         return dict.fromkeys(quantities[:3], none) | {Quantity.TAIL: _tail(group, now)}
-    units = sum(unit.units for unit in group.fresh)
-    last = group.fresh[-1]
+    _, walls, spent, counts = zip(*group.fresh, strict=True)
+    units, last = sum(counts), group.fresh[-1]
     # A unit that is under way is no silence: the age counts from when the next one should have ended.
     age = max(0.0, now - last.end_s - last.wall_s)
     span = last.end_s - group.fresh[0].end_s + group.fresh[0].wall_s
     return {
-        Quantity.STEP: Reading(sum(unit.cpu_s for unit in group.fresh) / units, age),
-        Quantity.STEP_WALL: Reading(sum(unit.wall_s for unit in group.fresh) / units, age),
+        Quantity.STEP: Reading(sum(spent) / units, age),
+        Quantity.STEP_WALL: Reading(sum(walls) / units, age),
         Quantity.RATE: Reading(units / span, age) if span > 0 else missing("its clock stands still"),
         Quantity.TAIL: _tail(group, now),
     }
 
 
 def _tail(group: _Group, now: float) -> Reading:
-    times = sorted(unit.cpu_s / unit.units for unit in group.recent)
-    last = group.recent[-1]
-    return Reading(times[math.ceil(0.99 * len(times)) - 1], max(0.0, now - last.end_s - last.wall_s))
+    if group.tail is None or now - group.tail_at >= TAIL_EVERY_S:
+        times = sorted([unit.cpu_s / unit.units for unit in group.recent])
+        last = group.recent[-1]
+        age = max(0.0, now - last.end_s - last.wall_s)
+        group.tail, group.tail_at = Reading(times[math.ceil(0.99 * len(times)) - 1], age), now
+    return Reading(group.tail.value, group.tail.age_s + now - group.tail_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,7 @@ class SimulatedHost:
         self._settings: dict[str, Setting] = {}
         self._pending: tuple[float, dict[str, Setting]] | None = None
         self._random = random.Random(scenario.seed)  # noqa: S311 - reproducible noise
+        self._wander = 0.0
         self._known: dict[object, tuple[list[_Part], dict[int, list[Moment]]]] = {}
 
     def tell(self, settings: Mapping[str, Setting]) -> None:
@@ -79,6 +81,7 @@ class SimulatedHost:
     def sense(self, now: float) -> Snapshot:
         """What happened since the last call, as this host's sensors show it."""
         flowed = self._advance(now)
+        self._stray(flowed.length)
         self.history.append(flowed)
         host = self.scenario.host
         homes = tuple(self._domain_state(one.id, flowed) for one in host.domains)
@@ -248,7 +251,7 @@ class SimulatedHost:
             if blind or slow is None:
                 step = tail = _BLIND if blind else _IDLE
             else:
-                noise = self._noise(length) * self._drift()
+                noise = self._noise(length) * self._drift() * (1 + self._wander)
                 step = Reading(alone * slow * noise)
                 tail = Reading(alone * weighted_quantile(flowed.steps[name], 0.99) * noise)
         known = Reading(alone) if sensing.alone and sensing.step_time else _ABSENT
@@ -261,6 +264,14 @@ class SimulatedHost:
         """The mean over a shorter time is noisier."""
         sigma = self.scenario.host.sensing.noise * (0.1 / max(length, 0.01)) ** 0.5
         return max(0.5, self._random.gauss(1.0, sigma))
+
+    def _stray(self, length: float) -> None:
+        """An Ornstein-Uhlenbeck process, bounded."""
+        sensing = self.scenario.host.sensing
+        if sensing.wander:
+            kept = math.exp(-length / sensing.wander_s)
+            fresh = self._random.gauss(0.0, sensing.wander * math.sqrt(1 - kept**2))
+            self._wander = min(0.5, max(-0.5, self._wander * kept + fresh))
 
     def _drift(self) -> float:
         factor = 1.0

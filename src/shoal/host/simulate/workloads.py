@@ -107,7 +107,11 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Sensing:
-    """Which sensors the host has, the noise of a tick's step time, and from when to when nothing answers at all."""
+    """Which sensors the host has, the noise of a tick's step time, and from when to when nothing answers at all.
+
+    `wander` is by how much (standard deviation, part of 1) the machine's own speed comes and goes in some `wander_s`
+    seconds, disturbed or not: a virtual machine's does.
+    """
 
     step_time: bool = True
     bandwidth: bool = True
@@ -116,6 +120,8 @@ class Sensing:
     alone: bool = True
     cpus: bool = True
     noise: float = 0.006
+    wander: float = 0.0
+    wander_s: float = 1.0
     blind: tuple[float, float] | None = None
 
 

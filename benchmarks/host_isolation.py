@@ -1,0 +1,333 @@
+"""Host isolation, live: an input pipeline beside an unmodified neighbour that floods memory, under every setting.
+
+    python benchmarks/host_isolation.py [--json] [--quick] [--duration 600] [--patience 120] [--keep FILE] [--only TEXT]
+
+The pipeline (gather, crop, normalise, NCHW copy, small product; about 0.8 ms a step) has one CPU, a loop of streaming
+stores the other. A trial is the pipeline alone, then beside the neighbour under one setting, then alone again; rows are
+medians over trials of ratios to alone. Settings are fixed limits (CPU quotas, pacing) and whole guards: a process as
+`shoal up --guard` starts it, with its own loop, sensors and mechanisms.
+
+- *phases*: the neighbour computes for 2 s, then floods for 1.5 s, and again: how soon does the promise hold?
+- *beside computing*: two best-effort groups on one CPU, one floods and one computes, limited by CPU quotas.
+
+Whether two virtual CPUs share a memory domain can change at any moment. A ping-pong tells before, after and every
+second of a trial; one during which it changed is dropped, and so is one whose pipeline alone was not as fast after as
+before. Both states are reported; the script waits `--patience` seconds in all for the one in which there is still
+something to measure. With `--keep FILE`, trials are added to those that earlier runs left there, so that short runs
+make a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from common import Row, machine, parser, report
+
+from shoal.core import Unavailable
+from shoal.host.actuators.pace import Pace
+from shoal.host.bench.limits import Limit, cpu_quota, guarded, paced
+from shoal.host.bench.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
+from shoal.host.bench.trial import Compared, against_alone
+from shoal.host.native import Kernel
+from shoal.host.pacer import calibrate, window
+from shoal.host.simulate import compare
+
+MEAN, TAIL, LEFT, APART, SETTLED_S, EFFICIENCY, COST = 0.95, 1.10, 2.1e9, 0.95, 0.3, 1.17, 0.01
+QUOTAS = ((0.10, 100_000), (0.10, 10_000))
+PACED = (
+    (0.05, 500), (0.07, 500), (0.08, 500), (0.10, 500), (0.15, 500), (0.25, 500), (0.50, 500),
+    (0.08, 200), (0.08, 1000),
+)  # fmt: skip
+"""Share of the core, period in microseconds."""
+PROMISES = (1.02, 1.10, 1.20)
+"""What `model` may let the pipeline become, besides its usual 1.05: the guard's own curve."""
+ON_QUOTA = ("quota", "freeze")
+FLOOD = (Phase((Kernel.NT_STORE,), 2.5),)
+PHASES = (Phase((Kernel.SPIN,), 2.0), Phase((Kernel.NT_STORE,), 1.5)) * 2
+BESIDE = (Phase((Kernel.NT_STORE, Kernel.SPIN), 4.0),)
+MODEL, THROTTLE, NONE = "model", "core-throttle", "none"
+SCENARIOS = {"flood": ("", ""), "phases": ("phases: ", ""), "beside computing": ("beside computing: ", " on quota")}
+"""Efficiency is over these: how the names of their trials begin, and end where anything is limited."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`same` and `apart` are how many results are wanted in each state of the topology."""
+
+    name: str
+    limit: Limit = unlimited
+    phases: Sequence[Phase] = (Phase((Kernel.NT_STORE,), WINDOW_S),)
+    settle_s: float = SETTLE_S
+    quiet_s: float = 0.0
+    max_slowdown: float = 1.05
+    same: int = 5
+    apart: int = 0
+    results: list[Compared] = field(default_factory=list)
+
+    def count(self, same: bool) -> int:
+        return sum(one.same is same for one in self.results)
+
+    def wanted(self, same: bool) -> int:
+        return (self.same if same else self.apart) - self.count(same)
+
+    def run(self, rig: Rig) -> Compared | None:
+        return against_alone(
+            rig, self.phases, limit=self.limit, settle_s=self.settle_s, quiet_s=self.quiet_s,
+            max_slowdown=self.max_slowdown,
+        )  # fmt: skip
+
+    def median(self, measure: str, *, same: bool = True) -> float | None:
+        found = [getattr(one, measure) for one in self.results if one.same is same]
+        return statistics.median(found) if found else None
+
+
+class Trials(dict[str, Trial]):
+    def median(self, name: str, measure: str, *, same: bool = True) -> float | None:
+        return self[name].median(measure, same=same) if name in self else None
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--duration", type=float, metavar="S", default=600.0, help="stop after so long")
+    arguments.add_argument("--patience", type=float, metavar="S", default=120.0, help="wait so long for a topology")
+    arguments.add_argument("--quick", action="store_true", help="two trials of the settings that the bars are about")
+    arguments.add_argument("--keep", type=Path, metavar="FILE", help="JSON lines: earlier trials count, new are added")
+    arguments.add_argument("--only", default="", metavar="TEXT", help="only settings whose name has this")
+    options = arguments.parse_args()
+    missing = Pace().capability()
+    if not missing.available:
+        print(
+            f"cores cannot be paced here, so the guard slows neighbours down otherwise: {missing.detail}",
+            file=sys.stderr,
+        )
+    try:
+        with Rig() as rig:
+            trials = Trials({one.name: one for one in offered(rig, options) if options.only in one.name})
+            recall(trials, options.keep)
+            dropped = measure(rig, trials, options)
+    except Unavailable as problem:
+        print(f"cannot measure here: {problem}", file=sys.stderr)
+        return 0
+    rows = list(bars(trials))
+    if options.json:
+        rows += curve(trials)
+    else:
+        show(trials, dropped)
+    code = report("host isolation beside a neighbour of streaming stores", rows, as_json=options.json)
+    for name in unseen(trials):
+        print(f"  not seen in this run: {name}", file=sys.stderr if options.json else sys.stdout)
+    return code
+
+
+def offered(rig: Rig, options: argparse.Namespace) -> Iterator[Trial]:
+    """Every setting; with --quick those that the bars are about, twice each."""
+    wanted = {"same": 2, "apart": 1} if options.quick else {"same": 5, "apart": 3}
+    few = {"same": 2 if options.quick else 4}
+    can_pace = Pace().capability().available
+    yield Trial(NONE, **wanted)
+    for share, period_us in QUOTAS[: 1 if options.quick else None]:
+        quota = cpu_quota(share, period_us)
+        if quota is not None:
+            yield Trial(f"quota {share:.0%} of {period_us // 1000} ms", quota, **few)
+    if can_pace and not options.quick:
+        lost_ns = calibrate(rig.neighbour_cpu)
+        for share, period_us in PACED:
+            frame = window(share, period_ns=period_us * 1000, lost_ns=lost_ns)
+            yield Trial(f"paced {share:.0%} of {period_us} us", paced(rig.neighbour_cpu, frame), **few)
+
+    def guard(policy: str, **more: Any) -> dict[str, Any]:
+        limit = guarded(rig.feed, policy, **more)
+        return {"limit": limit, "settle_s": 1.2, "quiet_s": 0.6, "max_slowdown": more.get("max_slowdown", 1.05)}
+
+    yield Trial(MODEL, **guard("model"), phases=FLOOD, **wanted)
+    yield Trial("kelp on quota", **guard("kelp", allow=ON_QUOTA), phases=FLOOD, **wanted)
+    yield Trial(THROTTLE, **guard("core-throttle"), phases=FLOOD, same=wanted["same"])
+    if not options.quick:
+        yield Trial("model on quota", **guard("model", allow=ON_QUOTA), phases=FLOOD, **few)
+        yield Trial("core-throttle on quota", **guard("core-throttle", allow=ON_QUOTA), phases=FLOOD, **few)
+        yield Trial("kelp", **guard("kelp"), phases=FLOOD, **few)
+        for promise in PROMISES:
+            setting = guard("model", max_slowdown=promise)
+            yield Trial(f"model, promised {promise:g}", **setting, phases=FLOOD, **few)
+    yield Trial("phases: none", phases=PHASES, **few)
+    for policy in (MODEL, THROTTLE):
+        yield Trial(f"phases: {policy}", **guard(policy), phases=PHASES, **few)
+    yield Trial("beside computing: none", phases=BESIDE, **few)
+    for policy in (MODEL, THROTTLE):
+        setting = guard(policy, allow=ON_QUOTA, apart=True)
+        yield Trial(f"beside computing: {policy} on quota", **setting, phases=BESIDE, **few)
+
+
+def measure(rig: Rig, trials: Trials, options: argparse.Namespace) -> int:
+    """What is wanted most in the present topology is next. Returns how many trials were dropped."""
+    began = time.monotonic()
+    waited, dropped = 0.0, 0
+    while time.monotonic() - began < options.duration and waited < options.patience:
+        now = rig.same_domain()
+        if all(one.wanted(True) <= 0 and one.wanted(False) <= 0 for one in trials.values()):
+            break
+        most = max(trials.values(), key=lambda one: one.wanted(bool(now)))
+        if now is None or most.wanted(now) <= 0:
+            time.sleep(0.1)  # there is nothing left to measure until the hypervisor moves a CPU
+            waited += 0.1
+            continue
+        found = most.run(rig)
+        say(time.monotonic() - began, most, found)
+        if found is None or found.flaw:
+            dropped += 1
+            continue
+        most.results.append(found)
+        if options.keep is not None:
+            with options.keep.open("a") as file:
+                file.write(json.dumps({"trial": most.name, **asdict(found)}) + "\n")
+    return dropped
+
+
+def say(at: float, trial: Trial, found: Compared | None) -> None:
+    if found is None:
+        state = "dropped: the pipeline did no work"
+    elif found.flaw:
+        state = f"dropped: {found.flaw}"
+    else:
+        where, count = "same domain" if found.same else "different domains", trial.count(bool(found.same)) + 1
+        state = f"{found.speed:.3f}, p99 {found.p99:.2f}, {found.bytes_per_s / 1e9:.1f} GB/s, {where}, trial {count}"
+    print(f"[{at:5.0f} s] {trial.name}: {state}", file=sys.stderr, flush=True)
+
+
+def recall(trials: Trials, keep: Path | None) -> None:
+    known = {one.name for one in fields(Compared)}
+    for line in keep.read_text().splitlines() if keep is not None and keep.exists() else ():
+        kept = json.loads(line)
+        trial = trials.get(kept.pop("trial"))
+        if trial is not None and kept.keys() == known:
+            trial.results.append(Compared(**{**kept, "settled_s": tuple(kept["settled_s"])}))
+
+
+def show(trials: Trials, dropped: int) -> None:
+    print(f"\n  {machine()['cpu']}; {dropped} trials dropped")
+    for same, title in ((True, "same memory domain"), (False, "different memory domains")):
+        if not any(one.count(same) for one in trials.values()):
+            print(f"\n  {title}: not seen in this run")
+            continue
+        print(f"\n  {title:<36}  speed    p50x    p95x    p99x   GB/s    guard  trials")
+        for one in trials.values():
+            if not one.count(same):
+                continue
+            ratios = "  ".join(f"{one.median(name, same=same):6.3f}" for name in ("speed", "p50", "p95", "p99"))
+            rate, cost = (one.median(name, same=same) or 0.0 for name in ("bytes_per_s", "limiting"))
+            guard = f"{cost:7.2%}" if cost else "      -"
+            print(f"  {one.name:<36} {ratios}  {rate / 1e9:5.1f}  {guard} {one.count(same):7d}")
+
+
+def bars(trials: Trials) -> Iterator[Row]:
+    """What issue and documentation promise of the guard as it comes: `model`, by whatever mechanism is best here."""
+    speed, p99, left = (trials.median(MODEL, name) for name in ("speed", "p99", "bytes_per_s"))
+    if speed is not None and p99 is not None and left is not None:
+        yield Row("pipeline's speed under model", speed, "x", f">= {MEAN}", speed >= MEAN)
+        yield Row("its slowest steps (p99)", p99, "x", f"<= {TAIL:.2f}", p99 <= TAIL)
+        yield Row("left to the neighbour", left / 1e9, "GB/s", f">= {LEFT / 1e9:g}", left >= LEFT)
+        yield Row("its slowest steps by the clock", trials.median(MODEL, "wall_p99") or 0.0, "x")
+        yield Row("its steps per second by the clock", trials.median(MODEL, "rate") or 0.0, "x")
+    apart, free = (trials.median(name, "bytes_per_s", same=False) for name in (MODEL, NONE))
+    if apart is not None and free:
+        part = apart / free
+        yield Row("kept by the neighbour in another domain", part, "x", f">= {APART}", part >= APART)
+    settles = onsets(trials, MODEL)
+    if settles:
+        typical = statistics.median(settles)
+        yield Row(f"settled, median of {len(settles)} onsets", typical, "s", f"<= {SETTLED_S}", typical <= SETTLED_S)
+        late = sum(one > SETTLED_S for one in settles)
+        yield Row("onsets that took longer than that", late / len(settles), "of all")
+    simulated = compare((NONE, THROTTLE, MODEL))
+    ours, theirs = simulated.efficiency(MODEL), simulated.efficiency(THROTTLE)
+    if ours and theirs:
+        times = ours / theirs
+        yield Row("efficiency over core-throttle, simulated", times, "x", f">= {EFFICIENCY}", times >= EFFICIENCY)
+    ours, theirs = efficiency(trials, MODEL, SCENARIOS), efficiency(trials, THROTTLE, SCENARIOS)
+    if ours and theirs:
+        times = ours / theirs
+        yield Row("efficiency over core-throttle, live", times, "x", f">= {EFFICIENCY}", times >= EFFICIENCY)
+    for scenario in SCENARIOS:
+        for policy in (MODEL, THROTTLE):
+            if (alone := efficiency(trials, policy, (scenario,))) is not None:
+                yield Row(f"  efficiency of {policy}, {scenario}", alone, "")
+    costs = [one.limiting for name in (MODEL, f"phases: {MODEL}") if name in trials for one in trials[name].results]
+    if costs:
+        cost = statistics.median(costs)
+        yield Row("the guard's own cost", cost, "CPUs", f"<= {COST}", cost <= COST)
+
+
+def onsets(trials: Trials, policy: str) -> list[float]:
+    """The flood's whole length where it did not settle before that ended."""
+    results = trials[f"phases: {policy}"].results if f"phases: {policy}" in trials else []
+    settled = [settled for one in results if one.same for settled in one.settled_s]
+    return [PHASES[-1].seconds if one is None else one for one in settled]
+
+
+def efficiency(trials: Trials, policy: str, scenarios: Sequence[str] | dict[str, Any]) -> float | None:
+    """What the pipeline gains against `none` per part of its work that best-effort work loses, summed over scenarios
+    (as `shoal.host.simulate` has it). None unless all were seen in the same memory domain."""
+    gained = lost = 0.0
+    for scenario in scenarios:
+        begins, ends = SCENARIOS[scenario]
+        under, free = f"{begins}{policy}{ends}", f"{begins}{NONE}"
+        speeds = trials.median(under, "speed"), trials.median(free, "speed")
+        works = work(trials, under), work(trials, free)
+        if None in speeds or None in works:
+            return None
+        gained += (speeds[0] or 0.0) - (speeds[1] or 0.0)
+        lost += ((works[1] or 0.0) - (works[0] or 0.0)) / (works[1] or 1.0)
+    return gained / lost if lost > 1e-6 else None
+
+
+def work(trials: Trials, name: str) -> float | None:
+    """What best-effort work did, as a part of what it does unhindered on a CPU of its own; mean over what it does."""
+    flood, compute = (trials.median(name, measure) for measure in ("bytes_per_s", "rounds_per_s"))
+    full_flood = trials.median(NONE, "bytes_per_s")
+    phase = trials.median("phases: none", "rounds_per_s")
+    if flood is None or not full_flood:
+        return None
+    if not compute:
+        return flood / full_flood
+    if not phase:
+        return None
+    computing = sum(one.seconds for one in PHASES if Kernel.SPIN in one.kernels) / sum(one.seconds for one in PHASES)
+    parts = flood / full_flood + compute / (phase / computing)
+    return parts if name.startswith("phases") else parts / 2
+
+
+def curve(trials: Trials) -> Iterator[Row]:
+    """Everything that was measured, for programs."""
+    units = {
+        "speed": "x",
+        "p50": "x",
+        "p95": "x",
+        "p99": "x",
+        "wall_p99": "x",
+        "bytes_per_s": "B/s",
+        "limiting": "CPUs",
+    }
+    for same, where in ((True, "same domain"), (False, "different domains")):
+        for trial in trials.values():
+            for name, unit in units.items():
+                if (found := trial.median(name, same=same)) is not None:
+                    yield Row(f"{where}: {trial.name}: {name} ({trial.count(same)} trials)", found, unit)
+
+
+def unseen(trials: Trials) -> Iterator[str]:
+    for same, where in ((True, "the same memory domain"), (False, "different memory domains")):
+        names = [one.name for one in trials.values() if (one.same if same else one.apart) and not one.count(same)]
+        if names:
+            yield f"{', '.join(names)} in {where}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Steps of work, told by the program that does them through a small file: two looks at the clock, no dependency.
+
+    from shoal.ring import Ring
+
+    ring = Ring.from_environment()      # writes nothing unless SHOAL_RING names a file or directory
+    for batch in loader:
+        train(batch)
+        ring.step()                     # one unit of work since the last call
+
+One process writes a ring, anyone reads it (`shoal.host` to guard the program's speed). It stands below everything else,
+as both the training hooks and the rooms write it. Layout (little-endian), version 1:
+
+    header, 64 bytes   8 magic, u32 version, u32 slots, u32 pid, u32 unused, u64 count of units ever written
+    slots, 40 bytes    u64 number (from 1), u64 end, u64 wall, u64 cpu (nanoseconds; end on the monotonic clock),
+                       u32 units, u32 CRC-32 of what stands before it
+
+A reader knows a slot that is being overwritten by its checksum or its number.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+VERSION = 1
+ENVIRONMENT = "SHOAL_RING"
+DEFAULT_SLOTS = 1024
+_MAGIC = b"SHOALRNG"
+_HEADER = struct.Struct("<8sIIIIQ")
+_HEADER_BYTES = 64
+_COUNT_AT = 24
+_COUNT = struct.Struct("<Q")
+_BODY = struct.Struct("<QQQQI")
+_CHECK = struct.Struct("<I")
+_SLOT = struct.Struct("<QQQQII")
+_SLOT_BYTES = _SLOT.size
+
+
+class Unit(NamedTuple):
+    """Some units of work that ended together: times in seconds, of all of them."""
+
+    end_s: float
+    wall_s: float
+    cpu_s: float
+    units: int = 1
+
+
+class Ring:
+    """The writer. Not for several threads at once; a forked child opens its own."""
+
+    def __init__(self, path: str | os.PathLike[str], *, slots: int = DEFAULT_SLOTS) -> None:
+        self.path = Path(path)
+        draft = f"{self.path}.{os.getpid()}"
+        size = _HEADER_BYTES + slots * _SLOT_BYTES
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, size)  # a full disk is an error here, not a SIGBUS later
+            self._map: mmap.mmap | None = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        self._slots = slots
+        self._count = 0
+        _HEADER.pack_into(self._map, 0, _MAGIC, VERSION, slots, os.getpid(), 0, 0)
+        Path(draft).replace(self.path)  # a reader finds the old ring or the whole new one
+        self.start()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Ring:
+        """A ring at SHOAL_RING; in a directory, this process's own. Without it, or where it cannot be written, one
+        that goes nowhere."""
+        path = environ.get(ENVIRONMENT)
+        if not path:
+            return _Nowhere()
+        try:
+            return cls(Path(path) / f"{os.getpid()}.ring" if Path(path).is_dir() else path)
+        except OSError:
+            return _Nowhere()
+
+    def start(self) -> None:
+        """A unit begins now; what was since the last one is nobody's."""
+        self._wall, self._cpu = time.monotonic_ns(), time.process_time_ns()
+
+    def step(self, units: int = 1) -> None:
+        """So many units ended since the last call. CPU time counts all of the process's threads."""
+        wall, cpu = time.monotonic_ns(), time.process_time_ns()
+        self.add(wall - self._wall, cpu - self._cpu, units=units, end_ns=wall)
+        self._wall, self._cpu = wall, cpu
+
+    def add(self, wall_ns: int, cpu_ns: int, *, units: int = 1, end_ns: int | None = None) -> None:
+        """Units that were timed by the caller."""
+        if self._map is None:
+            return
+        end = time.monotonic_ns() if end_ns is None else end_ns
+        number = self._count + 1
+        body = _BODY.pack(number, end, wall_ns, cpu_ns, units)
+        at = _HEADER_BYTES + self._count % self._slots * _SLOT_BYTES
+        self._map[at : at + _SLOT_BYTES] = body + _CHECK.pack(zlib.crc32(body))
+        self._count = number
+        _COUNT.pack_into(self._map, _COUNT_AT, number)
+
+    def close(self) -> None:
+        """Write nothing any more; the file stays for its readers."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+
+class _Nowhere(Ring):
+    def __init__(self) -> None:
+        self._map = None
+        self._wall = self._cpu = 0
+
+    def start(self) -> None:
+        return
+
+    def step(self, units: int = 1) -> None:  # noqa: ARG002
+        return
+
+
+class Reader:
+    """Reads what was added since it was read before. `torn` counts slots that were being written, `lost` units that
+    were overwritten before they were read. The file is another's: it is read, not mapped, since a mapped file that is
+    cut short kills who looks at it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises OSError, ValueError when it is no ring, or one of another version."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            stat = os.fstat(self._fd)
+            self.inode = stat.st_ino
+            header = os.pread(self._fd, _HEADER_BYTES, 0)
+            if len(header) < _HEADER_BYTES:
+                raise ValueError("it is shorter than a ring's header")
+            magic, version, self._slots, self.pid, _, count = _HEADER.unpack_from(header)
+            if magic != _MAGIC:
+                raise ValueError(f"it is no ring of version {VERSION}")
+            if version != VERSION:
+                raise ValueError(f"its version is {version}, not {VERSION}")
+            if self._slots < 1 or stat.st_size < _HEADER_BYTES + self._slots * _SLOT_BYTES:
+                raise ValueError("it is shorter than a ring of so many slots")
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._next = max(1, count - self._slots + 1)
+        self.torn = 0
+        self.lost = 0
+
+    def read(self) -> tuple[Unit, ...]:
+        """New units, oldest first. Raises OSError, ValueError when the file was cut short."""
+        header = os.pread(self._fd, _HEADER_BYTES, 0)
+        if len(header) < _HEADER_BYTES:
+            raise ValueError("it was cut short")
+        (count,) = _COUNT.unpack_from(header, _COUNT_AT)
+        oldest = max(1, count - self._slots + 1)
+        self.lost += max(0, oldest - self._next)
+        self._next = max(self._next, oldest)
+        found: list[Unit] = []
+        while self._next <= count:
+            first = (self._next - 1) % self._slots
+            run = min(count - self._next + 1, self._slots - first)
+            block = os.pread(self._fd, run * _SLOT_BYTES, _HEADER_BYTES + first * _SLOT_BYTES)
+            if len(block) < run * _SLOT_BYTES:
+                raise ValueError("it was cut short")
+            self._take(block, found)
+        return tuple(found)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _take(self, block: bytes, found: list[Unit]) -> None:
+        """The units of some slots that stand side by side. Called for every step of guaranteed work: keep it lean."""
+        view, at, wanted, check_of, made = memoryview(block), 0, self._next, zlib.crc32, tuple.__new__
+        for number, end, wall, cpu, units, check in _SLOT.iter_unpack(block):
+            if check_of(view[at : at + _BODY.size]) != check or not units:
+                self.torn += 1
+            elif number != wanted:  # the writer came round
+                self.lost += 1
+            else:
+                found.append(made(Unit, (end / 1e9, wall / 1e9, cpu / 1e9, units)))
+            wanted += 1
+            at += _SLOT_BYTES
+        self._next = wanted
