@@ -29,8 +29,8 @@ def ask(settings: ScheduleSettings, problem: Problem, previous: Allocation | Non
         weights = {tenant.name: tenant.weight for tenant in problem.tenants}
         given["entities"] = {name: Entity(weights.get(name, 1.0)) for name in problem.entities}
     if policy.name == "blend":
-        # As it is simulated: whole jobs, moved for an advantage of a fifth (docs/schedule.md).
-        given |= {"whole": True, "aging": 0.5, "keep": 0.2, "restart_s": settings.restart_cost_s}
+        # As it is simulated where lengths are guesses (docs/schedule.md): whole jobs, moved to gain a fifth.
+        given |= {"whole": True, "aging": 1.25, "keep": 0.2, "restart_s": settings.restart_cost_s}
     if policy.remembers:
         given["previous"] = previous
     return decide(policy.name, problem, **given)
