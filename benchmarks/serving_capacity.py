@@ -11,6 +11,11 @@ it could be called just then. There is a search before each ramp and one after i
 geometric mean. Then MLPerf LoadGen, with its own schedule and its own early stopping, judges a rate below the answer
 and one above.
 
+Even so the live answers move with the machine, searches and ramps among themselves. So both are also run, with many
+seeds, against a server in virtual time whose executions take what those in this process took just before: that one
+keeps its speed, and a ramp can afford steps that are long against its queue's memory (which at 96 % of a slot is some
+thousand requests; a step of a thousand hides an overload). Those rows are called simulated.
+
 The service has no objective of its own here, lest the server refuse what would be late: late is what is counted.
 """
 
@@ -30,7 +35,7 @@ from serving_overhead import in_process
 from shoal.core import ShoalError
 from shoal.demo.models import samples
 from shoal.measure.arrivals import poisson
-from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, ramp
+from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.live import live_trial
 from shoal.measure.loadgen import LoadGenRun, oip_system, run_loadgen
@@ -42,9 +47,8 @@ STEP, FROM = 0.02, 0.5
 AGREE, FEWER = 0.03, 5.0
 BELOW, ABOVE = 0.85, 1.15
 WARMUP_S = 0.3
-
-
 SATURATING, SATURATED_S, GUESS = 8, 0.5, 0.7
+SIMULATED_CALLS, SIMULATED_STEP, SIMULATED_WARMUP = 500, 200_000, 500
 
 
 def main() -> int:
@@ -56,10 +60,12 @@ def main() -> int:
     arguments.add_argument("--search", type=float, default=7.0, metavar="S", help="no trial begins later in a search")
     arguments.add_argument("--reference", type=int, default=60, metavar="N", help="calls in process beside a trial")
     arguments.add_argument("--queries", type=int, default=2000, help="in each run of LoadGen")
+    arguments.add_argument("--simulated", type=int, default=20, metavar="N", help="pairs in virtual time")
     options = options_of(arguments)
     goal = Goal(options.slo_ms / 1e3)
     with gateway([service("bench", options.model)]) as server:
-        side = Side(run(prepare(server.target(options.model))), goal, speedometer(options.model, options.reference))
+        calls = calls_in_process(options.model)
+        side = Side(run(prepare(server.target(options.model))), goal, lambda: 1 / np.median(calls(options.reference)))
         searches, ramps = [side.search(options.search, 0)], []
         for number in range(options.ramps):
             ramps.append(side.climb(options.requests, number))
@@ -69,23 +75,24 @@ def main() -> int:
         )
     title = f"SLO capacity, {options.model}, p99 within {options.slo_ms:g} ms"
     found = [*compared(searches, ramps), *speeds(side.speeds), *judged]
+    found += simulated(calls(SIMULATED_CALLS), goal, options.simulated)
     return report(title, found, as_json=options.json)
 
 
-def speedometer(model: str, calls: int) -> Callable[[], float]:
-    """Tells how often per second the network could be called in this process, now."""
+def calls_in_process(model: str) -> Callable[[int], Floats]:
+    """How many seconds each of so many calls of the network takes in this process, now."""
     session, inputs = in_process(model), cycle([sample.inputs for sample in samples(model, VARIETY)])
 
-    def speed() -> float:
-        seconds = []
-        for _ in range(calls):
+    def calls(count: int) -> Floats:
+        seconds = np.empty(count)
+        for number in range(count):
             given = next(inputs)
             began = time.perf_counter()
             session.run(None, given)
-            seconds.append(time.perf_counter() - began)
-        return 1 / float(np.median(seconds))
+            seconds[number] = time.perf_counter() - began
+        return seconds
 
-    return speed
+    return calls
 
 
 class Side:
@@ -168,6 +175,45 @@ def compared(searches: list[Capacity], ramps: list[tuple[float, int]]) -> Iterat
     yield from found if len(ramps) > 1 else found[:1]
     fewer = np.mean([spent for _, spent in ramps]) / np.mean([found.requests for found in searches])
     yield Row("requests of a ramp over those of a search", float(fewer), "x", f">= {FEWER:g}", bool(fewer >= FEWER))
+
+
+def simulated(seconds: Floats, goal: Goal, pairs: int) -> Iterator[Row]:
+    """Both, in virtual time, on one slot whose executions take one of these `seconds` each."""
+    saturated = 1 / float(seconds.mean())
+    ratios, searched, climbed = [], [], []
+    for seed in range(pairs):
+        search = find_capacity(
+            in_chunks(queue(seconds, 2 * seed), warmup=SIMULATED_WARMUP), goal, start_per_s=GUESS * saturated
+        )
+        rate, spent = ramp(
+            queue(seconds, 2 * seed + 1), goal, start_per_s=FROM * saturated, step=STEP, requests=SIMULATED_STEP
+        )
+        ratios.append(search.rate_per_s.value / rate)
+        searched.append(search.requests)
+        climbed.append(spent)
+    ratio = geometric_mean(ratios)
+    yield from rows("simulated: search over ramp", ratio, "x", f"within {AGREE:.0%}", abs(ratio.value - 1) <= AGREE)
+    fewer = float(np.sum(climbed) / np.sum(searched))
+    yield Row("simulated: requests of a ramp over those of a search", fewer, "x", f">= {FEWER:g}", fewer >= FEWER)
+
+
+def queue(seconds: Floats, seed: int) -> Callable[[float, int], Floats]:
+    """The latencies of the next requests at a rate, first come first served; each rate finds the server idle."""
+    rng = np.random.default_rng(seed)
+    rate_now, arrived, free_at = 0.0, 0.0, 0.0
+
+    def sample(rate_per_s: float, count: int) -> Floats:
+        nonlocal rate_now, arrived, free_at
+        if rate_per_s != rate_now:
+            rate_now, arrived, free_at = rate_per_s, 0.0, 0.0
+        arrivals = arrived + np.cumsum(rng.exponential(1 / rate_per_s, count))
+        work = np.cumsum(rng.choice(seconds, count))
+        ends = work + np.maximum(np.maximum.accumulate(arrivals - np.append(0.0, work[:-1])), free_at)
+        arrived, free_at = float(arrivals[-1]), float(ends[-1])
+        latencies: Floats = ends - arrivals
+        return latencies
+
+    return sample
 
 
 def referee(target: Target, goal: Goal, answer: float, queries: int) -> Iterator[Row]:

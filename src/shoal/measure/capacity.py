@@ -219,8 +219,15 @@ def _between(search: _Search) -> float:
     low, high = search.leaning()
     if low == 0 or high == math.inf:
         return low
+    fitted = _fitted(search.trials)
+    # Of the trials in which nothing was late, one far below the capacity says nothing of where it is.
+    clean = max((one.rate_per_s for one, _ in fitted if not one.misses), default=0.0)
     rates, shares, weights = zip(
-        *((math.log(one.rate_per_s), math.log(share), _weight(one)) for one, share in _fitted(search.trials)),
+        *(
+            (math.log(one.rate_per_s), math.log(share), _weight(one))
+            for one, share in fitted
+            if one.misses or one.rate_per_s == clean
+        ),
         strict=True,
     )
     # Trials that were made equal stand for one, at their centre.
@@ -242,8 +249,8 @@ def _fitted(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
     ordered = sorted((one for one in trials if one.requests), key=lambda one: one.rate_per_s)
     if not ordered:
         return []
-    # Half a miss more: a trial without one has a logarithm, too.
-    counted = [(one.misses + 0.5) / (one.requests + 1) for one in ordered]
+    # Half an independent miss more: a trial without one has a logarithm, too, as far down as it can tell.
+    counted = [(one.misses / one.effect + 0.5) / (_weight(one) + 1) for one in ordered]
     found = isotonic_regression(counted, weights=[_weight(one) for one in ordered])
     return list(zip(ordered, found.x.tolist(), strict=True))
 
