@@ -282,9 +282,26 @@ class Problem:
             )
         return replace(self, ids=[self.ids[int(i)] for i in at], pools=self.pools if pools is None else pools, **taken)
 
+    def rows(self, jobs: Index, **changed: Any) -> Problem:
+        """As `take`, at once, for whoever asks every round: it is not checked again, since rows of a sound problem are
+        sound, and whoever gives fields anew (all but rates, gangs, tenants and pools) answers for what is in them."""
+        known: dict[str, Any] = {name: getattr(self, name) for name in _SHARED}
+        known |= {name: getattr(self, name).take(jobs, axis=0) for name in _BY_JOB if name not in changed}
+        made = object.__new__(type(self))
+        vars(made).update(known, **changed)
+        return made
+
     def cautious(self, z: float = 1.0) -> Problem:
         """The same problem with each rate lowered by `z` standard deviations (never below a hundredth of itself)."""
         return replace(self, rate=np.maximum(self.rate - z * self.rate_std, self.rate * 0.01))
+
+
+_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour")
+_BY_JOB = (
+    "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
+    "restarts", "tenant", "entity", "kind", "possible",
+)  # fmt: skip
+"""What all jobs of a problem have in common, and what each has of its own, with what follows from it."""
 
 
 @dataclass(frozen=True, slots=True)
