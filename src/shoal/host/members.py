@@ -79,7 +79,7 @@ class Membership:
 
     def refresh(self, now: float) -> Mapping[str, Found]:
         """Everybody's processes at `now` (monotonic seconds), as old as FOLLOW_S or SCAN_S at most."""
-        self._looked = {name: self._looked.get(name, _Looked()) for name in self.groups}
+        self._looked = {name: self._looked.get(name) or _Looked() for name in self.groups}
         for name, (_, members) in self.groups.items():
             self._look(self._looked[name], members, now)
         taken = frozenset[int]().union(

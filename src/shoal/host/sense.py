@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass
@@ -63,6 +63,10 @@ class _Alone:
         return Reading(sorted(self.quiet)[(len(self.quiet) - 1) // 4], now - self.at)
 
 
+def _not_known(name: str, found: Found) -> frozenset[int]:  # noqa: ARG001
+    return frozenset()
+
+
 class Senses:
     """`sensors` come strongest first: of two that say the same, the first that knows is believed. `capacity` is the
     calibrated bandwidth of domains, in bytes per second."""
@@ -111,8 +115,10 @@ class Senses:
         *,
         knobs: frozenset[Knob] = frozenset(Knob),
         least_share: float = 0.01,
+        free: Callable[[str, Found], frozenset[int]] = _not_known,
     ) -> Sensed:
-        """The host at `now` (monotonic seconds). `applied` is what has been in force since the last reading."""
+        """The host at `now` (monotonic seconds). `applied` is what has been in force since the last reading; `free` says
+        on which CPUs a group may run when nothing here binds it, none if that is not known."""
         found = self._membership.refresh(now)
         frozen = frozenset(name for name, setting in applied.items() if setting.frozen)
         if frozen != self._frozen:
@@ -121,7 +127,7 @@ class Senses:
         readings = self._merged(now, found)
         self._learn(now, found, readings, applied)
         groups = tuple(
-            self._group(group, found[name], readings, applied.get(name, UNLIMITED), now)
+            self._group(group, found[name], readings, applied.get(name, UNLIMITED), now, free(name, found[name]))
             for name, (group, _) in self._membership.groups.items()
         )
         domains = tuple(self._domain(domain, readings) for domain in self._domains)
@@ -164,15 +170,19 @@ class Senses:
             return own
         return whole
 
-    def _group(self, group: Group, found: Found, readings: Readings, applied: Setting, now: float) -> GroupState:
+    def _group(
+        self, group: Group, found: Found, readings: Readings, applied: Setting, now: float, free: frozenset[int]
+    ) -> GroupState:
         def of(quantity: Quantity) -> Reading:
             return readings.get(Key(quantity, Scope.GROUP, group.name), NOT_SENSED)
 
         best_effort = group.priority_class is PriorityClass.BEST_EFFORT
+        # Limits count in a group's own cores, so those must not shrink because of a limit.
+        own = found.cpus if not free else free if applied.cpus is None else free & applied.cpus
         return GroupState(
             group,
             domains=self._homes(found),
-            cores=max(1, len(found.cpus)),
+            cores=max(1, len(own)),
             step_s=of(Quantity.STEP),
             tail_s=of(Quantity.TAIL),
             alone_s=NOT_SENSED if best_effort else self._alone.setdefault(group.name, _Alone()).reading(now),
@@ -180,6 +190,7 @@ class Senses:
             cpi=of(Quantity.CPI),
             cpus=of(Quantity.CPUS) if found.processes else Reading(0.0),
             applied=applied,
+            free=free,
         )
 
     def _homes(self, found: Found) -> frozenset[int]:
@@ -199,8 +210,8 @@ class Senses:
                 self._unhindered.pop(name, None)
             elif group.priority_class is PriorityClass.BEST_EFFORT:
                 cpus = readings.get(Key(Quantity.CPUS, Scope.GROUP, name), NOT_SENSED).known()
-                limit = replace(applied.get(name, UNLIMITED), cpus=None)
-                if limit == UNLIMITED:
+                limit = applied.get(name, UNLIMITED)
+                if limit == UNLIMITED or replace(limit, cpus=None) == UNLIMITED:
                     self._learn_unhindered(name, cpus, readings)
                 # A core that is left to it for a twentieth of the time is busy when it is used for a twentieth.
                 idle = min(IDLE_CPUS, IDLE_PART * limit.share * len(found[name].cpus))

@@ -139,6 +139,8 @@ class Knob(StrEnum):
     FREEZE = "freeze"
     EVICT = "evict"
 
+    __hash__ = str.__hash__  # an enum's own is Python code
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -152,7 +154,7 @@ class Snapshot:
     least_share: float = 0.01
 
     def of(self, priority_class: PriorityClass) -> tuple[GroupState, ...]:
-        return tuple(state for state in self.groups if state.group.priority_class is priority_class)
+        return tuple([state for state in self.groups if state.group.priority_class is priority_class])
 
 
 @dataclass(frozen=True, slots=True)

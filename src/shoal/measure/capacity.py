@@ -119,7 +119,7 @@ class _Search:
 
     def leaning(self) -> tuple[float, float]:
         """The neighbouring rates between which the capacity is as all trials together see it (see `_fitted`)."""
-        shares = _fitted(self.trials)
+        shares = _fitted(self.trials, self.goal)
         kept = (one.rate_per_s for one, share in shares if share <= self.goal.misses_allowed)
         broken = (one.rate_per_s for one, share in shares if share > self.goal.misses_allowed)
         return max(kept, default=0.0), min(broken, default=math.inf)
@@ -219,7 +219,7 @@ def _between(search: _Search) -> float:
     low, high = search.leaning()
     if low == 0 or high == math.inf:
         return low
-    fitted = _fitted(search.trials)
+    fitted = _fitted(search.trials, search.goal)
     # Of the trials in which nothing was late, one far below the capacity says nothing of where it is.
     clean = max((one.rate_per_s for one, _ in fitted if not one.misses), default=0.0)
     rates, shares, weights = zip(
@@ -241,7 +241,7 @@ def _between(search: _Search) -> float:
     return min(max(math.exp(at), low), high)
 
 
-def _fitted(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
+def _fitted(trials: Sequence[Trial], goal: Goal) -> list[tuple[Trial, float]]:
     """The trials in order of rate, with shares of late requests that ascend: isotonic regression, weighted by what
     each trial is worth, since more load never makes fewer requests late."""
     from scipy.optimize import isotonic_regression
@@ -249,8 +249,10 @@ def _fitted(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
     ordered = sorted((one for one in trials if one.requests), key=lambda one: one.rate_per_s)
     if not ordered:
         return []
-    # Half an independent miss more: a trial without one has a logarithm, too, as far down as it can tell.
-    counted = [(one.misses / one.effect + 0.5) / (_weight(one) + 1) for one in ordered]
+    # Half an independent miss more, among as many requests as may have one: a trial without any has a logarithm, too,
+    # as far down as it can tell, and none changes sides.
+    more = 0.5 / goal.misses_allowed
+    counted = [(one.misses / one.effect + 0.5) / (_weight(one) + more) for one in ordered]
     found = isotonic_regression(counted, weights=[_weight(one) for one in ordered])
     return list(zip(ordered, found.x.tolist(), strict=True))
 

@@ -175,8 +175,10 @@ class Problem:
         found = tuple(faults(self))
         if found:
             raise Invalid(f"{len(found)} faults in the problem, the first: {found[0]}", problems=found)
-        for each in fields(self):
-            value = getattr(self, each.name)
+        self._seal()
+
+    def _seal(self) -> None:
+        for value in vars(self).values():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
 
@@ -285,10 +287,11 @@ class Problem:
     def rows(self, jobs: Index, **changed: Any) -> Problem:
         """As `take`, at once, for whoever asks every round: it is not checked again, since rows of a sound problem are
         sound, and whoever gives fields anew (all but rates, gangs, tenants and pools) answers for what is in them."""
-        known: dict[str, Any] = {name: getattr(self, name) for name in _SHARED}
-        known |= {name: getattr(self, name).take(jobs, axis=0) for name in _BY_JOB if name not in changed}
+        known = {name: getattr(self, name) for name in _SHARED}
+        known |= {name: getattr(self, name).T.take(jobs, axis=-1).T for name in _BY_JOB if name not in changed}
         made = object.__new__(type(self))
         vars(made).update(known, **changed)
+        made._seal()
         return made
 
     def cautious(self, z: float = 1.0) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,9 @@ def _guard(path: Path) -> None:
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    # What is loaded by now stays: to look through it again and again for garbage would cost more than a tick does.
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
     file = FollowedFile(path)
     config = file.changed()
     assert config is not None, "nobody has looked at it before"

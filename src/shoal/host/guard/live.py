@@ -27,7 +27,7 @@ from shoal.host.sense import Senses
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
 from shoal.host.topology import Topology
-from shoal.host.types import UNLIMITED, Group, GroupState, Knob, Missing, Plan, Setting, Snapshot
+from shoal.host.types import UNLIMITED, Group, Knob, Missing, Plan, Setting, Snapshot
 from shoal.host.undo import UndoLog
 from shoal.host.warden import Warden
 
@@ -135,16 +135,17 @@ class LiveHost:
     def sense(self, now: float) -> Snapshot:
         self._at = now
         self._follow_cpus(now)
-        sensed = self._senses.read(now, self._acting.in_force, knobs=self._knobs, least_share=self._least_share)
+        sensed = self._senses.read(
+            now, self._acting.in_force, knobs=self._knobs, least_share=self._least_share, free=self._free_cpus
+        )
         self._found = sensed.found
         if self._seat is not None:
             self._seat.move(self._slowed())
-        groups = tuple(self._with_all_its_cpus(one, now) for one in sensed.snapshot.groups)
         self._probing = any(
             one.step_s.known() is None or isinstance(one.alone_s.value, Missing)
-            for one in groups if one.group.priority_class is PriorityClass.GUARANTEED
-        )  # fmt: skip
-        return replace(sensed.snapshot, groups=groups)
+            for one in sensed.snapshot.of(PriorityClass.GUARANTEED)
+        )
+        return sensed.snapshot
 
     def apply(self, plan: Plan) -> Applied:
         """Raises LeaseLost when the warden took everything back; the next call begins anew."""
@@ -250,21 +251,18 @@ class LiveHost:
             return setting
         return replace(setting, domains=setting.domains & self._domains.keys() or None)
 
-    def _with_all_its_cpus(self, state: GroupState, now: float) -> GroupState:
-        """Limits count in a group's own cores, so those must not shrink because of a limit."""
-        name = state.group.name
-        limit, found = self._acting.in_force.get(name, UNLIMITED), self._found.get(name, NOBODY)
+    def _free_cpus(self, name: str, found: Found) -> frozenset[int]:
+        """Where a group runs when no limit of ours binds it, as it was seen last; none if it has no processes."""
         if not found.processes:
             self._free.pop(name, None)
-            return state
+            return frozenset()
+        limit = self._acting.in_force.get(name, UNLIMITED)
         if place(limit) != place(UNLIMITED):
-            self._bound_at[name] = now
-        unbound = now - self._bound_at.get(name, float("-inf")) > _UNBOUND_S
+            self._bound_at[name] = self._at
+        unbound = self._at - self._bound_at.get(name, float("-inf")) > _UNBOUND_S
         if unbound or found.cpus > self._free.get(name, frozenset()):
             self._free[name] = found.cpus
-        free = self._free[name]
-        own = free if limit.cpus is None else free & limit.cpus
-        return replace(state, free=free, cores=max(1, len(own)))
+        return self._free[name]
 
     def _slowed(self) -> frozenset[int]:
         return frozenset[int]().union(*(self._found.get(one.name, NOBODY).exclusive for one in self._best_effort))

@@ -136,7 +136,7 @@ class Loop:
         settings = {name: Setting(cpus=one.cpus) if name in guaranteed else one for name, one in plan.settings.items()}
         settings = {name: one for name, one in settings.items() if one != UNLIMITED}
         next_in_s = self._tick_s if plan.next_in_s == TICK_S else plan.next_in_s
-        return replace(plan, settings=settings, next_in_s=next_in_s)
+        return Plan(settings, plan.reasons, next_in_s)
 
     def _limit(self, plan: Plan, snapshot: Snapshot) -> tuple[Plan, tuple[str, ...], tuple[str, ...]]:
         """Past the limit on changes only what protects is let through: without loosening nothing can swing. Pauses to
@@ -162,7 +162,7 @@ class Loop:
             if counts:
                 self._changes.append(snapshot.at)
             changed.append(name)
-        return replace(plan, settings=settings, reasons=reasons), tuple(changed), tuple(withheld)
+        return Plan(settings, reasons, plan.next_in_s), tuple(changed), tuple(withheld)
 
     def _do(self, plan: Plan, faults: list[str]) -> None:
         self._planned = dict(plan.settings)

@@ -101,6 +101,8 @@ class Contention:
         return replace(self, alpha=alpha)
 
     def keep(self, names: Sequence[str]) -> Contention:
+        if self.alpha.keys() <= set(names):
+            return self
         return replace(self, alpha={name: self.alpha[name] for name in names if name in self.alpha})
 
 

@@ -80,10 +80,7 @@ class Model:
         resumed = {one.group.name for one in present if groups[one.group.name].idle and not is_idle(one)}
         left = {one.group.name for one in present if _apart(one, snapshot) and not groups[one.group.name].apart}
         groups = {
-            name: replace(
-                groups[name], idle=is_idle(one), apart=_apart(one, snapshot),
-                share=1.0 if name in left else groups[name].share,
-            )
+            name: _as_seen(groups[name], idle=is_idle(one), apart=_apart(one, snapshot), free=name in left)
             for one in present if (name := one.group.name)
         }  # fmt: skip
         known = state.contention.keep([name for name in names if name not in left])
@@ -114,6 +111,13 @@ def _known(remembered: Contender | None, one: GroupState, snapshot: Snapshot) ->
         return _newcomer(one, snapshot)
     floor = _floor(one, snapshot)
     return remembered if remembered.share >= floor else replace(remembered, share=floor)
+
+
+def _as_seen(one: Contender, *, idle: bool, apart: bool, free: bool) -> Contender:
+    share = 1.0 if free else one.share
+    if (idle, apart, share) == (one.idle, one.apart, one.share):
+        return one
+    return Contender(share, one.rung, one.place, idle, apart)
 
 
 def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
@@ -174,9 +178,8 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
         pause = pauses.finished(state.pause, snapshot, heard=quiet != state.quiet) if measured else state.pause
         return replace(state, quiet=quiet, watch=seen.watch, pause=pause), seen, True
     seen = look(snapshot, state.watch, state.quiet)
-    state = replace(state, watch=seen.watch)
     if seen.worst is None:
-        return state, seen, measured
+        return replace(state, watch=seen.watch), seen, measured
     strain = seen.worst.value
     if measured and len(state.pause.groups) == 1:
         name = state.pause.groups[0]
@@ -184,12 +187,12 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
         if state.strain is not None:
             contention = contention.attribute(name, state.groups[name].share, state.strain, strain)
         pause = pauses.finished(state.pause, snapshot, heard=True)
-        return replace(state, contention=contention, pause=pause), seen, True
+        return replace(state, contention=contention, pause=pause, watch=seen.watch), seen, True
     smooth = strain if state.strain is None or strain > 2 else (1 - _SMOOTH) * state.strain + _SMOOTH * strain
     contention = state.contention
     if resumed.isdisjoint(running) or strain > _HIGH:
         contention = contention.observe(strain, running, _traffic(snapshot))
-    return replace(state, contention=contention, strain=smooth), seen, False
+    return replace(state, contention=contention, strain=smooth, watch=seen.watch), seen, False
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
@@ -215,15 +218,15 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         elif name in wanted and not now.rung.level:
             share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured)
         share = max(share, _floor(one, snapshot))
-        groups[name] = replace(now, share=share, rung=older(now.rung))
+        groups[name] = Contender(share, older(now.rung), now.place, now.idle, now.apart)
         reasons[name] = _reason(code, text, share, alpha.get(name), worst)
+    pressed = state.pressed
     if worst is not None and not measured:
         pressed = _rungs(snapshot, state, seen, worst, groups, reasons)
-        state = replace(state, pressed=pressed)
         _places(snapshot, wanted, worst, groups, reasons)
     moved = {name for name, one in groups.items() if one.place.domains != state.groups[name].place.domains}
     contention = state.contention.keep([name for name in groups if name not in moved])
-    return replace(state, groups=groups, contention=contention), reasons
+    return replace(state, groups=groups, contention=contention, pressed=pressed), reasons
 
 
 def _next_share(one: Contender, wanted: float, worst: Strain, *, hold: bool, measured: bool) -> tuple[float, str, str]:
@@ -326,7 +329,9 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
         name = one.group.name
         now = state.groups[name]
         step = limit(now.rung, ladder(one, snapshot), one)
-        setting = replace(step.setting if step else Setting(), share=now.share, domains=now.place.domains)
+        setting = Setting(share=now.share, domains=now.place.domains)
+        if step is not None:
+            setting = replace(step.setting, share=now.share, domains=now.place.domains)
         if name in pause.groups:
             setting = replace(setting, frozen=True)
             reasons[name] = Reason(MEASURING, pause.why, {"pause_s": pause.length_s, "then": reasons[name].as_json()})

@@ -44,7 +44,8 @@ def next_pause(
     snapshot: Snapshot, last: Pause, *, limited: bool, floored: bool, seen: Seen, strain: float | None
 ) -> Pause:
     """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more."""
-    last = replace(last, groups=(), settled=False)
+    if last.groups or last.settled:
+        last = replace(last, groups=(), settled=False)
     if Knob.FREEZE not in snapshot.knobs or not _can_be_measured(snapshot):
         return last
     active = [

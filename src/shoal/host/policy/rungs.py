@@ -69,7 +69,7 @@ def descend(rung: Rung, now: float) -> Rung:
 
 def older(rung: Rung) -> Rung:
     """By a tick."""
-    return replace(rung, ticks=rung.ticks + 1)
+    return Rung(rung.level, rung.changed_at, rung.ticks + 1)
 
 
 def limit(rung: Rung, steps: tuple[Step, ...], state: GroupState) -> Step | None:

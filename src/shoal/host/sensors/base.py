@@ -33,12 +33,16 @@ class Quantity(StrEnum):
     PRESSURE_MEMORY = "pressure-memory"
     PRESSURE_IO = "pressure-io"
 
+    __hash__ = str.__hash__  # an enum's own is Python code, and readings are looked up by the hundred
+
 
 class Scope(StrEnum):
     HOST = "host"
     SOCKET = "socket"
     DOMAIN = "domain"
     GROUP = "group"
+
+    __hash__ = str.__hash__
 
 
 class Key(NamedTuple):

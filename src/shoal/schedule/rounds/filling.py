@@ -18,7 +18,7 @@ class Entries(NamedTuple):
     need: Index
 
     def take(self, order: Index) -> Entries:
-        return Entries(*(part[order] for part in self))
+        return Entries(*(part.take(order) for part in self))
 
 
 class Filling:

@@ -129,8 +129,12 @@ class Rounds:
             old, new, where = self._matched(self._row_of, problem)
             column = self._columns(before, problem)
             both = positions(column >= 0)
+            alike = before.columns == problem.columns
             for mine, theirs in ((share, self._share), (credit, self._credit), (received, self._received)):
-                mine[new[:, None], both] = theirs[old[:, None], column[both]]
+                if alike:
+                    mine[new] = theirs.take(old, axis=0)
+                else:
+                    mine[new[:, None], both] = theirs[old[:, None], column[both]]
             onto = np.full(len(before.columns) + 1, -1, np.intp)
             onto[column[both]] = both
             placed[new] = onto[self._placed[old]]
@@ -263,9 +267,10 @@ class Rounds:
 
     def _by_rank(self, rank: Index) -> tuple[Entries, Array]:
         """Everybody by priority, column by column, those of rank (n,) zero first."""
-        row, column, share = self._at, self._in, self._share[self._at, self._in]
-        priority = share / self._received[row, column]
-        credit = self._credit[row, column]
+        row, column = self._at, self._in
+        cell = row * self._share.shape[1] + column
+        share, credit = self._share.take(cell), self._credit.take(cell)
+        priority = share / self._received.take(cell)
         first, second, at, part, got = self._pairs
         if not self.settings.spare:
             some = share > 0.0
@@ -465,8 +470,7 @@ def _named(names: list[str], values: Array) -> dict[str, float]:
 def _fastest_first(problem: Problem) -> Index:
     """(n,) the rank of each column by the mean of the jobs' rates there, relative to each one's best."""
     best = problem.rate.max(axis=1, initial=0.0)
-    able = best > 0.0
-    mean = (problem.rate[able] / best[able, None]).mean(axis=0) if able.any() else np.zeros(len(problem.columns))
-    rank = np.empty(len(mean), np.intp)
-    rank[np.argsort(-mean, kind="stable")] = np.arange(len(mean))
+    total = (problem.rate / np.where(best > 0.0, best, 1.0)[:, None]).sum(axis=0)
+    rank = np.empty(len(total), np.intp)
+    rank[np.argsort(-total, kind="stable")] = np.arange(len(total))
     return rank

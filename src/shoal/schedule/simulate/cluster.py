@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,19 +33,19 @@ class Cluster:
         ids = self.workload.ids
         return [ids[at] for at in jobs.tolist()]
 
-    def problem(self, jobs: Index, pools: tuple[Pool, ...], now: float, **state: Any) -> Problem:
-        """What a policy is shown of these jobs."""
+    def everybody(self, pools: tuple[Pool, ...]) -> Problem:
+        """All jobs that ever come, as a policy would be shown them. Raises `Invalid` with every fault found."""
         work = self.workload
-        count = len(jobs)
-        return Problem(
-            pools=pools, now=now, ids=self.ids_of(jobs), rate=np.asfortranarray(self.rate[jobs]),
-            rate_std=np.zeros((count, self.rate.shape[1])), gang=work.gang[jobs], weight=work.weight[jobs],
-            deadline=work.deadline[jobs], arrived=work.arrived[jobs], held=np.zeros(count, np.bool_),
-            tenant=work.tenant[jobs], entity=work.tenant[jobs],
-            kind=np.zeros(count, np.intp) if self.pair_kind is None else self.pair_kind[jobs],
-            tenants=work.tenants, entities=tuple(tenant.name for tenant in work.tenants), pair_rate=self.pair_rate,
-            configurations=self._configurations(jobs), **state,
+        return Problem.columnar(
+            pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
+            arrived=work.arrived, isolated_s=0.0, tenant=work.tenant, kind=0 if self.pair_kind is None else self.pair_kind,
+            tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
+
+    def problem(self, everybody: Problem, jobs: Index, now: float, **state: Any) -> Problem:
+        """What a policy is shown of these of all jobs; `state` are the fields that change."""
+        configurations = self._configurations(jobs)
+        return everybody.rows(jobs, now=now, ids=self.ids_of(jobs), configurations=configurations, **state)
 
     def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
         """(k,) how fast jobs (the plan's `rows`) are in a round."""
@@ -60,11 +61,15 @@ class Cluster:
             rate[shares] = self.pair_rate[kind[rows[shares]], kind[partner[shares]], column[shares]]
         return rate
 
+    @cached_property
+    def _together(self) -> Array:
+        """(n,) accelerators, in the columns of gangs that are together."""
+        columns = columns_of(self.pools)
+        return np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
+
     def alone(self, jobs: Index) -> Array:
         """(k,) the speed that each of these jobs has in an isolated share, if they divide all pools evenly."""
-        columns = columns_of(self.pools)
-        counts = np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
-        share = counts / (len(jobs) * self.workload.gang[jobs])[:, None]
+        share = self._together / (len(jobs) * self.workload.gang[jobs])[:, None]
         share /= np.maximum(share.sum(axis=1), 1.0)[:, None]
         speed: Array = np.einsum("ij,ij->i", share, self.rate[jobs])
         return np.where(speed > 0.0, speed, 1.0)

@@ -75,6 +75,7 @@ class _Simulation:
         self._gone: Mask = np.empty(0, np.bool_)
         self._arrivals, self._prices_at = 0, 0
         self._pools: tuple[Pool, ...] = cluster.pools
+        self._everybody = cluster.everybody(cluster.pools)
         self._charged = bool(cluster.prices) or any(pool.price_per_hour.micro_usd for pool in cluster.pools)
         self._problem: Problem | None = None
         self._allocation: Allocation | None = None
@@ -139,6 +140,8 @@ class _Simulation:
                 for p in self._pools
             )  # fmt: skip
             self._problem, changed = None, True
+        if changed:
+            self._everybody = self._cluster.everybody(self._pools)
         return changed
 
     def _allocate(self) -> None:
@@ -164,7 +167,7 @@ class _Simulation:
         active, cluster = self._active, self._cluster
         placed = self._rounds.placed(cluster.ids_of(active))
         self._problem = cluster.problem(
-            active, self._pools, self._now,
+            self._everybody, active, self._now,
             work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
             ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
             placed=placed,
@@ -191,8 +194,9 @@ class _Simulation:
         faults = self._run.faults
         speed = rate * (faults.every_s / (faults.every_s + faults.cost_s))
         indebted = bool(debt.any())
-        doable = np.floor(speed * usable + 1e-9)
-        doable = np.where(doable >= 1.0, doable, speed * usable)
+        could = speed * usable
+        doable = np.floor(could + 1e-9)
+        doable = np.where(doable >= 1.0, doable, could)
         left = self._left[jobs]
         ends = doable >= left - 1e-9
         count = 1 if indebted or ends.any() else self._repeats(plan, stale, int((left / doable).min()))
@@ -220,19 +224,22 @@ class _Simulation:
         self._round_count += count
         self._extendable += len(rows) * (count - 1)
         self._extended += len(rows) * (count - 1)
-        finished = ends & ~failed
+        finished = positions(ends & ~failed)
         started_at = self._now
         self._now += length * count
-        for row, job, at in zip(rows[finished], jobs[finished], started_at + took[finished], strict=True):
-            self._rounds.gone(int(row), at=float(at))
-            self._finished[job], self._left[job] = at, 0.0
-            self._gone[row] = True
-            if self._measured[0] <= job <= self._measured[-1]:
-                self._waiting_for -= 1
-                self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
+        for at in finished.tolist():
+            self._end(int(rows[at]), int(jobs[at]), started_at + float(took[at]))
         for row in rows[failed]:
             self._rounds.left(int(row), at=self._now)
-        return bool(finished.any())
+        return len(finished) > 0
+
+    def _end(self, row: int, job: int, at: float) -> None:
+        self._rounds.gone(row, at=at)
+        self._finished[job], self._left[job] = at, 0.0
+        self._gone[row] = True
+        if self._measured[0] <= job <= self._measured[-1]:
+            self._waiting_for -= 1
+            self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
 
     def _begin(self, plan: Round, jobs: Index) -> None:
         if plan.restarted.any():
@@ -242,9 +249,9 @@ class _Simulation:
         fresh = np.isnan(self._started[jobs])
         if fresh.any():
             self._started[jobs[fresh]] = self._now
-        stays = int(plan.kept.sum())
+        stays = np.count_nonzero(plan.kept)
         self._extended += stays
-        self._extendable += stays + int(plan.restarted.sum() + plan.stopped.sum())
+        self._extendable += stays + np.count_nonzero(plan.restarted) + np.count_nonzero(plan.stopped)
 
     def _repeats(self, plan: Round, stale: bool, most: int) -> int:
         """How many rounds from this one on are sure to be the same."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.schedule.types import Array, Index
+from shoal.schedule.types import Array, Index, Mask, positions
 
-_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Odd constants that spread bits (the golden ratio; xxHash's second prime)."""
 
 
@@ -31,16 +31,16 @@ class Classes:
 def classes(columns: list[Array]) -> Classes:
     """Group the rows in which all the columns (m,) are equal."""
     digest = np.zeros(len(columns[0]), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            bits = (np.asarray(column, np.float64) + 0.0).view(np.uint64)  # + 0.0 makes one zero of the two
-            digest = (digest ^ bits) * np.uint64(_MIX[0])
-            digest ^= digest >> np.uint64(29)
-            digest *= np.uint64(_MIX[1])
-            digest ^= digest >> np.uint64(32)
-    _, first, of, copies = np.unique(digest, return_index=True, return_inverse=True, return_counts=True)
-    found = Classes(of.astype(np.intp, copy=False), first.astype(np.intp, copy=False), copies.astype(np.float64))
-    if len(first) == len(digest):  # all different: nothing to be mistaken for another
+    for column in columns:
+        digest ^= (column + 0.0).view(np.uint64)  # + 0.0 makes one zero of the two
+        digest *= _MIX[0]
+        digest ^= digest >> 29
+        digest *= _MIX[1]
+        digest ^= digest >> 32
+    order = digest.argsort(kind="stable")
+    ordered = digest[order]
+    found = _runs(order, ordered[1:] != ordered[:-1])
+    if len(found.first) == len(digest):  # all different: nothing to be mistaken for another
         return found
     if all(np.array_equal(column[found.first].take(found.of), column) for column in columns):
         return found
@@ -50,10 +50,17 @@ def classes(columns: list[Array]) -> Classes:
 def _exact(columns: list[Array]) -> Classes:
     """As `classes`, by comparing values, for when two different rows had the same digest."""
     order = np.lexsort(columns[::-1])
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
+    differs = np.zeros(max(len(order) - 1, 0), np.bool_)
     for column in columns:
-        new[1:] |= column[order[1:]] != column[order[:-1]]
+        differs |= column[order[1:]] != column[order[:-1]]
+    return _runs(order, differs)
+
+
+def _runs(order: Index, differs: Mask) -> Classes:
+    """Classes of rows in an `order` (m,) in which equal ones are neighbours; each but the first `differs` (m - 1,) from
+    the one before or not."""
+    begins = np.append(0, positions(differs) + 1) if len(order) else order
+    copies = np.diff(begins, append=len(order))
     of = np.empty(len(order), np.intp)
-    of[order] = np.cumsum(new) - 1
-    return Classes(of, order[new].astype(np.intp), np.bincount(of).astype(np.float64))
+    of[order] = np.repeat(np.arange(len(begins)), copies)
+    return Classes(of, order[begins], copies.astype(np.float64))

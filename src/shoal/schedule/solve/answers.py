@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.schedule.solve.market import BLOCK, Market, Spread
+from shoal.schedule.solve.market import BLOCK, Market, Spread, repeated
 from shoal.schedule.solve.response import respond, volunteer
 from shoal.schedule.types import Array
 
@@ -46,7 +46,7 @@ def answers(market: Market, prices: Array, demand: Array) -> Answers:
         usage, paid = (np.stack(part) for part in list(zip(*found, strict=True))[:2])
         return Answers(usage, paid, lambda at: market.shares(respond(market, market.cost(prices[at]), demand)))
     several = market.times(count)
-    spread = respond(several, market.costs(prices), np.tile(demand, count) if count > 1 else demand)
+    spread = respond(several, market.costs(prices), repeated(demand, count))
     paid = (spread.slope * several.copies).reshape(count, -1)
     return Answers(several.usages(spread, count), paid, partial(_shares, market, spread))
 
@@ -61,7 +61,7 @@ def offers(market: Market, prices: Array, value: Array, floor: Array) -> Offers:
         return Offers(worth, usage, lambda at: market.shares(respond(market, market.cost(prices[at]) - value, floor)))
     several = market.times(count)
     if count > 1:
-        value, floor = np.tile(value, count), np.tile(floor, count)
+        value, floor = repeated(value, count), repeated(floor, count)
     net = market.costs(prices) - value
     spread = respond(several, net, floor) if forced else volunteer(net)
     got = several.shares(spread)

@@ -123,6 +123,7 @@ class Flow:
         part = np.where(self._live, who.part, 0.0) * self._copies
         self._room, self._part = room, part
         if who.single:
+            self._own = np.where(self._live, who.weight / self._copies, 0.0)
             self._start = np.full(len(room), self.level)
             self._full = self.level + room * self._copies / who.weight
             return
@@ -142,9 +143,8 @@ class Flow:
         who = self._entities
         full = self._full <= level * (1.0 + CLOSE)
         if who.single:
-            own = np.where(self._live, who.weight / self._copies, 0.0)
-            gained = np.minimum(own * (level - self.level), self._room)
-            return self._amount + np.where(full, self._room, gained), np.where(full, 0.0, own)
+            gained = np.minimum(self._own * (level - self.level), self._room)
+            return self._amount + np.where(full, self._room, gained), np.where(full, 0.0, self._own)
         count = len(who.weight)
         poured = who.weight * (level - self.level)
         taken = np.bincount(who.of, np.where(full, self._room * self._copies, 0.0), minlength=count)

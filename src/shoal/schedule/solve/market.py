@@ -19,6 +19,11 @@ BLOCK = 8192
 """Rows treated at a time: the temporaries of four columns are then a quarter of a mebibyte."""
 
 
+def repeated(values: Array, count: int) -> Array:
+    """Values (m,) or (n, m) so many times side by side: `np.tile` without its layers, as `positions` is."""
+    return np.concatenate([values] * count, axis=-1)
+
+
 @dataclass(frozen=True)
 class Coupling:
     """sum_i copies_i weight_i sum_j load_rj x_ij <= limit_r, for each r: `weight` (m,), `load` (r, n), `limit` (r,)."""
@@ -171,8 +176,8 @@ class Market:
         if count == 1:
             return self
         if count not in self._times:
-            couplings = tuple(Coupling(c.names, np.tile(c.weight, count), c.load, c.limit) for c in self.couplings)
-            self._times[count] = Market(np.tile(self.rate, count), np.tile(self.copies, count), couplings)
+            couplings = tuple(Coupling(c.names, repeated(c.weight, count), c.load, c.limit) for c in self.couplings)
+            self._times[count] = Market(repeated(self.rate, count), repeated(self.copies, count), couplings)
         return self._times[count]
 
     @cached_property

@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.errors import SolverFailed
-from shoal.schedule.types import Array
+from shoal.schedule.types import Array, positions
 
 TOLERANCE = 1e-13
 PATIENCE = 20
@@ -82,16 +82,16 @@ class Master:
 
     def _pivot(self, enter: int, columns: Array) -> None:
         direction = self._inverse @ columns[:, enter]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.where(direction > 1e-11, self._amount / direction, np.inf)
-        leave = int(steps.argmin())
-        step = steps[leave]
-        if not np.isfinite(step):
+        limits = positions(direction > 1e-11)
+        if not len(limits):
             raise SolverFailed("the master program is unbounded", column=enter)
+        steps = self._amount[limits] / direction[limits]
+        at = int(steps.argmin())
+        leave, step = limits[at], steps[at]
         self._amount = np.maximum(self._amount - step * direction, 0.0)
         self._amount[leave] = step
         pivot = self._inverse[leave] / direction[leave]
-        self._inverse -= np.outer(direction, pivot)
+        self._inverse -= direction[:, None] * pivot
         self._inverse[leave] = pivot
         self._basis[leave] = enter
         self._pivots += 1
