@@ -243,3 +243,18 @@ def test_a_workload_like_phillys_is_carried_through() -> None:
     found = simulate(cluster_of(work, [Pool("v100", 12), Pool("p100", 8)], table), run_of("blend"))
     assert_sound(found)
     assert len(found.workload.tenants) == 14
+
+
+def test_a_policy_is_shown_the_jobs_that_are_there_as_a_problem_of_their_own() -> None:
+    table = gavel_table()
+    work = philly_jobs(table, count=20, accelerators=12, load=0.7)
+    made = cluster_of(work, [Pool("v100", 12), Pool("p100", 8)], table)
+    everybody, some = made.everybody(made.pools), np.array([3, 5, 17])
+    shown = made.problem(everybody, some, 60.0, work_left=work.steps[some])
+    taken = everybody.take(some)
+    for name in ("rate", "gang", "weight", "arrived", "tenant", "placed", "possible", "counts", "pool_of"):
+        np.testing.assert_array_equal(getattr(shown, name), getattr(taken, name), name)
+    assert (list(shown.ids), shown.columns, shown.now) == (list(taken.ids), taken.columns, 60.0)
+    assert shown.work_left.tolist() == work.steps[some].tolist()
+    assert not shown.rate.flags.writeable
+    assert not shown.work_left.flags.writeable

@@ -117,8 +117,8 @@ class Senses:
         least_share: float = 0.01,
         free: Callable[[str, Found], frozenset[int]] = _not_known,
     ) -> Sensed:
-        """The host at `now` (monotonic seconds). `applied` is what has been in force since the last reading; `free` says
-        on which CPUs a group may run when nothing here binds it, none if that is not known."""
+        """The host at `now` (monotonic seconds). `applied` is what has been in force since the last reading; `free`
+        says on which CPUs a group may run when nothing here binds it, none if that is not known."""
         found = self._membership.refresh(now)
         frozen = frozenset(name for name, setting in applied.items() if setting.frozen)
         if frozen != self._frozen:

@@ -36,9 +36,10 @@ class Cluster:
     def everybody(self, pools: tuple[Pool, ...]) -> Problem:
         """All jobs that ever come, as a policy would be shown them. Raises `Invalid` with every fault found."""
         work = self.workload
+        kind = 0 if self.pair_kind is None else self.pair_kind
         return Problem.columnar(
             pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
-            arrived=work.arrived, isolated_s=0.0, tenant=work.tenant, kind=0 if self.pair_kind is None else self.pair_kind,
+            arrived=work.arrived, isolated_s=0.0, tenant=work.tenant, kind=kind,
             tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
 

@@ -249,9 +249,9 @@ class _Simulation:
         fresh = np.isnan(self._started[jobs])
         if fresh.any():
             self._started[jobs[fresh]] = self._now
-        stays = np.count_nonzero(plan.kept)
+        stays = int(np.count_nonzero(plan.kept))
         self._extended += stays
-        self._extendable += stays + np.count_nonzero(plan.restarted) + np.count_nonzero(plan.stopped)
+        self._extendable += stays + int(np.count_nonzero(plan.restarted | plan.stopped))
 
     def _repeats(self, plan: Round, stale: bool, most: int) -> int:
         """How many rounds from this one on are sure to be the same."""
