@@ -61,6 +61,19 @@ def test_a_slot_that_is_half_written_is_not_believed(
     assert reader.torn == 1
 
 
+def test_a_sound_slot_of_another_round_is_lost_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "r", slots=4)
+    reader = Reader(ring.path)
+    for number in (1, 2, 3):
+        add(ring, number, 0.5)
+    with ring.path.open("r+b") as file:
+        file.seek(64)
+        first = file.read(40)
+        file.write(first)
+    assert [unit.end_s for unit in reader.read()] == [1.0, 3.0]
+    assert (reader.torn, reader.lost) == (0, 1)
+
+
 def test_other_files_are_no_rings(tmp_path: Path) -> None:
     for name, content in {"short": b"x", "foreign": b"y" * 500}.items():
         (tmp_path / name).write_bytes(content)

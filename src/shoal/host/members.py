@@ -13,7 +13,7 @@ from shoal.host.fs import LINUX, Kernel, children, start_time, threads
 from shoal.host.hierarchies import hierarchies, processes, subtree
 from shoal.host.types import Group
 
-FOLLOW_S = 0.3
+FOLLOW_S = 0.5
 """How old the list of a cgroup's or process's descendants may be."""
 SCAN_S = 1.0
 """How old what has to be asked of each process of the machine (its environment) or each thread (its CPUs) may be."""

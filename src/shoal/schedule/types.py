@@ -286,7 +286,8 @@ class Problem:
 
     def rows(self, jobs: Index, **changed: Any) -> Problem:
         """As `take`, at once, for whoever asks every round: it is not checked again, since rows of a sound problem are
-        sound, and whoever gives fields anew (all but rates, gangs, tenants and pools) answers for what is in them."""
+        sound, and whoever gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools cannot)
+        answers for what is in them."""
         known = {name: getattr(self, name) for name in _SHARED}
         known |= {name: getattr(self, name).T.take(jobs, axis=-1).T for name in _BY_JOB if name not in changed}
         made = object.__new__(type(self))
