@@ -46,10 +46,11 @@ def run(
     door = Door(json, home, None)
 
     def act() -> None:
-        from shoal.host.guard.daemon import Guard
+        from shoal.host.guard.daemon import Guard, spare_the_collector
         from shoal.host.guard.follow import FollowedFile, Following
         from shoal.host.guard.live import LiveHost
 
+        spare_the_collector()
         file = _file(config, home)
         told = _config(file, policy)
         folder = _folder(home)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -33,16 +32,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _guard(path: Path) -> None:
-    from shoal.host.guard.daemon import Guard
+    from shoal.host.guard.daemon import Guard, spare_the_collector
     from shoal.host.guard.follow import FollowedFile, Following
     from shoal.host.guard.live import LiveHost
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    # What is loaded by now stays: to look through it again and again for garbage would cost more than a tick does.
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
+    spare_the_collector()
     file = FollowedFile(path)
     config = file.changed()
     assert config is not None, "nobody has looked at it before"

@@ -15,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from shoal.schedule.policy.frame import Frame
 from shoal.schedule.policy.solving import best_level
-from shoal.schedule.solve.quiet import chatter_to_stderr
+from shoal.schedule.solve.quiet import hushed
 from shoal.schedule.types import Array, Index
 
 PAIRS = 600
@@ -65,7 +65,7 @@ def whole_until(frame: Frame, worth: Array, *, while_s: float, drift: float) -> 
     )
     gain = worth[column, row] / max(float(worth.max()), 1e-300)
     price = LATE * float(gain.mean()) / first_s
-    with chatter_to_stderr():
+    with hushed():
         found = milp(
             np.concatenate([-gain, np.zeros(count), [price]]),
             constraints=LinearConstraint(rows, ub=limits),

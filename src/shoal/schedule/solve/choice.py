@@ -16,7 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve import exact
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.quiet import chatter_to_stderr
+from shoal.schedule.solve.quiet import hushed
 from shoal.schedule.types import Array, Index
 
 CORE = 32
@@ -73,7 +73,7 @@ def _choose(market: Market, value: Array, option: Index, rows: Index, gap: float
         return chosen, 0.0
     used = np.vstack([each.load[:, column] * each.weight[rows[at]] for each in market.couplings])
     one = sparse.csr_matrix((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(rows), len(at)))
-    with chatter_to_stderr():
+    with hushed():
         result = milp(
             -value[column, rows[at]],
             constraints=[LinearConstraint(sparse.csr_matrix(used), ub=left + 1e-9), LinearConstraint(one, ub=1.0)],

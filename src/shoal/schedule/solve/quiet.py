@@ -12,23 +12,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OUT, ERR = 1, 2
+OUT = 1
 
 
 @contextmanager
-def chatter_to_stderr() -> Iterator[None]:
-    """What C code prints inside goes to standard error. Only in the main thread, where commands solve: the descriptor
-    belongs to the whole process, and a server has no result on it."""
+def hushed() -> Iterator[None]:
+    """What C code prints to standard output inside is dropped. Only in the main thread, where commands solve: the
+    descriptor belongs to the whole process, and a server has no result on it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     flush = ctypes.CDLL(None).fflush
     flush(None)
-    kept = os.dup(OUT)
+    kept, nowhere = os.dup(OUT), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(ERR, OUT)
+        os.dup2(nowhere, OUT)
         yield
     finally:
         flush(None)
         os.dup2(kept, OUT)
         os.close(kept)
+        os.close(nowhere)
