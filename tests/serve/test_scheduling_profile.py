@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.serve.scheduling.batching import batch_room
 from shoal.serve.scheduling.profile import ExecutionProfile, Profiles
 
 RNN = (0.00008, 0.00003)
@@ -69,6 +70,20 @@ def test_batches_are_tried_and_kept_up_only_where_they_bring_something(spread: f
     assert batched[CNN] <= 5
     assert batched[RNN] > 200
     assert batched[GPU] > 200
+
+
+def test_batches_get_another_chance_after_a_bad_moment() -> None:
+    profile = ExecutionProfile()
+    for _ in range(10):
+        profile.observe(1, sum(RNN))
+        profile.observe(8, 8 * 4 * sum(RNN))  # the machine paused in each of them
+    assert not profile.pays(8)
+    sizes = []
+    while not profile.pays(8) and len(sizes) < 10_000:
+        sizes.append(batch_room(profile, 8, head=1, max_batch=8))
+        feed(profile, RNN, sizes[-1:], 0.0)
+    assert profile.pays(8)
+    assert sizes.count(8) == len(sizes) - sizes.count(1) <= len(sizes) / 1900
 
 
 def test_gain_compares_samples_per_second() -> None:

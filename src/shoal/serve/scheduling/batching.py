@@ -51,9 +51,10 @@ def company_wait_s(
 
 def batch_room(profile: ExecutionProfile, samples: int, *, head: int, max_batch: int, longest_s: float = inf) -> int:
     """How many of `samples` waiting ones to start together, the first request being `head` samples large: as many as
-    surely take no longer than `longest_s`; 0 if not even that one does. One request at a time where batches do not pay.
+    surely take no longer than `longest_s`; 0 if not even that one does. One request at a time where batches do not pay,
+    but for a try now and then.
     """
-    most = min(samples, max_batch) if profile.pays(max_batch) else head
+    most = min(samples, max_batch) if profile.worth_trying(max_batch) else head
     if longest_s == inf:
         return max(head, most)
     room = profile.fitting(max(head, most), longest_s)

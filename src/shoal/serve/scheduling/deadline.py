@@ -258,7 +258,7 @@ class DeadlineScheduler(FairScheduler):
             return 0
         if longest <= 0.0:
             return 0
-        if not profile.pays(queue.max_batch):
+        if not profile.worth_trying(queue.max_batch):
             return item.samples if longest == inf or profile.cautious_s(item.samples) <= longest else 0
         most = batch_room(profile, queue.samples, head=item.samples, max_batch=queue.max_batch, longest_s=longest)
         room = max(min(most, item.samples), profile.fitting(most, spare)) if most else 0

@@ -8,7 +8,8 @@ own pace:
   median of the first few, because the very first of a fresh replica are slow);
 - the share of the set-up in it belongs to the model and hardly moves: a regression that forgets over hundreds of
   executions, on times divided by the level, so that a slow minute does not bend the shape. It starts at one half, so
-  that a model which allows batches is tried with them; a model they bring nothing is found out soon;
+  that a model which allows batches is tried with them; a model they bring nothing is found out soon, and tried again
+  now and then;
 - the tail is the second largest of measured over expected among the last 128 executions, whatever their sizes: their
   99th percentile. An exact window costs as little here as P2 or a t-digest, needs no tuning, and forgets: after a
   change of speed the tail is too careful for at most 128 executions. A single outlier in it moves nothing.
@@ -38,6 +39,8 @@ _SINGLES = 8
 _CLIP = 4.0
 _WORTH_BATCHING = 1.1
 """Batches pay when the largest yields at least this many times the samples per second of single ones."""
+_TRY_AGAIN = 2000
+"""After so many executions without a batch one is tried: a pause of the machine may have spoken against them."""
 
 
 class ExecutionProfile:
@@ -48,14 +51,15 @@ class ExecutionProfile:
     """
 
     __slots__ = (
-        "_first", "_level", "_n", "_nn", "_ny", "_order", "_recent", "_share", "_w", "_y", "count", "per_sample_s",
-        "setup_s", "tail",
+        "_first", "_level", "_n", "_nn", "_ny", "_order", "_recent", "_share", "_singles", "_w", "_y", "count",
+        "per_sample_s", "setup_s", "tail",
     )  # fmt: skip
 
     def __init__(self, guess_s: float = 0.01) -> None:
         self.count = 0
         self.tail = _UNKNOWN_TAIL
         self._share = 0.5
+        self._singles = 0
         self._first: list[tuple[int, float]] = []
         self._recent: deque[float] = deque()
         self._order: list[float] = []
@@ -89,6 +93,10 @@ class ExecutionProfile:
         """Whether putting requests together is worth it at all."""
         return max_batch > 1 and self.gain(max_batch) >= _WORTH_BATCHING
 
+    def worth_trying(self, max_batch: int) -> bool:
+        """Whether to put requests that wait together: because it pays, or to see whether it does by now."""
+        return self.pays(max_batch) or (max_batch > 1 and self._singles >= _TRY_AGAIN)
+
     def fitting(self, most: int, budget_s: float) -> int:
         """The largest batch of at most `most` samples whose cautious time is within the budget; 0 if none is."""
         if self.cautious_s(most) <= budget_s:
@@ -103,6 +111,7 @@ class ExecutionProfile:
             raise ValueError(f"no execution can have had {samples} samples and taken {seconds} s")
         seconds = max(seconds, 1e-9)
         self.count += 1
+        self._singles = 0 if samples > 1 else self._singles + 1
         if self.count <= _START:
             self._first.append((samples, seconds))
             self._begin()
