@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from common import Row, parser, report
 
+from shoal.cli.quiet import hushed
 from shoal.schedule import Pool
 from shoal.schedule.metrics import Metrics, metrics_of
 from shoal.schedule.simulate import Cluster, Lengths, Mechanism, Run, cluster_of, run_of, simulate
@@ -195,7 +196,8 @@ def main() -> int:
     arguments.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
     given = arguments.parse_args()
     inputs = Inputs(given)
-    rows = [row for name in given.only.split(",") for row in SECTIONS[name](inputs)]
+    with hushed():
+        rows = [row for name in given.only.split(",") for row in SECTIONS[name](inputs)]
     return report("Cluster scheduling, simulated", rows, as_json=given.json)
 
 

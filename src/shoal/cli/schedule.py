@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.command import Door, JsonFlag, guarded
+from shoal.cli.quiet import hushed
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -291,7 +292,9 @@ def _solved(snapshot: Path, policy: str, agnostic: bool, space_sharing: bool) ->
             raise Invalid(f"{policy} has no such form", where=f"--{name.replace('_', '-')}")
         if asked:
             settings[name] = True
-    return decide(policy, read_snapshot(snapshot).problem(), **settings)
+    problem = read_snapshot(snapshot).problem()
+    with hushed():
+        return decide(policy, problem, **settings)
 
 
 def _names(text: str) -> list[str]:

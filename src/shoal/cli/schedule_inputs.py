@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from shoal.cli.quiet import hushed
 from shoal.cli.schedule_progress import bar
 from shoal.core import Invalid, Money
 from shoal.schedule.metrics import Metrics, metrics_of
@@ -153,7 +154,7 @@ def played(
     ]  # fmt: skip
     found = []
     for run, cluster in zip(runs, clusters, strict=True):
-        with bar(f"simulating {run.policy}") as on_progress:
+        with bar(f"simulating {run.policy}") as on_progress, hushed():
             simulated = simulate(cluster, run, measured=inputs.measured, on_progress=on_progress)
         found.append(Played(simulated, metrics_of(simulated)))
     return found

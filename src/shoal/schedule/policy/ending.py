@@ -15,7 +15,6 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from shoal.schedule.policy.frame import Frame
 from shoal.schedule.policy.solving import best_level
-from shoal.schedule.solve.quiet import hushed
 from shoal.schedule.types import Array, Index
 
 PAIRS = 600
@@ -65,14 +64,13 @@ def whole_until(frame: Frame, worth: Array, *, while_s: float, drift: float) -> 
     )
     gain = worth[column, row] / max(float(worth.max()), 1e-300)
     price = LATE * float(gain.mean()) / first_s
-    with hushed():
-        found = milp(
-            np.concatenate([-gain, np.zeros(count), [price]]),
-            constraints=LinearConstraint(rows, ub=limits),
-            integrality=np.repeat([1, 0], [count, count + 1]),
-            bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, count + 1])),
-            options={"mip_rel_gap": GAP, "node_limit": NODES},
-        )
+    found = milp(
+        np.concatenate([-gain, np.zeros(count), [price]]),
+        constraints=LinearConstraint(rows, ub=limits),
+        integrality=np.repeat([1, 0], [count, count + 1]),
+        bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, count + 1])),
+        options={"mip_rel_gap": GAP, "node_limit": NODES},
+    )
     if found.x is None:
         return None
     chosen = np.full(jobs, -1, np.intp)

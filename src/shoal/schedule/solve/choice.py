@@ -16,7 +16,6 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve import exact
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.quiet import hushed
 from shoal.schedule.types import Array, Index
 
 CORE = 32
@@ -73,14 +72,13 @@ def _choose(market: Market, value: Array, option: Index, rows: Index, gap: float
         return chosen, 0.0
     used = np.vstack([each.load[:, column] * each.weight[rows[at]] for each in market.couplings])
     one = sparse.csr_matrix((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(rows), len(at)))
-    with hushed():
-        result = milp(
-            -value[column, rows[at]],
-            constraints=[LinearConstraint(sparse.csr_matrix(used), ub=left + 1e-9), LinearConstraint(one, ub=1.0)],
-            integrality=np.ones(len(at)),
-            bounds=Bounds(0.0, 1.0),
-            options={"mip_rel_gap": 0.1 * gap, "node_limit": NODES},
-        )
+    result = milp(
+        -value[column, rows[at]],
+        constraints=[LinearConstraint(sparse.csr_matrix(used), ub=left + 1e-9), LinearConstraint(one, ub=1.0)],
+        integrality=np.ones(len(at)),
+        bounds=Bounds(0.0, 1.0),
+        options={"mip_rel_gap": 0.1 * gap, "node_limit": NODES},
+    )
     if result.x is None:
         raise SolverFailed(f"HiGHS: {result.message}", status=result.status, options=len(at))
     taken = np.flatnonzero(result.x > 0.5)
