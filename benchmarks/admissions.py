@@ -34,12 +34,17 @@ TARGET = 2000
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--scale", type=float, default=1.0, help="share of the 500 workloads per queue")
+    arguments.add_argument("--runs", type=int, default=5, help="how many runs; the one in the middle counts")
     options = arguments.parse_args()
-    durable = runtime.run(run(sync=True, scale=options.scale))
+    durables = [runtime.run(run(sync=True, scale=options.scale)) for _ in range(options.runs)]
+    durables.sort(key=lambda result: result.per_s)
+    durable = durables[len(durables) // 2]
     relaxed = runtime.run(run(sync=False, scale=options.scale))
     rows = [
         Row("workloads", durable.jobs, ""),
         Row("admissions, every step durable", durable.per_s, "/s", f">= {TARGET}", durable.per_s >= TARGET),
+        Row(f"  the slowest of {len(durables)} runs", durables[0].per_s, "/s"),
+        Row("  the fastest", durables[-1].per_s, "/s"),
         Row("  from first submission to last end", durable.seconds, "s"),
         Row("  utilisation while jobs waited", durable.utilisation * 100, "%"),
         Row("the same without flushing the disk (baseline)", relaxed.per_s, "/s"),
