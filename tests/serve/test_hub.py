@@ -39,7 +39,8 @@ async def test_models_are_loaded_and_run(kit: Kit, replica: Replica, tmp_path: P
     report = await replica.load(spec)
     assert replica.models["lin", "1"] == report
     assert kit.told.log[-1] == ("ready", "a", ("lin", "1"))
-    assert [(runs.batch, len(runs.seconds)) for runs in report.runs] == [(1, 2), (4, 2)]
+    assert [runs.batch for runs in report.runs] == [1, 4]
+    assert all(len(runs.seconds) >= 2 for runs in report.runs)
     assert report.metadata.inputs == (TensorSpec("x", DataType.FP32, (-1, 4)),)
     w, b = linear_weights()
     x = np.random.default_rng(0).random((4, 4), np.float32)

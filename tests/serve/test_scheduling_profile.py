@@ -86,6 +86,25 @@ def test_batches_get_another_chance_after_a_bad_moment() -> None:
     assert sizes.count(8) == len(sizes) - sizes.count(1) <= len(sizes) / 1900
 
 
+def test_pauses_of_the_machine_do_not_speak_against_batches() -> None:
+    """One execution in five takes three to eight times as long, among them some of the few that the warm-up makes."""
+    for seed in range(100):
+        random = Random(seed)
+
+        def took(samples: int, random: Random = random) -> float:
+            pause = random.uniform(3, 8) if random.random() < 0.2 else random.uniform(1, 1.2)
+            return 0.001 * (0.85 + 0.15 * samples) * pause
+
+        profiles = Profiles()
+        profiles.prime("m", [(samples, min(took(samples) for _ in range(5))) for samples in (1, 8)])
+        profile = profiles.of("m")
+        for _ in range(48):
+            profile.observe(1, took(1))
+        for _ in range(20):
+            assert profile.worth_trying(8), seed
+            profile.observe(8, took(8))
+
+
 def test_gain_compares_samples_per_second() -> None:
     profile = ExecutionProfile()
     feed(profile, RNN, [1, 32] * 30, 0.0)

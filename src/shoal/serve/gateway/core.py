@@ -339,7 +339,8 @@ class Gateway:
 
     def known(self, key: str, report: LoadReport) -> None:
         # The first run of a batch size says more of the allocator than of the model.
-        self._profiles.prime(key, [(runs.batch, seconds) for runs in report.runs for seconds in runs.seconds[1:]])
+        # The first run of a batch size is slow, and so is one during which the machine did something else.
+        self._profiles.prime(key, [(runs.batch, min(runs.seconds[1:])) for runs in report.runs if runs.seconds[1:]])
 
     def loaded(self, key: str, report: LoadReport) -> None:
         entry = self._entries.get(key)

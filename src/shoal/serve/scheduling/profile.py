@@ -14,7 +14,8 @@ own pace:
   99th percentile. An exact window costs as little here as P2 or a t-digest, needs no tuning, and forgets: after a
   change of speed the tail is too careful for at most 128 executions. A single outlier in it moves nothing.
 
-What deviates more than fourfold counts as fourfold for level and shape, so that a pause of the machine does not.
+What deviates more than fourfold counts as fourfold for the level, and what takes more than twice as long as twice for
+the shape: a pause of the machine in one of the first batches must not speak against all batches.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _UNKNOWN_TAIL = 2.0
 _SINGLES = 8
 """Of executions of one sample, which are the most and say least of the shape, it looks at one in so many."""
 _CLIP = 4.0
+_SHAPE_CLIP = 2.0
 _WORTH_BATCHING = 1.1
 """Batches pay when the largest yields at least this many times the samples per second of single ones."""
 _TRY_AGAIN = 2000
@@ -120,7 +122,7 @@ class ExecutionProfile:
         ratio = seconds / (self._level * shape)
         clipped = ratio if 1 / _CLIP < ratio < _CLIP else _clip(ratio)
         if samples > 1 or self.count % _SINGLES == 0:
-            self._regress(samples, clipped * shape)
+            self._regress(samples, min(clipped, _SHAPE_CLIP) * shape)
             self._refit()
         self._set_level(self._level + (clipped - 1.0) * self._level / _LEVEL_MEMORY)
         self._remember(ratio)
@@ -152,7 +154,7 @@ class ExecutionProfile:
             self._forget()
             for samples, seconds in self._first:
                 shape = self._shape(samples)
-                self._regress(samples, _clip(seconds / (self._level * shape)) * shape)
+                self._regress(samples, min(_clip(seconds / (self._level * shape)), _SHAPE_CLIP) * shape)
             self._refit()
         self._set_level(median(seconds / self._shape(samples) for samples, seconds in self._first))
         self._recent.clear()
@@ -222,7 +224,7 @@ class Profiles:
         return profile
 
     def prime(self, key: str, measured: Iterable[tuple[int, float]]) -> None:
-        """What the warm-up measured: (samples, seconds) of each execution but the first, which is always slow."""
+        """What the warm-up measured: (samples, seconds)."""
         profile = self.of(key)
         for samples, seconds in measured:
             profile.observe(samples, seconds)
