@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.serve.gateway.vigil import Vigil
-from shoal.serve.polling import DISTURBED_S, FIRST_REST_S, FIRST_S, LONGEST_REST_S, PAYS, HaltPoll
+from shoal.serve.polling import (
+    DISTURBED_S,
+    FIRST_REST_S,
+    FIRST_S,
+    FORBIDS_POLLING,
+    LONGEST_REST_S,
+    PAYS,
+    HaltPoll,
+    granted_cpus,
+    worth_polling,
+)
 
 LONGEST_S = 0.001
 
@@ -169,3 +181,34 @@ def test_it_keeps_a_real_loop_turning_and_lets_it_sleep() -> None:
         return turned
 
     assert asyncio.run(main()) > 8
+
+
+# --- whether to look at all ---
+
+
+def test_it_can_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("shoal.serve.polling.granted_cpus", lambda: inf)
+    assert worth_polling()
+    monkeypatch.setenv(FORBIDS_POLLING, "off")
+    assert not worth_polling()
+
+
+def test_one_core_is_needed_by_whoever_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("shoal.serve.polling.granted_cpus", lambda: 1.0)
+    assert not worth_polling()
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("150000 100000", 1.5), ("max 100000", inf), ("nonsense", inf)])
+def test_a_containers_quota_is_read(tmp_path: Path, text: str, cpus: float) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    assert granted_cpus(tmp_path) == cpus
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("50000", 0.5), ("-1", inf)])
+def test_so_is_one_of_the_first_version(tmp_path: Path, quota: str, cpus: float) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert granted_cpus(tmp_path) == cpus

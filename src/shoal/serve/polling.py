@@ -16,6 +16,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from math import inf
+from pathlib import Path
+
+FORBIDS_POLLING = "SHOAL_HALT_POLL"
+"""In the environment, with the value `off`."""
 
 FIRST_S = 0.00005
 DISTURBED_S = 0.0005
@@ -67,5 +72,20 @@ class HaltPoll:
 
 
 def worth_polling() -> bool:
-    """Whether there is a core for somebody who waits, beside that of whoever is waited for."""
-    return len(os.sched_getaffinity(0)) > 1
+    """Whether there is a core for somebody who waits, beside that of whoever is waited for, and nobody forbade it."""
+    if os.environ.get(FORBIDS_POLLING, "").lower() in ("off", "0", "no", "false"):
+        return False
+    return min(len(os.sched_getaffinity(0)), granted_cpus()) > 1
+
+
+def granted_cpus(root: Path = Path("/sys/fs/cgroup")) -> float:
+    """CPUs' worth of time that a container may use: in one, the root that it sees is its own cgroup."""
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return inf
+    return float(quota) / float(period) if quota not in ("max", "-1") else inf
