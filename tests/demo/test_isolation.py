@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from shoal.core import Unavailable
 from shoal.demo.isolation import Found, guard_against_a_flood
+from shoal.demo.load import SERVICES
 from shoal.demo.play import Demo
 from shoal.demo.report import Report
 from shoal.demo.screen import SilentScreen
-from shoal.demo.serving import ALONE, FLOODED, SERVICES, SHOAL
+from shoal.demo.serving import ALONE, FLOODED, SHOAL
 
 
 class Recording(SilentScreen):

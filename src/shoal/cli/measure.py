@@ -8,7 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli import measure_frontier
 from shoal.cli.command import FAILED, Door, JsonFlag, guarded
+from shoal.cli.measure_options import (
+    BatchOption,
+    CapOption,
+    DimsOption,
+    Form,
+    FormOption,
+    InputOption,
+    ModelOption,
+    ModelsOption,
+    SeedOption,
+    TimeoutOption,
+    TokenOption,
+    UrlOption,
+    VersionOption,
+    WarmupOption,
+    ZerosOption,
+    input_maker,
+    seconds_of,
+)
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -16,7 +36,7 @@ if TYPE_CHECKING:
 
     from shoal.measure.generator import Load
     from shoal.measure.judge import Trial
-    from shoal.measure.types import Floats, InputMaker, LoadResult
+    from shoal.measure.types import Floats, LoadResult
 
 measure_app = typer.Typer(
     help="Put load on any server of the Open Inference Protocol (Shoal, Triton, MLServer, ...) and judge it.",
@@ -32,58 +52,10 @@ class Arrivals(StrEnum):
     TRACE = "trace"
 
 
-class Form(StrEnum):
-    AUTO = "auto"
-    BINARY = "binary"
-    JSON = "json"
-
-
-_TARGET, _INPUTS, _SHAPE = "Target", "Inputs", "Shape of the load"
-UrlOption = Annotated[
-    str, typer.Option("--url", "-u", help="The server, as http://host:port.", rich_help_panel=_TARGET)
-]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="The model's name.", rich_help_panel=_TARGET)]
-ModelsOption = Annotated[
-    list[str],
-    typer.Option("--model", "-m", help="The model's name; repeat it to load several at once.", rich_help_panel=_TARGET),
-]
-VersionOption = Annotated[
-    str | None, typer.Option("--version", help="Its version; else the server chooses.", rich_help_panel=_TARGET)
-]
-# Not SHOAL_TOKEN: that one opens the control plane, and must not be sent to whatever server is measured.
-TokenOption = Annotated[
-    str | None,
-    typer.Option(
-        "--token", envvar="SHOAL_TARGET_TOKEN", show_default=False, rich_help_panel=_TARGET,
-        help="Bearer token. Prefer the environment: others can read command lines. Never SHOAL_TOKEN by itself.",
-    ),
-]  # fmt: skip
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)]
-FormOption = Annotated[
-    Form,
-    typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS),
-]
-InputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--input", "-i", rich_help_panel=_INPUTS,
-        help="Examples: an inference request (or a list of them) as .json, or .npz with one array per input.",
-    ),
-]  # fmt: skip
-ZerosOption = Annotated[bool, typer.Option("--zeros", help="Zeros, not random numbers.", rich_help_panel=_INPUTS)]
-BatchOption = Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)]
-DimsOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="An input's shape, as in image:1x3x224x224.", rich_help_panel=_INPUTS),
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="The same seed makes the same load.")]
-WarmupOption = Annotated[str, typer.Option("--warmup", help="Sent first, and not counted.")]
-CapOption = Annotated[int, typer.Option("--max-outstanding", min=1, help="Unanswered requests at once, a target.")]
+_SHAPE = "Shape of the load"
 
 
 def register(app: typer.Typer) -> None:
-    from shoal.cli import measure_frontier
-
     measure_frontier.register(measure_app)
     app.add_typer(measure_app, name="measure", rich_help_panel="Measure")
 
@@ -308,39 +280,6 @@ def _warn(door: Door, results: Sequence[LoadResult]) -> None:
             door.note(f"warning: {name}: {doubt.text}")
         if result.aborted is not None:
             door.note(f"aborted: {result.aborted.text}")
-
-
-def seconds_of(text: str | None, where: str, *, zero: bool = False) -> float:
-    from pydantic_core import PydanticCustomError
-
-    from shoal.control.manifest.quantities import read_duration, read_duration_or_zero
-
-    try:
-        return (read_duration_or_zero if zero else read_duration)(text)
-    except PydanticCustomError as error:
-        context = error.context or {}
-        raise Invalid(str(context.get("what")), where=where, hint=context.get("hint")) from None
-
-
-def input_maker(file: Path | None, zeros: bool, batch: int, shapes: list[str] | None) -> InputMaker:
-    from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
-
-    if file is not None:
-        if zeros or shapes or batch != 1:
-            raise Invalid(
-                "examples have their own values and shapes", where="--input", hint="leave out --zeros, --batch, --shape"
-            )
-        return inputs_from_file(file)
-    wanted = dict(_shape(one) for one in shapes or ())
-    return zero_inputs(batch=batch, shapes=wanted) if zeros else random_inputs(batch=batch, shapes=wanted)
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, colon, sizes = text.rpartition(":")
-    parts = sizes.split("x")
-    if not colon or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise Invalid(f"{text!r} is no shape", where="--shape", hint="write it as image:1x3x224x224")
-    return name, tuple(int(part) for part in parts)
 
 
 def _rates(given: list[float] | None, models: int, *, needed: bool) -> list[float | None]:

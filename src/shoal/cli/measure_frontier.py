@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.command import FAILED, Door, JsonFlag, guarded
-from shoal.cli.measure import (
+from shoal.cli.measure_options import (
     BatchOption,
     CapOption,
     DimsOption,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core import ShoalError
+from shoal.demo.load import SERVICES, TENANT
 from shoal.demo.play import Demo
 from shoal.demo.processes import processes_of
-from shoal.demo.serving import FLOODED, SERVICES, SHOAL, TENANT, load_of
+from shoal.demo.serving import FLOODED, SHOAL, load_of
 
 if TYPE_CHECKING:
     from shoal.host.bench.limits import Limit

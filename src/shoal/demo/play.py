@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.control.lifecycle import JobState
 from shoal.core import Unavailable
 from shoal.demo.evidence import Execution, executions, read_facts
+from shoal.demo.load import Load
 from shoal.demo.report import Report
 from shoal.demo.scenario import WORKLOADS, DemoJob, Scenario
 from shoal.demo.screen import Picture, Screen
 from shoal.demo.stage import Stage
 from shoal.sdk import Client
 from shoal.sdk.models import EventView, JobView
-
-if TYPE_CHECKING:
-    from shoal.demo.serving import Load
 
 _LOOK_EVERY_S = 0.25
 """How often the jobs are looked at: their progress is no event, and a table four times a second looks alive."""

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import dataclass
 from typing import Any
 
 from shoal.control.home import Home
-from shoal.core import ShoalError, Unavailable
+from shoal.core import Unavailable
+from shoal.demo.load import SERVICES, SLO_MS, TENANT, Load
 from shoal.demo.models import fetch, find
 from shoal.demo.play import Demo
 from shoal.demo.stage import PRICE_PER_HOUR
 from shoal.serve.contract import read_status
 
-TENANT = "search"
-SLO_MS = 100.0
 ALONE, SHARED, FLOODED, SHOAL = "alone", "shared", "flooded", "shared, with Shoal"
 """The columns: while nothing else runs, beside the training, beside a flood of memory, and so under the guard."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoService:
-    """`sample` names the model in the catalogue; `rate_per_s` is the load it gets."""
-
-    sample: str
-    rate_per_s: float
-    about: str
-
-
-SERVICES = (
-    DemoService("orientation", 30.0, "is a line of text upside down?"),
-    DemoService("magika", 10.0, "which of 214 types is a file of?"),
-)
-_ALONE_S, _BESIDE_S, _WARMUP_S = 5.0, 12.0, 0.5
+_ALONE_S, _BESIDE_S = 5.0, 12.0
 _FAST_ALONE_S, _FAST_BESIDE_S = 3.0, 8.0
 
 
@@ -60,7 +40,7 @@ def deploy_the_services(demo: Demo) -> None:
     endpoints = ready[0].endpoints
     if endpoints is None:
         raise Unavailable("the gateway does not say where it listens")
-    demo.load = Load(demo, endpoints.http, token)
+    demo.load = Load(endpoints.http, token, after=demo.after)
     for one in SERVICES:
         model = find(one.sample)
         demo.screen.say(f"  {one.sample:<12} {one.about} ({model.network}, {model.licence}), p99 <= {SLO_MS:g} ms")
@@ -121,48 +101,6 @@ def undeploy_the_services(demo: Demo) -> None:
     for one in client.services().services:
         client.undeploy(one.name)
         client.wait_stopped(one.id, timeout_s=30.0)
-
-
-class Load:
-    """One load at a time, sent by a process of its own. `measured` has the facts by column and model."""
-
-    def __init__(self, demo: Demo, url: str, token: str) -> None:
-        self._demo = demo
-        self._url = url
-        self._token = token
-        self._running: tuple[str, subprocess.Popen[str]] | None = None
-        self.measured: dict[str, dict[str, dict[str, Any]]] = {}
-
-    def start(self, column: str, duration_s: float) -> None:
-        command = [sys.executable, "-m", "shoal.demo.drive"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self._demo.after(process.kill)
-        asked = {
-            "url": self._url, "token": self._token, "tenant": TENANT, "duration_s": duration_s,
-            "warmup_s": _WARMUP_S, "seed": 7,
-            "targets": [
-                {"model": one.sample, "sample": one.sample, "rate_per_s": one.rate_per_s, "slo_s": SLO_MS / 1e3}
-                for one in SERVICES
-            ],
-        }  # fmt: skip
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(asked))
-        process.stdin.close()
-        process.stdin = None
-        self._running = column, process
-
-    def finish(self) -> None:
-        """Wait for the load's end. Raises ShoalError if it could not be sent."""
-        if self._running is None:
-            return
-        column, process = self._running
-        self._running = None
-        out, err = process.communicate(timeout=120.0)
-        if process.returncode:
-            raise ShoalError(f"the load could not be sent: {err.strip().splitlines()[-1:] or 'no reason given'}")
-        self.measured[column] = json.loads(out)
 
 
 def load_of(demo: Demo) -> Load:
