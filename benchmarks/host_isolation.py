@@ -1,6 +1,7 @@
 """Host isolation, live: an input pipeline beside an unmodified neighbour that floods memory, under every setting.
 
     python benchmarks/host_isolation.py [--json] [--quick] [--duration 600] [--patience 120] [--keep FILE] [--only TEXT]
+        [--set]
 
 The pipeline (gather, crop, normalise, NCHW copy, small product; about 0.8 ms a step) has one CPU, a loop of streaming
 stores the other. A trial is the pipeline alone, then beside the neighbour under one setting, then alone again; rows are
@@ -8,7 +9,9 @@ medians over trials of ratios to alone. Settings are fixed limits (CPU quotas, p
 `shoal up --guard` starts it, with its own loop, sensors and mechanisms.
 
 - *phases*: the neighbour computes for 2 s, then floods for 1.5 s, and again: how soon does the promise hold?
-- *beside computing*: two best-effort groups on one CPU, one floods and one computes, limited by CPU quotas.
+- The *live set*, over which policies are compared: the simulator's workloads as far as two CPUs can hold them, that is
+  with one core for all best-effort work (where it has several, several groups share that core), and two mixes of
+  computing and flooding beside. `--set` measures only these.
 
 Whether two virtual CPUs share a memory domain can change at any moment. A ping-pong tells before, after and every
 second of a trial; one during which it changed is dropped, and so is one whose pipeline alone was not as fast after as
@@ -24,7 +27,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -52,10 +55,53 @@ PROMISES = (1.02, 1.10, 1.20)
 ON_QUOTA = ("quota", "freeze")
 FLOOD = (Phase((Kernel.NT_STORE,), 2.5),)
 PHASES = (Phase((Kernel.SPIN,), 2.0), Phase((Kernel.NT_STORE,), 1.5)) * 2
-BESIDE = (Phase((Kernel.NT_STORE, Kernel.SPIN), 4.0),)
 MODEL, THROTTLE, NONE = "model", "core-throttle", "none"
-SCENARIOS = {"flood": ("", ""), "phases": ("phases: ", ""), "beside computing": ("beside computing: ", " on quota")}
-"""Efficiency is over these: how the names of their trials begin, and end where anything is limited."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Best-effort work of the live set, and the simulator's workload that it is after. `guard` says how a guard is
+    told of it; it counts where the CPUs share a memory domain, or, with `apart`, where they do not."""
+
+    name: str
+    after: str
+    phases: Sequence[Phase]
+    guard: Mapping[str, Any] = field(default_factory=dict)
+    apart: bool = False
+
+    def trial(self, policy: str) -> str:
+        return policy if self.name == "flood" else f"{self.name}: {policy}"
+
+    def parts(self) -> dict[str, float]:
+        """The part of best-effort time that is each kernel's."""
+        whole = sum(phase.seconds for phase in self.phases if phase.kernels)
+        found: dict[str, float] = {}
+        for phase in self.phases:
+            for one in phase.kernels:
+                found[one.name] = found.get(one.name, 0.0) + phase.seconds / len(phase.kernels) / whole
+        return found
+
+
+LIVE = (
+    Mix("flood", "pair-nt", FLOOD),
+    Mix("stores", "pair-stores", (Phase((Kernel.STORE,), 2.5),)),
+    Mix("flood on quota", "pair-quota", FLOOD, {"allow": ON_QUOTA}),
+    Mix("elsewhere", "pair-apart", FLOOD, apart=True),
+    Mix("bursts", "pair-phases", (Phase((), 1.4), Phase((Kernel.NT_STORE,), 2.1)) * 2),
+    Mix("phases", "", PHASES),
+    Mix("unreported", "pair-unreported", (Phase((Kernel.STORE,), 2.5),), {"reported": False}),
+    Mix("analytics", "complex-analytics", (Phase((Kernel.TRIAD,), 2.5),)),
+    Mix(
+        "mixed", "complex-mixed", (Phase((Kernel.NT_STORE, Kernel.READ, Kernel.SPIN), 4.0),),
+        {"allow": ON_QUOTA, "apart": True},
+    ),
+    Mix(
+        "stores beside computing", "complex-allocation", (Phase((Kernel.STORE, Kernel.SPIN), 4.0),),
+        {"allow": ON_QUOTA, "apart": True},
+    ),
+    Mix("beside computing", "", (Phase((Kernel.NT_STORE, Kernel.SPIN), 4.0),), {"allow": ON_QUOTA, "apart": True}),
+)  # fmt: skip
+"""Not in it: drift of the undisturbed work, which this machine has by itself, and a second complex with room."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +134,9 @@ class Trial:
         found = [getattr(one, measure) for one in self.results if one.same is same]
         return statistics.median(found) if found else None
 
+    def done(self, kernel: str, *, same: bool) -> float:
+        return statistics.median([one.done_per_s[kernel] for one in self.results if one.same is same])
+
 
 class Trials(dict[str, Trial]):
     def median(self, name: str, measure: str, *, same: bool = True) -> float | None:
@@ -100,6 +149,7 @@ def main() -> int:
     arguments.add_argument("--patience", type=float, metavar="S", default=120.0, help="wait so long for a topology")
     arguments.add_argument("--quick", action="store_true", help="two trials of the settings that the bars are about")
     arguments.add_argument("--keep", type=Path, metavar="FILE", help="JSON lines: earlier trials count, new are added")
+    arguments.add_argument("--set", action="store_true", help="only the live set")
     arguments.add_argument("--only", default="", metavar="TEXT", help="only settings whose name has this")
     options = arguments.parse_args()
     missing = Pace().capability()
@@ -110,7 +160,8 @@ def main() -> int:
         )
     try:
         with Rig() as rig:
-            trials = Trials({one.name: one for one in offered(rig, options) if options.only in one.name})
+            everything = live(rig, options) if options.set else offered(rig, options)
+            trials = Trials({one.name: one for one in everything if options.only in one.name})
             recall(trials, options.keep)
             dropped = measure(rig, trials, options)
     except Unavailable as problem:
@@ -157,13 +208,20 @@ def offered(rig: Rig, options: argparse.Namespace) -> Iterator[Trial]:
         for promise in PROMISES:
             setting = guard("model", max_slowdown=promise)
             yield Trial(f"model, promised {promise:g}", **setting, phases=FLOOD, **few)
-    yield Trial("phases: none", phases=PHASES, **few)
-    for policy in (MODEL, THROTTLE):
-        yield Trial(f"phases: {policy}", **guard(policy), phases=PHASES, **few)
-    yield Trial("beside computing: none", phases=BESIDE, **few)
-    for policy in (MODEL, THROTTLE):
-        setting = guard(policy, allow=ON_QUOTA, apart=True)
-        yield Trial(f"beside computing: {policy} on quota", **setting, phases=BESIDE, **few)
+    for trial in live(rig, options):
+        if trial.name not in (NONE, MODEL, THROTTLE):
+            yield trial
+
+
+def live(rig: Rig, options: argparse.Namespace) -> Iterator[Trial]:
+    """Each mix of the live set without a guard, under ours, and under the one that it is compared with."""
+    count = 2 if options.quick else 3
+    for mix in LIVE:
+        wanted = {"same": 0, "apart": count} if mix.apart else {"same": count, "apart": 0}
+        yield Trial(mix.trial(NONE), phases=mix.phases, **wanted)
+        for policy in (MODEL, THROTTLE):
+            limit = guarded(rig.feed, policy, **mix.guard)
+            yield Trial(mix.trial(policy), limit, mix.phases, settle_s=1.2, quiet_s=0.6, **wanted)
 
 
 def measure(rig: Rig, trials: Trials, options: argparse.Namespace) -> int:
@@ -251,14 +309,16 @@ def bars(trials: Trials) -> Iterator[Row]:
     if ours and theirs:
         times = ours / theirs
         yield Row("efficiency over core-throttle, simulated", times, "x", f">= {EFFICIENCY}", times >= EFFICIENCY)
-    ours, theirs = efficiency(trials, MODEL, SCENARIOS), efficiency(trials, THROTTLE, SCENARIOS)
+    ours, theirs = efficiency(trials, MODEL, LIVE), efficiency(trials, THROTTLE, LIVE)
     if ours and theirs:
         times = ours / theirs
         yield Row("efficiency over core-throttle, live", times, "x", f">= {EFFICIENCY}", times >= EFFICIENCY)
-    for scenario in SCENARIOS:
+    for mix in LIVE:
         for policy in (MODEL, THROTTLE):
-            if (alone := efficiency(trials, policy, (scenario,))) is not None:
-                yield Row(f"  efficiency of {policy}, {scenario}", alone, "")
+            change = changed(trials, policy, mix)
+            if change is not None:
+                yield Row(f"  {mix.name}: gained under {policy}", change[0], "of its speed")
+                yield Row(f"  {mix.name}: lost under {policy}", change[1], "of its work")
     costs = [one.limiting for name in (MODEL, f"phases: {MODEL}") if name in trials for one in trials[name].results]
     if costs:
         cost = statistics.median(costs)
@@ -272,36 +332,29 @@ def onsets(trials: Trials, policy: str) -> list[float]:
     return [PHASES[-1].seconds if one is None else one for one in settled]
 
 
-def efficiency(trials: Trials, policy: str, scenarios: Sequence[str] | dict[str, Any]) -> float | None:
-    """What the pipeline gains against `none` per part of its work that best-effort work loses, summed over scenarios
-    (as `shoal.host.simulate` has it). None unless all were seen in the same memory domain."""
-    gained = lost = 0.0
-    for scenario in scenarios:
-        begins, ends = SCENARIOS[scenario]
-        under, free = f"{begins}{policy}{ends}", f"{begins}{NONE}"
-        speeds = trials.median(under, "speed"), trials.median(free, "speed")
-        works = work(trials, under), work(trials, free)
-        if None in speeds or None in works:
-            return None
-        gained += (speeds[0] or 0.0) - (speeds[1] or 0.0)
-        lost += ((works[1] or 0.0) - (works[0] or 0.0)) / (works[1] or 1.0)
+def efficiency(trials: Trials, policy: str, mixes: Sequence[Mix]) -> float | None:
+    """What the pipeline gains against `none` per part of its work that best-effort work loses, summed over the mixes
+    (as `shoal.host.simulate` has it). None unless all of them were seen."""
+    changes = [changed(trials, policy, mix) for mix in mixes]
+    known = [one for one in changes if one is not None]
+    if len(known) < len(mixes):
+        return None
+    gained, lost = (sum(one[at] for one in known) for at in (0, 1))
     return gained / lost if lost > 1e-6 else None
 
 
-def work(trials: Trials, name: str) -> float | None:
-    """What best-effort work did, as a part of what it does unhindered on a CPU of its own; mean over what it does."""
-    flood, compute = (trials.median(name, measure) for measure in ("bytes_per_s", "rounds_per_s"))
-    full_flood = trials.median(NONE, "bytes_per_s")
-    phase = trials.median("phases: none", "rounds_per_s")
-    if flood is None or not full_flood:
+def changed(trials: Trials, policy: str, mix: Mix) -> tuple[float, float] | None:
+    """What the pipeline gains in a mix, and what best-effort work loses: each kernel against what it does unlimited in
+    the same mix."""
+    under, free = (trials.get(mix.trial(name)) for name in (policy, NONE))
+    same = not mix.apart
+    if under is None or free is None or not under.count(same) or not free.count(same):
         return None
-    if not compute:
-        return flood / full_flood
-    if not phase:
-        return None
-    computing = sum(one.seconds for one in PHASES if Kernel.SPIN in one.kernels) / sum(one.seconds for one in PHASES)
-    parts = flood / full_flood + compute / (phase / computing)
-    return parts if name.startswith("phases") else parts / 2
+    speeds = [one.median("speed", same=same) or 0.0 for one in (under, free)]
+    kept = sum(
+        part * under.done(kernel, same=same) / free.done(kernel, same=same) for kernel, part in mix.parts().items()
+    )
+    return speeds[0] - speeds[1], 1 - kept
 
 
 def curve(trials: Trials) -> Iterator[Row]:

@@ -10,7 +10,9 @@
 One process writes a ring, anyone reads it (`shoal.host` to guard the program's speed). It stands below everything else,
 as both the training hooks and the rooms write it. Layout (little-endian), version 1:
 
-    header, 64 bytes   8 magic, u32 version, u32 slots, u32 pid, u32 unused, u64 count of units ever written
+    header, 64 bytes   8 magic, u32 version, u32 slots, u32 pid, u32 unused, u64 count of slots ever written,
+                       and of all those: u64 end of the last, u64 wall, u64 cpu (sums), u32 units (modulo 2^32), u32
+                       CRC-32 from the count to here; a writer that keeps no such sums leaves zeros
     slots, 40 bytes    u64 number (from 1), u64 end, u64 wall, u64 cpu (nanoseconds; end on the monotonic clock),
                        u32 units, u32 CRC-32 of what stands before it
 
@@ -34,12 +36,14 @@ DEFAULT_SLOTS = 1024
 _MAGIC = b"SHOALRNG"
 _HEADER = struct.Struct("<8sIIIIQ")
 _HEADER_BYTES = 64
-_COUNT_AT = 24
+_TOTALS_AT = 24
 _COUNT = struct.Struct("<Q")
+_UNITS_MASK, _TIME_MASK = (1 << 32) - 1, (1 << 64) - 1
 _BODY = struct.Struct("<QQQQI")
 _CHECK = struct.Struct("<I")
 _SLOT = struct.Struct("<QQQQII")
 _SLOT_BYTES = _SLOT.size
+_SPENT = struct.Struct("<24xQI4x")
 _EMPTY = bytes(_BODY.size)
 _SOUND = _EMPTY + _CHECK.pack(zlib.crc32(_EMPTY))
 
@@ -62,6 +66,24 @@ class Columns(NamedTuple):
     units: tuple[int, ...] = ()
 
 
+class Totals(NamedTuple):
+    """Sums over all that a program has ever written, so that what is new is a difference, however much that is.
+    `slots` is how many were written, `units` modulo 2^32."""
+
+    slots: int
+    end_ns: int
+    wall_ns: int
+    cpu_ns: int
+    units: int
+
+    def since(self, before: Totals) -> Totals:
+        """The same of what was written in between; `end_ns` is of the last."""
+        return Totals(
+            self.slots - before.slots, self.end_ns, self.wall_ns - before.wall_ns, self.cpu_ns - before.cpu_ns,
+            self.units - before.units & _UNITS_MASK,
+        )  # fmt: skip
+
+
 class Ring:
     """The writer. Not for several threads at once; a forked child opens its own."""
 
@@ -76,7 +98,7 @@ class Ring:
         finally:
             os.close(fd)
         self._slots = slots
-        self._count = 0
+        self._totals = Totals(0, 0, 0, 0, 0)
         _HEADER.pack_into(self._map, 0, _MAGIC, VERSION, slots, os.getpid(), 0, 0)
         Path(draft).replace(self.path)  # a reader finds the old ring or the whole new one
         self.start()
@@ -108,12 +130,15 @@ class Ring:
         if self._map is None:
             return
         end = time.monotonic_ns() if end_ns is None else end_ns
-        number = self._count + 1
-        body = _BODY.pack(number, end, wall_ns, cpu_ns, units)
-        at = _HEADER_BYTES + self._count % self._slots * _SLOT_BYTES
+        count, _, wall, cpu, so_far = self._totals
+        body = _BODY.pack(count + 1, end, wall_ns, cpu_ns, units)
+        at = _HEADER_BYTES + count % self._slots * _SLOT_BYTES
         self._map[at : at + _SLOT_BYTES] = body + _CHECK.pack(zlib.crc32(body))
-        self._count = number
-        _COUNT.pack_into(self._map, _COUNT_AT, number)
+        if units:
+            wall, cpu, so_far = wall + wall_ns & _TIME_MASK, cpu + cpu_ns & _TIME_MASK, so_far + units & _UNITS_MASK
+        self._totals = Totals(count + 1, end, wall, cpu, so_far)
+        body = _BODY.pack(*self._totals)  # it is laid out as a slot is
+        self._map[_TOTALS_AT:_HEADER_BYTES] = body + _CHECK.pack(zlib.crc32(body))
 
     def close(self) -> None:
         """Write nothing any more; the file stays for its readers."""
@@ -171,25 +196,50 @@ class Reader:
 
     def read_columns(self) -> Columns:
         """As `read`, without an object for each unit: a third of the time."""
-        header = os.pread(self._fd, _HEADER_BYTES, 0)
-        if len(header) < _HEADER_BYTES:
-            raise ValueError("it was cut short")
-        (count,) = _COUNT.unpack_from(header, _COUNT_AT)
+        (count,) = _COUNT.unpack_from(self._header())
         oldest = max(1, count - self._slots + 1)
         self.lost += max(0, oldest - self._next)
         wanted = max(self._next, oldest)
-        new = count - wanted + 1
-        if new <= 0:
+        if wanted > count:
             return Columns()
-        first = (wanted - 1) % self._slots
-        block = self._slots_from(first, min(new, self._slots - first))
-        if first + new > self._slots:
-            block += self._slots_from(0, first + new - self._slots)
+        block = self._block(wanted, count)
         self._next = count + 1
         return self._whole(block, wanted) or self._one_by_one(block, wanted)
 
+    def totals(self) -> Totals | None:
+        """Of all that was written so far; None while that is being written, and of a writer that keeps no sums. Raises
+        OSError, ValueError as `read`."""
+        header = self._header()
+        *totals, check = _SLOT.unpack(header)
+        return Totals(*totals) if zlib.crc32(header[: _BODY.size]) == check else None
+
+    def skip(self, count: int) -> None:
+        """Read no more what is among the first `count` slots that were written."""
+        self._next = max(self._next, count + 1)
+
+    def newest(self, most: int) -> tuple[float, ...]:
+        """CPU time per unit, in nanoseconds, of the last so many that were written, read before or not. Half of the
+        slots at most, so that none of them is being written."""
+        (count,) = _COUNT.unpack_from(self._header())
+        wanted = max(1, count - min(most, self._slots // 2) + 1)
+        block = self._block(wanted, count) if count else b""
+        return tuple([cpu / units for cpu, units in _SPENT.iter_unpack(block) if units])
+
     def close(self) -> None:
         os.close(self._fd)
+
+    def _header(self) -> bytes:
+        """From the count on."""
+        header = os.pread(self._fd, _SLOT_BYTES, _TOTALS_AT)
+        if len(header) < _SLOT_BYTES:
+            raise ValueError("it was cut short")
+        return header
+
+    def _block(self, wanted: int, count: int) -> bytes:
+        """Their slots, one after the other."""
+        first, new = (wanted - 1) % self._slots, count - wanted + 1
+        block = self._slots_from(first, min(new, self._slots - first))
+        return block + self._slots_from(0, first + new - self._slots) if first + new > self._slots else block
 
     def _slots_from(self, first: int, run: int) -> bytes:
         block = os.pread(self._fd, run * _SLOT_BYTES, _HEADER_BYTES + first * _SLOT_BYTES)

@@ -328,7 +328,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, ticks: list[Tick]) -> None
 @pytest.mark.parametrize("name", POLICIES)
 def test_replaying_a_journal_gives_the_same_plans_whatever_the_policy(tmp_path: Path, name: str) -> None:
     path = tmp_path / "j"
-    journal = Journal(path, Head(name, None), max_bytes=100_000, files=3)
+    journal = Journal(path, Head(name, None), max_bytes=60_000, files=3)
     simulate(replace(workload_set()[7], duration_s=12.0), make_policy(name), record=journal.write)
     journal.close()
     files = files_of(path)

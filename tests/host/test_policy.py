@@ -226,6 +226,48 @@ def test_a_sudden_neighbour_is_met_within_three_ticks() -> None:
     assert run.share() < 0.13
 
 
+def test_a_flood_that_stops_is_let_go_within_a_second() -> None:
+    run = Run("model")
+    run.contended(100)
+    assert run.share() < 0.13
+    ticks = 0
+    while run.share() < 1:
+        run.see(guaranteed(Reading(0.001)), neighbour(cores=4))
+        ticks += 1
+    assert ticks <= 8
+
+
+def test_the_machines_own_moods_are_no_fault_of_a_neighbour_elsewhere() -> None:
+    run, pauses = Run("model"), list[float]()
+    for _ in range(900):  # it becomes 8 % slower, and faster again, whatever the neighbour does
+        before = run.at
+        slow = 1.08 if before % 8 > 4 else 1.0
+        plan = run.see(guaranteed(Reading(0.001 * slow)), neighbour(domains=frozenset({1})), domains=2)
+        setting = plan.settings.get("flood", UNLIMITED)
+        assert setting.share == 1
+        if setting.frozen and (not pauses or before - pauses[-1] > 0.5):
+            pauses.append(before)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(pauses)]
+    assert gaps[-1] > 2 * gaps[0], "a pause that was no relief makes the next one wait longer"
+
+
+@pytest.mark.parametrize("loss", [0.06, 0.3])
+def test_a_neighbour_elsewhere_that_does_disturb_is_found_out(loss: float) -> None:
+    run = Run("model")
+    for _ in range(300):
+        setting = run.applied.get("flood", UNLIMITED)
+        lost = 0.0 if setting.frozen else loss * 2 * setting.share
+        away = neighbour(domains=frozenset({1}))
+        knobs = frozenset({Knob.SHARE, Knob.FREEZE})
+        seen = tuple(replace(one, applied=setting if one is away else UNLIMITED) for one in (
+            guaranteed(Reading(0.001 / (1 - lost))), away,
+        ))  # fmt: skip
+        plan, run.state = run.policy.step(replace(host(*seen, at=run.at, domains=2), knobs=knobs), run.state)
+        run.applied = dict(plan.settings)
+        run.at += plan.next_in_s
+    assert run.share() < 0.7
+
+
 def test_the_next_rung_is_taken_one_at_a_time_and_given_back() -> None:
     run = Run("model")
     taken = []
@@ -329,6 +371,14 @@ def test_an_observation_far_beyond_the_usual_error_is_believed_at_once() -> None
         known = known.observe(0.5 + 0.2 * (-1) ** tick, {"a": 0.5})
     assert known.observe(6.0, {"a": 0.5}).alpha["a"] == pytest.approx(12.0)
     assert known.observe(1.1, {"a": 0.5}).alpha["a"] < 1.6
+
+
+def test_blame_goes_to_who_runs_with_a_share_that_explains_it() -> None:
+    known = Contention({"flood": 0.4, "render": 28.0})
+    for _ in range(3):
+        known = known.observe(5.0, {"flood": 0.9, "render": 0.02})
+    assert known.alpha["flood"] > 8 * 0.4
+    assert known.alpha["render"] < 3 * 28.0
 
 
 def test_a_policy_that_there_is_not_is_refused_with_those_there_are() -> None:

@@ -11,7 +11,7 @@ from shoal.engine.protocol import Capability
 from shoal.host import actuators, sensors
 from shoal.host.actuators import Ladder, Unhindered
 from shoal.host.fs import LINUX
-from shoal.host.members import FOLLOW_S, SCAN_S, Found, Members, Membership
+from shoal.host.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
 from shoal.host.sense import Sensed, Senses
 from shoal.host.sensors import Key, Quantity, Scope
 from shoal.host.types import UNLIMITED, Group, Knob, Missing, Reading, Setting
@@ -94,6 +94,27 @@ def test_newcomers_of_a_cgroup_are_found_soon_and_pids_are_no_identity() -> None
     found = membership.refresh(FOLLOW_S * 1.1)["batch"]
     assert pids(found) == {second.pid}
     assert found.cpus == {1}
+
+
+def test_a_family_is_not_looked_through_while_nothing_is_born() -> None:
+    class Counting(FakeHost):
+        looked = 0
+
+        def names(self, path: str) -> tuple[str, ...]:
+            self.looked += path.endswith("/task")
+            return super().names(path)
+
+    host = Counting()
+    parent = host.start()
+    membership = Membership({"batch": (BATCH, Members(pids=frozenset({parent.pid})))}, kernel=host)
+    before = membership.refresh(0.0)["batch"]
+    looked = host.looked
+    assert membership.refresh(FOLLOW_S * 1.1)["batch"] is before
+    assert host.looked == looked
+    child = host.start(ppid=parent.pid)
+    assert pids(membership.refresh(FOLLOW_S * 2.2)["batch"]) == {parent.pid, child.pid}
+    host.end(child)
+    assert pids(membership.refresh(FOLLOW_S * 2.2 + UNBORN_S)["batch"]) == {parent.pid}
 
 
 def test_cpus_of_guaranteed_work_are_not_exclusive() -> None:

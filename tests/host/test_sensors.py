@@ -13,6 +13,7 @@ from shoal.host.fs import LINUX
 from shoal.host.members import Found
 from shoal.host.perf import Counts, parse_terms, scatter
 from shoal.host.sensors import (
+    CpuClocks,
     CyclesPerInstruction,
     MemoryLatency,
     Pressure,
@@ -263,6 +264,25 @@ def test_what_a_process_did_before_it_joined_does_not_count() -> None:
     assert value(readings, Quantity.CPUS, Scope.GROUP, "batch") == pytest.approx(1.0, rel=1e-6)
 
 
+def test_the_clocks_of_processes_say_how_many_cpus_are_busy() -> None:
+    host = FakeHost()
+    first, second = host.start(busy=1.0), host.start(busy=0.5)
+    host.advance(100.0)
+    sensor, both = CpuClocks(kernel=host), {"batch": found(host, first.pid, second.pid)}
+    sensor.read(host.now, {"batch": found(host, first.pid)}, EVER)
+    for _ in range(10):
+        host.advance(0.1)
+        readings = sensor.read(host.now, both, EVER)
+    assert value(readings, Quantity.CPUS, Scope.GROUP, "batch") == pytest.approx(1.5, rel=1e-6)
+    first.busy = 0.0
+    host.advance(0.1)
+    after = value(sensor.read(host.now, both, EVER), Quantity.CPUS, Scope.GROUP, "batch")
+    assert 0.5 < after < 1.5, "a mean over several periods of a quota"
+    host.end(second)
+    host.advance(1.0)
+    assert value(sensor.read(host.now, both, EVER), Quantity.CPUS, Scope.GROUP, "batch") < 0.5
+
+
 @pytest.fixture
 def real() -> Iterator[RealKit]:
     kit = RealKit()
@@ -309,10 +329,10 @@ def test_latency_is_the_median_of_shots_since_the_conditions_changed() -> None:
 def test_a_probe_that_nobody_is_judged_by_is_fired_seldom() -> None:
     host, shots = FakeHost(), list[int]()
     sensor = MemoryLatency(host.domains(), lambda cpu: shots.append(cpu) or 300.0, wanted=lambda: False)  # type: ignore[func-returns-value]
-    for tick in range(20):
+    for tick in range(100):
         readings = sensor.read(tick / 10, {}, EVER)
     assert len(shots) == 2
-    assert readings[Key(Quantity.LATENCY, Scope.DOMAIN, 0)].age_s == pytest.approx(0.9)
+    assert readings[Key(Quantity.LATENCY, Scope.DOMAIN, 0)].age_s == pytest.approx(4.9)
 
 
 def test_a_probe_that_fails_is_missing() -> None:
@@ -382,6 +402,27 @@ def test_training_reports_become_cpu_time_per_step(tmp_path: Path) -> None:
 
 
 # --- thrift ---
+
+
+def test_a_sensor_that_says_nothing_is_asked_seldom() -> None:
+    asked = []
+
+    class Silent:
+        name = "silent"
+
+        def capability(self):  # type: ignore[no-untyped-def]
+            raise NotImplementedError
+
+        def read(self, now: float, found: object, since: float) -> Readings:
+            asked.append(now)
+            return {}
+
+        def close(self) -> None:
+            return
+
+    sensor = Thrifty(Silent(), cost=lambda: 0.0)
+    assert all(sensor.read(tick / 10, {}, EVER) == {} for tick in range(25))
+    assert len(asked) == 3
 
 
 def test_an_expensive_sensor_is_read_seldom_and_its_readings_age() -> None:

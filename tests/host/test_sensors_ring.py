@@ -74,6 +74,41 @@ def test_a_sound_slot_of_another_round_is_lost_and_its_neighbours_are_not(tmp_pa
     assert (reader.torn, reader.lost) == (0, 1)
 
 
+def test_sums_of_all_that_was_written_outlive_its_slots(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "r", slots=4)
+    reader = Reader(ring.path)
+    assert reader.totals() is None
+    add(ring, 0.0, 0.5)
+    before = reader.totals()
+    for number in range(1, 11):
+        add(ring, number, 0.25, wall_s=0.5, units=2)
+    after = reader.totals()
+    assert before is not None
+    assert after is not None
+    new = after.since(before)
+    assert (new.slots, new.units, new.cpu_ns, new.wall_ns) == (10, 20, 2_500_000_000, 5_000_000_000)
+    assert new.end_ns == 10_000_000_000
+    reader.skip(after.slots)
+    assert reader.read() == ()
+    assert reader.newest(9) == (125_000_000.0,) * 2, "half of the slots at most"
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.integers(24, 63), bits=st.integers(1, 255))
+def test_sums_that_are_half_written_are_not_believed(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bits: int
+) -> None:
+    path = tmp_path_factory.mktemp("ring") / "r"
+    ring = Ring(path, slots=4)
+    add(ring, 1.0, 0.5)
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
+    assert Reader(path).totals() is None
+
+
 def test_other_files_are_no_rings(tmp_path: Path) -> None:
     for name, content in {"short": b"x", "foreign": b"y" * 500}.items():
         (tmp_path / name).write_bytes(content)
@@ -132,6 +167,33 @@ def test_a_step_is_the_mean_cpu_time_of_new_units(tmp_path: Path) -> None:
     add(ring, 1.6, 0.1)
     assert step(sensor, 1.7).value == pytest.approx(0.1)
     assert step(sensor, 1.7, quantity=Quantity.TAIL).value == pytest.approx(0.2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=6),
+    frozen=st.integers(0, 6), without_sums=st.booleans(),
+)  # fmt: skip
+def test_a_step_is_the_same_by_sums_and_unit_by_unit(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], frozen: int, without_sums: bool
+) -> None:
+    path = tmp_path_factory.mktemp("ring") / "r"
+    ring, sensor = Ring(path), StepTimes({"service": path})
+    end, since, expected = 10.0, EVER, None
+    for number, batch in enumerate(batches):
+        if number == frozen:
+            since, expected = end, None  # what began before says nothing from here on
+        for cpu in batch:
+            end += 1.0
+            add(ring, end, cpu / 10, wall_s=1.0)
+        if batch:
+            expected = sum(batch) / len(batch) / 10
+        if without_sums:
+            with path.open("r+b") as file:
+                file.seek(60)
+                file.write(bytes(4))
+        reading = step(sensor, end, since)
+        assert reading.known() == (None if expected is None else pytest.approx(expected))
 
 
 def test_work_under_way_is_no_silence_but_silence_ages(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from shoal.host.types import Group
 
 FOLLOW_S = 0.5
 """How old the list of a cgroup's or process's descendants may be."""
+UNBORN_S = 2.0
+"""The same of a process's descendants while nothing was born on this machine: only of those that have ended."""
 SCAN_S = 1.0
 """How old what has to be asked of each process of the machine (its environment) or each thread (its CPUs) may be."""
 _SETTLING = 3
@@ -63,6 +65,8 @@ class _Looked:
     at: float = float("-inf")
     cpus: frozenset[int] = frozenset()
     cpus_at: float = float("-inf")
+    newest_pid: str = ""
+    """Of the machine, when it was looked at."""
     found: Found = field(default_factory=Found)
     summed: object = None
 
@@ -76,12 +80,19 @@ class Membership:
         self._looked: dict[str, _Looked] = {}
         self._environments = _Environments(kernel)
         self._tops: tuple[str, ...] = ()
+        self._all: Mapping[str, Found] = {}
+        self._of: object = None
+        self._at = float("-inf")
 
     def refresh(self, now: float) -> Mapping[str, Found]:
         """Everybody's processes at `now` (monotonic seconds), as old as FOLLOW_S or SCAN_S at most."""
+        if now - self._at < FOLLOW_S and self._of is self.groups:
+            return self._all
+        self._at, self._of = now, self.groups
+        newest = self._newest_pid()
         self._looked = {name: self._looked.get(name) or _Looked() for name in self.groups}
         for name, (_, members) in self.groups.items():
-            self._look(self._looked[name], members, now)
+            self._look(self._looked[name], members, now, newest)
         taken = frozenset[int]().union(
             *(
                 self._looked[name].cpus
@@ -89,25 +100,36 @@ class Membership:
                 if group.priority_class is PriorityClass.GUARANTEED and self._looked[name].processes
             )
         )
-        return {name: self._sum_up(name, taken) for name in self.groups}
+        self._all = {name: self._sum_up(name, taken) for name in self.groups}
+        return self._all
 
     def look_again(self) -> None:
         """Let nothing that is known count at the next refresh: processes were moved between CPUs."""
+        self._at = float("-inf")
         for looked in self._looked.values():
             looked.at = looked.cpus_at = float("-inf")
 
-    def _look(self, looked: _Looked, members: Members, now: float) -> None:
-        if now - looked.at >= (SCAN_S if members.label else FOLLOW_S):
+    def _look(self, looked: _Looked, members: Members, now: float, newest: str) -> None:
+        # A family has no newcomers if no process or thread was born on this machine since it was looked at.
+        unborn = bool(members.pids) and newest == looked.newest_pid != "" and now - looked.at < UNBORN_S
+        if now - looked.at >= (SCAN_S if members.label else FOLLOW_S) and not unborn:
             known = {process.pid: process.start for process in looked.processes}
             pids = frozenset(self._pids(members, now))
             starts = ((pid, known.get(pid) or start_time(self._kernel, pid)) for pid in pids)
             present = frozenset(Process(pid, start) for pid, start in starts if start is not None)
             if present - looked.processes:
                 looked.cpus_at = float("-inf")
-            looked.processes, looked.at = present, now
+            looked.processes, looked.at, looked.newest_pid = present, now, newest
         if now - looked.cpus_at >= SCAN_S:
             looked.cpus = frozenset[int]().union(*(self._cpus(process.pid) for process in looked.processes))
             looked.cpus_at = now
+
+    def _newest_pid(self) -> str:
+        """The one that was given last, to a process or thread; empty if the kernel does not say."""
+        try:
+            return self._kernel.read("/proc/loadavg").split()[-1]
+        except (OSError, IndexError):
+            return ""
 
     def _sum_up(self, name: str, taken: frozenset[int]) -> Found:
         looked, cgroup = self._looked[name], self.groups[name][1].cgroup

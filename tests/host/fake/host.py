@@ -163,6 +163,11 @@ class FakeHost:
             raise refuse(errno.EIO, path)
         registers[offset] = int.from_bytes(data, "little")
 
+    def cpu_s(self, pid: int) -> float:
+        if pid not in self.processes:
+            raise refuse(errno.EINVAL)
+        return self.processes[pid].run_ns / 1e9
+
     def affinity(self, tid: int) -> frozenset[int]:
         return self.allowed(self._thread(tid))
 
@@ -240,6 +245,7 @@ class FakeHost:
         put("/proc/self/schedstat", "1 2 3\n")
         put("/proc/self/mountinfo", self._mounts())
         proc.files["stat"] = File(self._stat)
+        proc.files["loadavg"] = File(lambda: f"0.10 0.20 0.30 1/99 {self._pid}\n")
         for one in ("cpu", "memory", "io"):
             proc.directories.setdefault("pressure", Directory()).files[one] = File(self._pressure)
         put("/sys/devices/system/cpu/online", cpus.render(self.cpus) + "\n")

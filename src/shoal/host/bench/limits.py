@@ -104,19 +104,20 @@ def guarded(
     *,
     allow: Sequence[str] | None = None,
     apart: bool = False,
+    reported: bool = True,
     max_slowdown: float = 1.05,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> Limit:
     """A guard of its own process, as `shoal up --guard` starts it: the feed is guaranteed, the neighbours are one
     best-effort group, or, `apart`, one each; `others` are more groups, as its configuration has them. `allow` names the
-    mechanisms that it may use; all of them without."""
+    mechanisms that it may use; all of them without. Unless `reported`, the guard does not know of the feed's ring."""
 
     @contextmanager
     def limit(pids: Mapping[str, int]) -> Iterator[CpuSeconds]:
         neighbours = {name: [pid] for name, pid in pids.items()} if apart else {"neighbour": list(pids.values())}
         groups: list[dict[str, Any]] = [
-            {"name": "feed", "class": "guaranteed", "pids": [feed.pid], "ring": str(feed.ring),
-             "slo": {"max_slowdown": max_slowdown}},
+            {"name": "feed", "class": "guaranteed", "pids": [feed.pid], "slo": {"max_slowdown": max_slowdown}}
+            | ({"ring": str(feed.ring)} if reported else {}),
             *({"name": name, "class": "best-effort", "pids": members} for name, members in neighbours.items()),
             *map(dict, others),
         ]  # fmt: skip
@@ -137,8 +138,7 @@ class GuardProcess:
     def cpu_s(self) -> float:
         """CPU seconds of the guard's process so far. The companion threads that pace cores are another process: what
         they burn is taken from the paced cores."""
-        clock = ~self.pid << 3 | 2  # the kernel's MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
-        return time.clock_gettime(clock)
+        return LINUX.cpu_s(self.pid)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ promise holds again after contention began.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -31,8 +31,9 @@ class Compared:
     `same` is whether both CPUs shared a memory domain all along (None: not, or not to be told). `flaw` is why the rest
     says nothing of the setting; empty if it does. `speed`, `p50`, `p95` and `p99` are ratios by CPU time; `wall_p99`
     and `rate` by the clock, so that waiting for the CPU counts. `bytes_per_s` is of the neighbours that flood memory,
-    `rounds_per_s` of the one that spins, `limiting` what the limits cost, in CPUs. `settled_s` is, for each time that
-    flooding began, after how long the promise held, against the phase before it (None: not in that phase).
+    `done_per_s` of each by its kernel's name (bytes; rounds of one that spins), `limiting` what the limits cost, in
+    CPUs. `settled_s` is, for each time that flooding began, after how long the promise held, against the phase before
+    it (None: not in that phase).
     """
 
     same: bool | None
@@ -44,7 +45,7 @@ class Compared:
     wall_p99: float
     rate: float
     bytes_per_s: float
-    rounds_per_s: float
+    done_per_s: Mapping[str, float]
     limiting: float
     steps: int
     seconds: float
@@ -97,7 +98,7 @@ def compare(
         wall_p99=float(np.percentile(wall, 99)) * 2 / (before.wall_percentile_s(99) + after.wall_percentile_s(99)),
         rate=len(wall) / seconds * 2 / (before.steps_per_s() + after.steps_per_s()),
         bytes_per_s=moved(FLOODS),
-        rounds_per_s=moved({Kernel.SPIN}),
+        done_per_s={kernel.name: moved({kernel}) for kernel in {one for phase in phases for one in phase.kernels}},
         limiting=sum(window.limiting for window in found) / seconds,
         steps=len(steps),
         seconds=seconds,

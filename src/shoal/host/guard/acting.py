@@ -33,6 +33,7 @@ class Acting:
         self.in_force: dict[str, Setting] = {}
         self._ladder, self._pace = ladder, pace
         self._done: dict[str, _Done] = {}
+        self._last: Applied | None = None
 
     def apply(
         self,
@@ -56,7 +57,7 @@ class Acting:
             or done.problems or done.setting != settings[name] or done.found is not found[name]
         }  # fmt: skip
         if not changed:
-            return self._applied(())
+            return self._last or self._applied(())
         placed = {name: self._turn(groups[name], one, found[name], now, PLACING) for name, one in changed.items()}
         if any(place(one.setting) != place(self.in_force.get(name, UNLIMITED)) for name, one in placed.items()):
             found = look_again()
@@ -78,10 +79,12 @@ class Acting:
         """Everything was taken back."""
         self.in_force.clear()
         self._done.clear()
+        self._last = None
 
     def _applied(self, errors: tuple[str, ...]) -> Applied:
         by = {name: one.by for name, one in self._done.items() if one.by}
-        return Applied(dict(self.in_force), errors, by)
+        self._last = Applied(dict(self.in_force), (), by)
+        return replace(self._last, errors=errors) if errors else self._last
 
     def _turn(
         self, group: Group, setting: Setting, found: Found, now: float, knobs: Collection[Knob]
@@ -89,6 +92,7 @@ class Acting:
         return self._ladder.apply(group, found, setting, now, knobs=knobs) if found.processes else _NOTHING
 
     def _forget(self, name: str) -> None:
+        self._last = None
         self._done.pop(name, None)
         if self.in_force.pop(name, None) is not None:
             self._ladder.release(name)

@@ -21,7 +21,7 @@ from shoal.host.guard.config import GuardConfig
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Applied, Loop, Tick
 from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render, write_file
-from shoal.host.types import Plan, Snapshot
+from shoal.host.types import TICK_S, Plan, Snapshot
 
 METRICS_EVERY_S = 1.0
 GATHER_S = 0.95
@@ -63,7 +63,7 @@ class Guard:
         for a journal or port that cannot be had."""
         self._config, self._on_tick, self._clock = config, on_tick, clock
         self._ended = threading.Event()
-        self._wait = wait or (lambda seconds: self._ended.wait(seconds))
+        self._wait = wait or self._rest
         self._shown = _Shown()
         self._metrics_at = float("-inf")
         policy = config.policy.make()
@@ -97,6 +97,14 @@ class Guard:
 
     def stop(self) -> None:
         self._ended.set()
+
+    def _rest(self, seconds: float) -> bool:
+        """A tick is slept through at a tenth of what waiting for an event costs; it is short enough to be asked to stop
+        after it."""
+        if seconds <= TICK_S:
+            time.sleep(seconds)
+            return self._ended.is_set()
+        return self._ended.wait(seconds)
 
     def close(self) -> None:
         if self._server is not None:

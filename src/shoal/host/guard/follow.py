@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +16,22 @@ from shoal.host.types import Plan, Snapshot
 
 _IDLE_SENSE_S = 0.5
 """How often is enough while there is nobody to protect, or nobody to protect from."""
+_FOLLOW_S = 0.25
+"""How old what the file says may be: to ask for it costs as much as to read a ring."""
 
 
 class FollowedFile:
     """A configuration file. It is to be replaced whole, as by `rename`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._name = path, str(path)
         self._seen: tuple[int, int, int] | None = None
 
     def changed(self) -> GuardConfig | None:
         """What it says, if it was written since the last call. Raises Invalid once for each time that it is wrong or
         gone."""
         try:
-            found = self.path.stat()
+            found = os.stat(self._name)  # noqa: PTH116 - at each tick
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
         except OSError:
             seen = (0, 0, 0)
@@ -39,7 +42,7 @@ class FollowedFile:
 
 
 class Following:
-    """A host whose groups follow a file, looked at before each tick. What is wrong in it is told among the faults of a
+    """A host whose groups follow a file, looked at each _FOLLOW_S. What is wrong in it is told among the faults of a
     tick, and the groups stay what they were. Its other settings hold from the start of the guard. `note` gets what the
     guard's owner should know."""
 
@@ -49,9 +52,12 @@ class Following:
         self._rest: dict[str, Any] | None = None
         self._idle = False
         self._last: Snapshot | None = None
+        self._followed_at = float("-inf")
 
     def sense(self, now: float) -> Snapshot:
-        self._follow()
+        if now - self._followed_at >= _FOLLOW_S:
+            self._followed_at = now
+            self._follow()
         if self._last is None or not self._idle or now - self._last.at >= _IDLE_SENSE_S:
             self._last = self._host.sense(now)
             return self._last

@@ -1,4 +1,5 @@
-"""Every tick of the guard as one JSON line: what was seen, what was decided and why, what was done.
+"""Every tick of the guard as one JSON line: what was seen, what was decided and why, what was done. What is at its
+default (`shoal.host.types`) is left out: half of the bytes, and a third of the time.
 
 The first line of each file names the policy and holds its state, so that every file can be replayed by itself. Files
 are renamed when they are full (`journal.jsonl.1` is the newest of the old ones) and the oldest is deleted. A disk that
@@ -218,7 +219,7 @@ def _line(tick: Tick) -> bytes:
         tick.number, tick.at, tick.snapshot, tick.plan, tick.applied, tick.changed, tick.withheld, tick.faults,
         tick.dry_run, tick.by,
     )  # fmt: skip
-    return b'{"tick":' + bytes(adapter(Record).dump_json(record)) + b"}\n"
+    return b'{"tick":' + bytes(adapter(Record).dump_json(record, exclude_defaults=True)) + b"}\n"
 
 
 def _head_line(head: Head, tick: Tick) -> bytes:

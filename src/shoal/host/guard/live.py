@@ -138,9 +138,10 @@ class LiveHost:
         sensed = self._senses.read(
             now, self._acting.in_force, knobs=self._knobs, least_share=self._least_share, free=self._free_cpus
         )
-        self._found = sensed.found
-        if self._seat is not None:
-            self._seat.move(self._slowed())
+        if sensed.found is not self._found:
+            self._found = sensed.found
+            if self._seat is not None:
+                self._seat.move(self._slowed())
         self._probing = any(
             one.step_s.known() is None or isinstance(one.alone_s.value, Missing)
             for one in sensed.snapshot.of(PriorityClass.GUARANTEED)
@@ -274,7 +275,7 @@ class TopologyWatch:
 
     def __init__(self, known: Topology, measure: Callable[[Topology], Topology] = topology.again) -> None:
         self._known, self._measure = known, measure
-        self._at: float | None = None
+        self._at = float("-inf")  # at the start everything was busy, and what was found may be sysfs's word
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-topology")
         self._asked: Future[Topology] | None = None
 
@@ -282,8 +283,6 @@ class TopologyWatch:
         """The topology, if it is another one than when it was asked for last."""
         if not self._known.virtual:
             return None
-        if self._at is None:
-            self._at = now
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             found = asked.result()

@@ -143,6 +143,8 @@ class Loop:
         measure, moves to other CPUs, and lifting everything, do not count."""
         while self._changes and snapshot.at - self._changes[0] >= _MINUTE_S:
             self._changes.popleft()
+        if plan.settings == self._planned:
+            return plan, (), ()
         settings, reasons = dict(plan.settings), dict(plan.reasons)
         changed: list[str] = []
         withheld: list[str] = []

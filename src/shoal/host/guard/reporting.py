@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from shoal.host.fs import LINUX
 from shoal.host.guard.config import GroupConfig, ReportsConfig
 from shoal.host.members import NOBODY, Found, Process
 from shoal.host.sensors.reports import ReportLines, Work, gateway_work
@@ -19,7 +20,6 @@ from shoal.host.sensors.reports import ReportLines, Work, gateway_work
 ASK_EVERY_S = 0.5
 _ASK_TIMEOUT_S = 2.0
 _MOST_BYTES = 32 << 20
-_CPUCLOCK_SCHED = 2
 
 Ask = Callable[[str, Path | None], str]
 """The text at a URL, opened by the token in a file. Raises OSError, HTTPException, ValueError."""
@@ -61,6 +61,8 @@ class Reporting:
     def work(self, now: float, found: Mapping[str, Found]) -> Mapping[str, Work]:
         """What each group that reports has done by now. `found` are the groups' processes."""
         done: dict[str, Work] = {}
+        if not self._told:
+            return done
         for name, (lines, spent) in self._lines.items():
             spent.processes = found.get(name, NOBODY).processes
             one = lines.work(now)
@@ -92,7 +94,7 @@ class CpuTime:
             self._left_s += self._known.pop(gone)
         for process in self.processes:
             with suppress(OSError):  # it has ended
-                self._known[process] = time.clock_gettime(~process.pid << 3 | _CPUCLOCK_SCHED)
+                self._known[process] = LINUX.cpu_s(process.pid)
         return self._left_s + sum(self._known.values()) if self._known or self._left_s else None
 
 

@@ -6,7 +6,7 @@ tenth for quotas and pacing alike, whatever the neighbour writes or reads; alpha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 LEAST_ALPHA = 0.25
@@ -19,9 +19,14 @@ _REMEMBER = 0.8
 """How much of a tick's error is remembered in the next."""
 _NOISE = 0.2
 """Of a difference of two strains, as measured in 50 ms on the machine of docs/host.md."""
+_VARIANCE, _DRIFT = 0.1, 0.03
+"""Of the strain of one tick; and what of an alpha may change in it."""
 _JUMP, _BEYOND = 2.0, 4.0
 """An observation so many times what was predicted, off by so many times the usual error, and above what is allowed, is
 believed at once."""
+_EASY, _SURELY_EASY = 0.5, 4
+"""Observations below this part of what was predicted (if that was more than a trifle), so many in a row: the groups do
+something else now, and what they cost is halved each time, so that their shares double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,14 @@ class Errors:
     size: float = 0.0
     surprised: bool = False
     """The last one was believed at once. It may have been of a part of its tick only, so that the next says more."""
+    easy: int = 0
+    """So many in a row were far below what was predicted."""
 
-    def add(self, error: float) -> Errors:
+    def add(self, error: float, *, easy: bool = False) -> Errors:
         mean, size = (
             _REMEMBER * old + (1 - _REMEMBER) * new for old, new in ((self.mean, error), (self.size, abs(error)))
         )
-        return Errors(mean, size)
+        return Errors(mean, size, easy=self.easy + 1 if easy else 0)
 
     @property
     def signal(self) -> float:
@@ -54,6 +61,8 @@ class Contention:
 
     alpha: Mapping[str, float] = field(default_factory=dict)
     errors: Errors = field(default_factory=Errors)
+    doubt: Mapping[str, float] = field(default_factory=dict)
+    """Variance of each alpha."""
 
     def predict(self, shares: Mapping[str, float]) -> float | None:
         """None while any of these groups is unknown."""
@@ -82,11 +91,24 @@ class Contention:
         if strain > 1 and (sure or (self.errors.surprised and ratio > 1)):
             factor, errors = ratio, replace(self.errors, surprised=sure)
         else:
-            errors = self.errors.add(error)
+            errors = self.errors.add(error, easy=ratio < _EASY and predicted > _EASY)
             trust = max(errors.signal**2, _LEAST_TRUST if strain > 1 and ratio > 1 else 0.0)
             factor = 1 + (_FOLLOW_UP if ratio > 1 else _FOLLOW_DOWN) * trust * (ratio - 1)
-        alpha = {**self.alpha, **{name: max(LEAST_ALPHA, self.alpha[name] * factor) for name in shares}}
-        return Contention(alpha, errors)
+            if errors.easy >= _SURELY_EASY:
+                factor = min(factor, max(_EASY, ratio))
+        return self._corrected(predicted * (factor - 1), shares, errors)
+
+    def _corrected(self, error: float, shares: Mapping[str, float], errors: Errors) -> Contention:
+        """So that the prediction is higher by `error`, divided as a Kalman filter does: among those that are doubted
+        most, and run with a share that can explain it."""
+        doubt = {name: self.doubt.get(name, _first_doubt(self.alpha[name])) for name in shares}
+        whole = sum(doubt[name] * share**2 for name, share in shares.items())
+        alpha, left = dict(self.alpha), dict(self.doubt)
+        for name, share in shares.items():
+            gain = doubt[name] * share
+            alpha[name] = max(LEAST_ALPHA, alpha[name] + error * gain / whole)
+            left[name] = doubt[name] * (1 - gain * share / (whole + _VARIANCE)) + (_DRIFT * (1 + alpha[name])) ** 2
+        return Contention(alpha, errors, left)
 
     def attribute(self, name: str, share: float, strain_with: float, strain_without: float) -> Contention:
         """`name` was paused: what strain went away with it was its own. The smaller its share, the more of that
@@ -95,15 +117,21 @@ class Contention:
             return self
         found = (strain_with - strain_without) / share
         before = self.alpha.get(name, 0.0)
-        doubt, noise = (before / 2 + 0.5) ** 2, (_NOISE / share) ** 2
+        doubt, noise = max((before / 2 + 0.5) ** 2, self.doubt.get(name, 0.0)), (_NOISE / share) ** 2
         weight = min(0.5, doubt / (doubt + noise))
         alpha = {**self.alpha, name: max(LEAST_ALPHA, (1 - weight) * before + weight * found)}
-        return replace(self, alpha=alpha)
+        left = {**self.doubt, name: self.doubt.get(name, _first_doubt(before)) * (1 - weight)}
+        return replace(self, alpha=alpha, doubt=left)
 
-    def keep(self, names: Sequence[str]) -> Contention:
-        if self.alpha.keys() <= set(names):
+    def keep(self, names: Set[str]) -> Contention:
+        if self.alpha.keys() <= names:
             return self
-        return replace(self, alpha={name: self.alpha[name] for name in names if name in self.alpha})
+        alpha, doubt = ({name: one[name] for name in names if name in one} for one in (self.alpha, self.doubt))
+        return replace(self, alpha=alpha, doubt=doubt)
+
+
+def _first_doubt(alpha: float) -> float:
+    return (1 + alpha) ** 2
 
 
 def divide(

@@ -37,6 +37,8 @@ _WORTH = 0.8
 no machine's own speed is so steady."""
 _WORTH_APART = 0.65
 """The same of a group whose memory domain guaranteed work does not share: it is not the first to be suspected."""
+_TELLING = 0.5
+"""With less of its share running, what a pause shows of a group is noise."""
 _SMOOTH = 0.5
 
 
@@ -50,7 +52,7 @@ class Contender:
     idle: bool = False
     """It did nothing when it was looked at last."""
     apart: bool = False
-    """It shared no memory domain with guaranteed work then."""
+    """It shared no memory domain with guaranteed work then, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +77,25 @@ class Model:
 
     def step(self, snapshot: Snapshot, state: ModelState) -> tuple[Plan, ModelState]:
         present = snapshot.of(PriorityClass.BEST_EFFORT)
-        names = [one.group.name for one in present]
-        groups = {one.group.name: _known(state.groups.get(one.group.name), one, snapshot) for one in present}
-        resumed = {one.group.name for one in present if groups[one.group.name].idle and not is_idle(one)}
-        left = {one.group.name for one in present if _apart(one, snapshot) and not groups[one.group.name].apart}
-        groups = {
-            name: _as_seen(groups[name], idle=is_idle(one), apart=_apart(one, snapshot), free=name in left)
-            for one in present if (name := one.group.name)
-        }  # fmt: skip
-        known = state.contention.keep([name for name in names if name not in left])
-        state = replace(state, groups=groups, contention=known)
+        homes = frozenset[int]().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
+        groups: dict[str, Contender] = {}
+        resumed, left = set[str](), set[str]()
+        for one in present:
+            name = one.group.name
+            known = _known(state.groups.get(name), one, snapshot)
+            idle = known.idle if one.applied.frozen else is_idle(one)
+            apart = bool(one.domains and homes) and one.domains.isdisjoint(homes)
+            if known.idle and not idle:
+                resumed.add(name)
+            if apart and not known.apart:
+                left.add(name)
+            groups[name] = _as_seen(known, idle=idle, apart=apart, free=name in left)
+        contention = state.contention.keep(groups.keys() - left)
+        state = replace(state, groups=groups, contention=contention)
         if not present:
             return Plan({}), replace(state, pause=NO_PAUSE, strain=None)
         if state.pause.groups and not state.pause.settled and Knob.FREEZE in snapshot.knobs:
-            reasons = {name: Reason(MEASURING, "a pause to measure has begun") for name in names}
+            reasons = {name: Reason(MEASURING, "a pause to measure has begun") for name in groups}
             return _plan(snapshot, state, replace(state.pause, settled=True), reasons)
         state, seen, measured = _learn(snapshot, state, resumed)
         if not snapshot.of(PriorityClass.GUARANTEED):
@@ -100,8 +107,9 @@ class Model:
             pause = replace(state.pause, groups=())
         else:
             pause = pauses.next_pause(
-                snapshot, state.pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
-                strain=state.strain,
+                snapshot, state.pause, limited=_limited(state), floored=_floored(snapshot, state),
+                apart=all(one.apart for one in state.groups.values()), seen=seen, strain=state.strain,
+                known=state.contention.alpha.keys(),
             )  # fmt: skip
         return _plan(snapshot, state, pause, reasons)
 
@@ -126,12 +134,6 @@ def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
 
 def _floor(one: GroupState, snapshot: Snapshot) -> float:
     return min(1.0, max(one.group.min_share, snapshot.least_share))
-
-
-def _apart(one: GroupState, snapshot: Snapshot) -> bool:
-    """Whether it runs in other memory domains than all guaranteed work, as far as known."""
-    guaranteed = frozenset[int]().union(*(other.domains for other in snapshot.of(PriorityClass.GUARANTEED)))
-    return bool(one.domains) and bool(guaranteed) and one.domains.isdisjoint(guaranteed)
 
 
 def _running(snapshot: Snapshot) -> dict[str, float]:
@@ -175,8 +177,11 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
     if not running:
         quiet = absorb(state.quiet, snapshot)
         seen = look(snapshot, state.watch, quiet)
-        pause = pauses.finished(state.pause, snapshot, heard=quiet != state.quiet) if measured else state.pause
-        return replace(state, quiet=quiet, watch=seen.watch, pause=pause), seen, True
+        contention, pause = state.contention, state.pause
+        if measured:
+            contention, fruitless = _relief(snapshot, state)
+            pause = pauses.finished(pause, snapshot, heard=quiet != state.quiet, fruitless=fruitless)
+        return replace(state, contention=contention, quiet=quiet, watch=seen.watch, pause=pause), seen, True
     seen = look(snapshot, state.watch, state.quiet)
     if seen.worst is None:
         return replace(state, watch=seen.watch), seen, measured
@@ -190,9 +195,26 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
         return replace(state, contention=contention, pause=pause, watch=seen.watch), seen, True
     smooth = strain if state.strain is None or strain > 2 else (1 - _SMOOTH) * state.strain + _SMOOTH * strain
     contention = state.contention
+    # In a memory domain of its own a group is convicted by pauses alone: what is seen may be the machine's.
+    free = {name for name in running if state.groups[name].apart and state.groups[name].share >= 1}
+    running = {name: share for name, share in running.items() if name not in free}
     if resumed.isdisjoint(running) or strain > _HIGH:
         contention = contention.observe(strain, running, _traffic(snapshot))
     return replace(state, contention=contention, strain=smooth, watch=seen.watch), seen, False
+
+
+def _relief(snapshot: Snapshot, state: ModelState) -> tuple[Contention, bool]:
+    """What a pause of everybody says of groups that run in memory domains of their own, or of one that runs by itself
+    and is hardly limited; and whether it was no relief to guaranteed work: then its strain is the machine's."""
+    busy = {name: one for name, one in state.groups.items() if not one.idle}
+    worst = look(snapshot, state.watch, state.quiet).worst
+    alone = len(busy) == 1 and all(one.share >= _TELLING for one in busy.values())
+    if worst is None or state.strain is None or not (alone or all(one.apart for one in busy.values())):
+        return state.contention, False
+    contention = state.contention
+    for name in busy:
+        contention = contention.attribute(name, sum(one.share for one in busy.values()), state.strain, worst.value)
+    return contention, state.strain - worst.value < pauses.WORTH
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
@@ -223,9 +245,10 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
     pressed = state.pressed
     if worst is not None and not measured:
         pressed = _rungs(snapshot, state, seen, worst, groups, reasons)
-        _places(snapshot, wanted, worst, groups, reasons)
+        if Knob.DOMAINS in snapshot.knobs:
+            _places(snapshot, wanted, worst, groups, reasons)
     moved = {name for name, one in groups.items() if one.place.domains != state.groups[name].place.domains}
-    contention = state.contention.keep([name for name in groups if name not in moved])
+    contention = state.contention.keep(groups.keys() - moved)
     return replace(state, groups=groups, contention=contention, pressed=pressed), reasons
 
 
@@ -346,7 +369,7 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
 def _reason(code: str, text: str, share: float, alpha: float | None, worst: Strain | None) -> Reason:
     facts: dict[str, object] = {"share": round(share, 4)}
     if worst is not None:
-        facts |= {"strain": round(worst.value, 3), "of": worst.group, "by": worst.sensor.value}
+        facts |= {"strain": round(worst.value, 3), "of": worst.group, "by": worst.sensor}
     if alpha is not None:
         facts["strain_per_share"] = round(alpha, 3)
     return Reason(code, text, facts)

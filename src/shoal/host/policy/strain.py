@@ -155,8 +155,9 @@ def lowest(quiet: Quiet, snapshot: Snapshot) -> Quiet:
 
 
 def is_idle(state: GroupState) -> bool:
-    """Whether it is known to run nothing now. Unknown is not idle; an older reading may be of when it was frozen."""
-    cpus = state.cpus.known(stale_s=_NOW_S)
+    """Whether it is known to run nothing now. Unknown is not idle; nor is what we hold frozen, or held when an older
+    reading was taken."""
+    cpus = None if state.applied.frozen else state.cpus.known(stale_s=_NOW_S)
     return cpus is not None and cpus < min(IDLE_CPUS, 0.1 * state.applied.share * state.cores)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
+from shoal.host.sensors.clock import CpuClocks
 from shoal.host.sensors.cpi import CyclesPerInstruction
 from shoal.host.sensors.latency import MemoryLatency, pinned
 from shoal.host.sensors.psi import Pressure
@@ -20,7 +21,7 @@ from shoal.host.types import Domain
 from shoal.host.undo import UndoLog
 
 __all__ = [
-    "CyclesPerInstruction", "Key", "MemoryLatency", "Pressure", "Quantity", "Readings", "ReportedWork",
+    "CpuClocks", "CyclesPerInstruction", "Key", "MemoryLatency", "Pressure", "Quantity", "Readings", "ReportedWork",
     "ResctrlMonitor", "SchedulerStatistics", "Scope", "Sensor", "StepTimes", "Thrifty", "UncoreCounters", "Work",
     "pinned", "standard",
 ]  # fmt: skip
@@ -47,6 +48,7 @@ def standard(
         thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
         thrifty(CyclesPerInstruction(kernel=kernel)),
         MemoryLatency(domains, shoot, wanted=probing),
-        thrifty(SchedulerStatistics(kernel=kernel), share=0.001),
+        thrifty(CpuClocks(kernel=kernel)),
+        thrifty(SchedulerStatistics(kernel=kernel), share=0.0001),
         thrifty(Pressure(kernel=kernel), share=0.0001),
     )

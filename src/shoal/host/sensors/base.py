@@ -99,9 +99,12 @@ class Rates:
         self._last.pop(key, None)
 
 
+SILENT_S = 1.0
+
+
 class Thrifty:
-    """A sensor that is read no more often than its share of one core permits, as its own last reading cost. Between,
-    its last readings are given with their age."""
+    """A sensor that is read no more often than its share of one core permits, as its own last reading cost; one that
+    says nothing, each SILENT_S. Between, its last readings are given with their age."""
 
     def __init__(self, sensor: Sensor, *, share: float = 0.002, cost: Callable[[], float] = time.thread_time) -> None:
         self._sensor = sensor
@@ -120,6 +123,9 @@ class Thrifty:
             before = self._cost()
             self._readings = self._sensor.read(now, found, since)
             self._at, self._due = now, now + (self._cost() - before) / self._share
+            if not self._readings:
+                self._due = max(self._due, now + SILENT_S)
+        if now == self._at or not self._readings:
             return self._readings
         age = now - self._at
         return {key: Reading(one.value, one.age_s + age) for key, one in self._readings.items()}

@@ -14,7 +14,7 @@ from shoal.host.types import Domain, Reading
 
 _SHOTS = 3
 """One shot in between may have been interrupted; their median was not."""
-CALM_S = 1.0
+CALM_S = 5.0
 
 
 class MemoryLatency:
@@ -55,7 +55,7 @@ class MemoryLatency:
     def read(self, now: float, found: Mapping[str, Found], since: float) -> Readings:  # noqa: ARG002
         if self._shoot is None:
             return {}
-        if not self._wanted() and now - self._at < CALM_S:
+        if now - self._at < CALM_S and not self._wanted():
             return {key: Reading(one.value, one.age_s + now - self._at) for key, one in self._readings.items()}
         if since > self._since:  # earlier shots tell nothing of now
             self._shots.clear()

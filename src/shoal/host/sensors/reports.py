@@ -47,6 +47,8 @@ class ReportedWork:
             return {}
         readings: dict[Key, Reading] = {}
         told = self._tell(now)
+        if not told and not self._last:
+            return readings
         for gone in self._last.keys() - told.keys():
             del self._last[gone]
             self._told.pop(gone, None)

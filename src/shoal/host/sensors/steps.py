@@ -3,50 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import compress
-from operator import sub, truediv
+from operator import sub
 from pathlib import Path
 
 from shoal.engine.protocol import Capability
 from shoal.host.members import Found
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading
-from shoal.ring import Columns, Reader
+from shoal.ring import Columns, Reader, Totals
 
 TAIL_UNITS = 512
 """Units of work that the tail is taken over: fewer would have no 99th percentile."""
 TAIL_EVERY_S = 1.0
-"""Nothing is decided by the tail, and to sort so many costs more than all else here."""
+"""Nothing is decided by the tail, and to look at so many units one by one costs more than all else here."""
 _LOOK_EVERY_S = 1.0
 _OF_FRESH = (Quantity.STEP, Quantity.STEP_WALL, Quantity.RATE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """Units of work that were read together: when the first began and the last ended, and their means."""
+    """Units of work that were read together: when the first began and the last ended, and sums of their times."""
 
     began_s: float
     ended_s: float
-    last_wall_s: float
-    step_s: float
     wall_s: float
+    cpu_s: float
     units: int
+
+    @property
+    def due_s(self) -> float:
+        """When the next unit should have ended."""
+        return self.ended_s + self.wall_s / self.units
+
+
+@dataclass(slots=True)
+class _Ring:
+    reader: Reader
+    last: Totals | None = None
+    heard: bool = False
+
+    def fresh(self, since_s: float) -> _Fresh | None:
+        """What ended since the last call, of what began after `since_s`. By the sums that the program keeps, unless
+        some of it may have begun before: then unit by unit."""
+        before, self.last = self.last, self.reader.totals()
+        if before is not None and before == self.last:
+            return None
+        if before is not None and self.last is not None:
+            new = self.last.since(before)
+            if new.units and new.wall_ns >= 0 and before.end_ns - new.wall_ns / new.units >= since_s * 1e9:
+                self.reader.skip(self.last.slots)
+                return _Fresh(before.end_ns / 1e9, new.end_ns / 1e9, new.wall_ns / 1e9, new.cpu_ns / 1e9, new.units)
+        columns = self.reader.read_columns()
+        self.heard = self.heard or bool(columns.units)
+        return _one_by_one(columns, since_s)
 
 
 @dataclass(slots=True)
 class _Group:
     path: Path
     looked_at: float = float("-inf")
-    readers: dict[Path, Reader] = field(default_factory=dict)
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=TAIL_UNITS))
-    """Nanoseconds of CPU time by unit."""
-    due_s: float = 0.0
-    """When the next unit should have ended, by the last one."""
+    rings: dict[Path, _Ring] = field(default_factory=dict)
     fresh: _Fresh | None = None
-    tail: Reading | None = None
+    tail: Reading = field(default_factory=lambda: missing(""))
     tail_at: float = float("-inf")
     problem: str = "no program has written steps there yet"
 
@@ -80,9 +102,7 @@ class StepTimes:
         readings: dict[Key, Reading] = {}
         for name, group in self._groups.items():
             self._look(group, now)
-            new = _new_units(group)
-            if new.units:
-                _take(group, new, since)
+            group.fresh = _new_units(group, since) or group.fresh
             readings |= {Key(q, Scope.GROUP, name): reading for q, reading in _readings(group, now, since).items()}
         return readings
 
@@ -97,78 +117,89 @@ class StepTimes:
         group.looked_at = now
         below = group.path.is_dir()
         present = {*group.path.glob("*.ring"), *group.path.glob("*/*.ring")} if below else {group.path}
-        for path in present | set(group.readers):
-            known = group.readers.get(path)
+        for path in present | set(group.rings):
+            known = group.rings.get(path)
             try:
                 inode = path.stat().st_ino
-                if known is not None and known.inode != inode:
-                    group.readers.pop(path).close()
-                if path not in group.readers:
-                    group.readers[path] = Reader(path)
+                if known is not None and known.reader.inode != inode:
+                    group.rings.pop(path).reader.close()
+                if path not in group.rings:
+                    group.rings[path] = _Ring(Reader(path))
             except FileNotFoundError:
                 if known is not None:
-                    group.readers.pop(path).close()
+                    group.rings.pop(path).reader.close()
             except (OSError, ValueError) as problem:
                 group.problem = f"{path}: {problem}"
 
 
 def _close(group: _Group) -> None:
-    for reader in group.readers.values():
-        reader.close()
-    group.readers.clear()
+    for ring in group.rings.values():
+        ring.reader.close()
+    group.rings.clear()
 
 
-def _new_units(group: _Group) -> Columns:
-    found: list[Columns] = []
-    for path, reader in list(group.readers.items()):
+def _new_units(group: _Group, since: float) -> _Fresh | None:
+    found: list[_Fresh] = []
+    for path, ring in list(group.rings.items()):
         try:
-            found.append(reader.read_columns())
+            fresh = ring.fresh(since)
         except (OSError, ValueError) as problem:
             group.problem = f"{path}: {problem}"
-            group.readers.pop(path).close()
-    if len(found) == 1:
-        return found[0]
-    units = sorted(unit for columns in found for unit in zip(*columns, strict=True))
-    return Columns(*zip(*units, strict=True)) if units else Columns()
+            group.rings.pop(path).reader.close()
+        else:
+            found += [fresh] if fresh is not None else []
+    if len(found) <= 1:
+        return found[0] if found else None
+    return _Fresh(
+        min(one.began_s for one in found), max(one.ended_s for one in found), sum(one.wall_s for one in found),
+        sum(one.cpu_s for one in found), sum(one.units for one in found),
+    )  # fmt: skip
 
 
-def _take(group: _Group, new: Columns, since: float) -> None:
-    ends, walls, cpus, counts = new
-    group.recent.extend(map(truediv, cpus, counts))
-    group.due_s = (ends[-1] + walls[-1]) / 1e9
+def _one_by_one(columns: Columns, since_s: float) -> _Fresh | None:
+    ends, walls, cpus, counts = columns
     begins = tuple(map(sub, ends, walls))
-    if min(begins) < since * 1e9:
-        valid = [begin >= since * 1e9 for begin in begins]
-        if not any(valid):
-            return
+    if begins and min(begins) < since_s * 1e9:
+        valid = [begin >= since_s * 1e9 for begin in begins]
         begins, ends, walls, cpus, counts = (tuple(compress(one, valid)) for one in (begins, ends, walls, cpus, counts))
-    units = sum(counts)
-    group.fresh = _Fresh(
-        begins[0] / 1e9, ends[-1] / 1e9, walls[-1] / 1e9, sum(cpus) / units / 1e9, sum(walls) / units / 1e9, units
-    )
+    if not begins:
+        return None
+    return _Fresh(begins[0] / 1e9, ends[-1] / 1e9, sum(walls) / 1e9, sum(cpus) / 1e9, sum(counts))
 
 
 def _readings(group: _Group, now: float, since: float) -> dict[Quantity, Reading]:
-    if not group.recent:
-        return dict.fromkeys((*_OF_FRESH, Quantity.TAIL), missing(group.problem))
     fresh = group.fresh
+    if fresh is None and not any(ring.heard for ring in group.rings.values()):
+        return dict.fromkeys((*_OF_FRESH, Quantity.TAIL), missing(group.problem))
     if fresh is None or fresh.began_s < since:
         none = missing("no unit of work has begun and ended since other work was frozen or let go")
         return dict.fromkeys(_OF_FRESH, none) | {Quantity.TAIL: _tail(group, now)}
     # A unit that is under way is no silence: the age counts from when the next one should have ended.
-    age = max(0.0, now - fresh.ended_s - fresh.last_wall_s)
+    age = max(0.0, now - fresh.due_s)
     span = fresh.ended_s - fresh.began_s
     return {
-        Quantity.STEP: Reading(fresh.step_s, age),
-        Quantity.STEP_WALL: Reading(fresh.wall_s, age),
+        Quantity.STEP: Reading(fresh.cpu_s / fresh.units, age),
+        Quantity.STEP_WALL: Reading(fresh.wall_s / fresh.units, age),
         Quantity.RATE: Reading(fresh.units / span, age) if span > 0 else missing("its clock stands still"),
         Quantity.TAIL: _tail(group, now),
     }
 
 
 def _tail(group: _Group, now: float) -> Reading:
-    if group.tail is None or now - group.tail_at >= TAIL_EVERY_S:
-        times = sorted(group.recent)
-        age = max(0.0, now - group.due_s)
-        group.tail, group.tail_at = Reading(times[math.ceil(0.99 * len(times)) - 1] / 1e9, age), now
+    if now - group.tail_at >= TAIL_EVERY_S:
+        group.tail, group.tail_at = _read_tail(group, now), now
+        return group.tail
     return Reading(group.tail.value, group.tail.age_s + now - group.tail_at)
+
+
+def _read_tail(group: _Group, now: float) -> Reading:
+    times: list[float] = []
+    for path, ring in group.rings.items():
+        try:
+            times += ring.reader.newest(TAIL_UNITS)
+        except (OSError, ValueError) as problem:
+            group.problem = f"{path}: {problem}"
+    if not times:
+        return missing(group.problem)
+    slowest = nlargest(len(times) - math.ceil(0.99 * len(times)) + 1, times)
+    return Reading(slowest[-1] / 1e9, 0.0 if group.fresh is None else max(0.0, now - group.fresh.due_s))
