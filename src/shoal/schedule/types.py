@@ -288,10 +288,11 @@ class Problem:
         """As `take`, at once, for whoever asks every round: it is not checked again, since rows of a sound problem are
         sound, and whoever gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools cannot)
         answers for what is in them."""
-        known = {name: getattr(self, name) for name in _SHARED}
-        known |= {name: getattr(self, name).T.take(jobs, axis=-1).T for name in _BY_JOB if name not in changed}
-        made = object.__new__(type(self))
-        vars(made).update(known, **changed)
+        made = object.__new__(_Rows)
+        known = vars(made)
+        known.update({name: getattr(self, name) for name in _SHARED}, _whole=self, _jobs=jobs, **changed)
+        if "possible" not in changed:
+            known["possible"] = self.possible.T.take(jobs, axis=-1).T
         made._seal()
         return made
 
@@ -303,9 +304,24 @@ class Problem:
 _SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour")
 _BY_JOB = (
     "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
-    "restarts", "tenant", "entity", "kind", "possible",
+    "restarts", "tenant", "entity", "kind",
 )  # fmt: skip
-"""What all jobs of a problem have in common, and what each has of its own, with what follows from it."""
+"""What all jobs of a problem have in common, and what each has of its own."""
+
+
+class _Rows(Problem):
+    """Some jobs of a `_whole` problem: most policies look at a few fields of theirs, which are taken when asked for."""
+
+    _whole: Problem
+    _jobs: Index
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name not in _BY_JOB:
+            raise AttributeError(name)
+        taken: NDArray[Any] = getattr(self._whole, name).T.take(self._jobs, axis=-1).T
+        taken.flags.writeable = False
+        vars(self)[name] = taken
+        return taken
 
 
 @dataclass(frozen=True, slots=True)

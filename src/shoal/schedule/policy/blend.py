@@ -93,7 +93,8 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     worth = np.where(left > 0.0, gain * left, 0.0) / (takes_s + SOON_S + np.where(here, 0.0, restart_s))
     worth *= 1.0 + keep * here
     value = np.where(market.rate > 0.0, worth / np.where(market.rate > 0.0, market.rate, 1.0), 0.0)
-    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(frame.free)), tried=tried)
+    alike = len(np.unique(left)) < len(left)
+    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(left)), tried=tried, alike=alike)
     value, likely = worth, fluid.shares
     batch = len(left) > 1 and np.ptp(frame.problem.arrived[frame.free]) == 0.0
     column = None

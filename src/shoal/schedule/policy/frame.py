@@ -73,13 +73,15 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
     """The frame of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at."""
     held = positions(problem.held)
     kept = np.zeros(problem.rate.shape)
-    kept[held, problem.placed[held]] = 1.0
-    left = problem.counts - np.bincount(
-        problem.pool_of[problem.placed[held]], problem.gang[held], minlength=len(problem.pools)
-    )
-    fits = problem.possible & (problem.gang[:, None] <= left[problem.pool_of])
-    spread = np.array([column.spread for column in problem.columns])
-    if spread.any():
+    left, fits = problem.counts, problem.possible.copy()
+    if len(held):
+        kept[held, problem.placed[held]] = 1.0
+        used = np.bincount(problem.pool_of[problem.placed[held]], problem.gang[held], minlength=len(problem.pools))
+        left = left - used
+        fits &= problem.gang[:, None] <= left[problem.pool_of]
+        fits[held] = False
+    spread = [column.spread for column in problem.columns]
+    if any(spread):
         fits[np.ix_(problem.gang == 1, spread)] = False
     nodes = list(_nodes(problem, held))
     for each in nodes:
@@ -89,13 +91,11 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
         fits[np.ix_(quota.rows, quota.columns)] &= problem.gang[quota.rows, None] <= quota.left
     aimed = problem.rate if rate is None else rate
     fits &= aimed > 0.0
-    fits[held] = False
     free = np.flatnonzero(fits.any(axis=1))
-    rates = np.ascontiguousarray(np.where(fits, aimed, 0.0)[free].T)
+    rates = np.where(fits, aimed, 0.0).take(free, axis=0).T.copy()
     gang = problem.gang[free].astype(np.float64)
     pools = positions(left > 0.0)
     load = (problem.pool_of == pools[:, None]).astype(np.float64)
-    some_left = load.any(axis=0)
     names = tuple(_pool_name(problem, int(pool)) for pool in pools)
     couplings = [Coupling(names, gang, load, left[pools])]
     for each in nodes:
@@ -105,7 +105,7 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
     for quota in quotas:
         weight = np.where(quota.rows[free], gang, 0.0)
         if 0.0 < quota.left < min(weight.sum(), left[np.unique(problem.pool_of[quota.columns])].sum()):
-            columns = (quota.columns & some_left)[None, :].astype(np.float64)
+            columns = (quota.columns & load.any(axis=0))[None, :].astype(np.float64)
             couplings.append(Coupling((quota.name,), weight, columns, np.array([quota.left])))
     market = Market(rates, np.ones(len(free)), tuple(couplings))
     return Frame(problem, free, kept, market, pools, _beside(problem, free) if space_sharing else None)

@@ -67,19 +67,29 @@ def best_level(frame: Frame, floor: Array, per_level: Array, *, start: Outcome |
 
 
 def best_value(
-    frame: Frame, gain: Array, cost: Array, floor: Array, *, start: Outcome | None = None, tried: Tried = ()
+    frame: Frame,
+    gain: Array,
+    cost: Array,
+    floor: Array,
+    *,
+    start: Outcome | None = None,
+    tried: Tried = (),
+    alike: bool = True,
 ) -> Outcome:
     """The most of gain * rate - cost * share in sum over jobs and columns, both (n, k), with rates of at least the
-    floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess."""
+    floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess. Unless
+    there may be jobs that are `alike`, no classes of them are looked for."""
     market = frame.market
     if frame.beside is not None:
         return _over_pairs(frame, Aim(floor, None, gain, cost), start)
     worth = gain * market.rate - cost
-    of, grouped = by_class(market, [floor, *worth])
-    shares = None if start is None else means(start.shares, of)
     guess = tried[0] if tried else ()
-    found = exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess)
-    return replace(of_classes(found, of), tried=(found.tried,))
+    shares = None if start is None else start.shares
+    if not alike:
+        return _outcome(exact.best_value(market, worth, floor, start=shares, guess=guess), len(floor))
+    of, grouped = by_class(market, [floor, *worth])
+    shares = None if shares is None else means(shares, of)
+    return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess), of)
 
 
 def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
@@ -167,8 +177,15 @@ def means(shares: Array, of: Classes) -> Array:
 
 
 def of_classes(found: Solution, of: Classes) -> Outcome:
-    facts = {"method": found.method, "classes": len(of.first), "rounds": found.rounds}
-    return Outcome(found.shares[:, of.of], found.rates[of.of], found.prices, found.value, found.bound, facts=facts)
+    return _outcome(found, len(of.first), found.shares[:, of.of], found.rates[of.of])
+
+
+def _outcome(found: Solution, classes: int, shares: Array | None = None, rates: Array | None = None) -> Outcome:
+    """The outcome of a solution, whose rows are the jobs unless their shares and rates are told."""
+    return Outcome(
+        found.shares if shares is None else shares, found.rates if rates is None else rates, found.prices, found.value,
+        found.bound, facts={"method": found.method, "classes": classes, "rounds": found.rounds}, tried=(found.tried,),
+    )  # fmt: skip
 
 
 def _over_pairs(frame: Frame, aim: Aim, start: Outcome | None) -> Outcome:

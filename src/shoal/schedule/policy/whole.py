@@ -33,9 +33,8 @@ class _Search:
         self._able: Mask = (market.rate > 0.0) & (worth > 0.0)
         self._worth = np.where(self._able, worth, 0.0)
         self._gang = frame.gang.astype(np.intp)
-        self._pool = np.array([int(positions(load)[0]) for load in market.couplings[0].load.T]) if len(
-            market.couplings[0].load
-        ) else np.empty(0, np.intp)  # fmt: skip
+        load = market.couplings[0].load
+        self._pool = load.argmax(axis=0) if len(load) else np.zeros(len(market.rate), np.intp)
         self._others = [(each.weight, each.load, each.limit) for each in market.couplings[1:]]
         self._limit = market.couplings[0].limit
         self.column = np.full(len(self._gang), -1, np.intp)
@@ -71,6 +70,8 @@ class _Search:
 
     def _fill(self, column: Index, room: Array) -> None:
         """Put waiting jobs where there is room, those first that are worth most per accelerator; in place."""
+        if not (column < 0).any():
+            return
         at, row = np.nonzero(self._able & (column < 0) & (self._gang <= room[self._pool][:, None] + EPS))
         for position in np.argsort(-self._worth[at, row] / self._gang[row], kind="stable").tolist():
             job, place = int(row[position]), int(at[position])
@@ -81,28 +82,26 @@ class _Search:
 
     def _exchange(self) -> bool:
         """Make the best exchange; false when none is worth it."""
-        rows = np.arange(len(self.column))
         placed = self.column >= 0
-        now = np.where(placed, self._worth[np.maximum(self.column, 0), rows], 0.0)
-        elsewhere = self._elsewhere(now)
-        gain: Array = np.full(self._worth.shape, -np.inf)
-        tables = []
-        for at in range(len(self._worth)):
-            pool = self._pool[at]
-            there = positions(placed & (self._pool[np.maximum(self.column, 0)] == pool))
-            cost, choice = self._cheapest(there, (now - elsewhere)[there])
-            tables.append((there, choice))
-            need = np.maximum(self._gang - self._room[pool], 0.0).astype(np.intp)
-            comes = self._able[at] & (self.column != at) & (self._worth[at] > now)
-            # A job that changes columns of one pool brings its own room along.
-            comes &= ~(placed & (self._pool[np.maximum(self.column, 0)] == pool))
-            gain[at] = np.where(comes, self._worth[at] - now - cost[np.minimum(need, len(cost) - 1)], -np.inf)
+        now = np.where(placed, self._worth[np.maximum(self.column, 0), np.arange(len(placed))], 0.0)
+        pool = np.where(placed, self._pool[self.column], -1)
+        # A job that changes columns of one pool brings its own room along.
+        comes = self._able & (self._worth > now) & (self._pool[:, None] != pool)
+        loss = now - self._elsewhere(now)
+        gain = np.full(self._worth.shape, -np.inf)
+        choices = {}
+        for at in positions(comes.any(axis=1)).tolist():
+            cost, choices[at] = self._cheapest(positions(pool == self._pool[at]), loss)
+            need = np.maximum(self._gang - self._room[self._pool[at]], 0.0).astype(np.intp)
+            gain[at] = np.where(comes[at], self._worth[at] - now - cost[np.minimum(need, len(cost) - 1)], -np.inf)
         total = float(now.sum())
+        if not gain.max(initial=-np.inf) > EPS * max(total, EPS):
+            return False
         for best in np.argsort(-gain, axis=None)[:8].tolist():
             at, row = divmod(best, len(self.column))
             if not float(gain[at, row]) > EPS * max(total, EPS):
                 return False
-            if self._try(row, at, tables[at], total):
+            if self._try(row, at, choices[at], total):
                 return True
         return False
 
@@ -114,25 +113,25 @@ class _Search:
         return np.minimum(best, now)
 
     def _cheapest(self, there: Index, loss: Array) -> tuple[Array, list[tuple[int, ...]]]:
-        """For each number of accelerators up to the largest gang: the least loss that frees as many, and by whom."""
+        """For each number of accelerators up to the largest gang: the least loss (k,) of jobs that are `there` which
+        frees as many, and by whom."""
         most = int(self._gang.max(initial=1))
         cost = [0.0, *[np.inf] * most]
         choice: list[tuple[int, ...]] = [()] * (most + 1)
-        order = np.argsort(loss / self._gang[there], kind="stable")[: 4 * most]
-        for position in order.tolist():
-            job, gang, lost = int(there[position]), int(self._gang[there[position]]), float(loss[position])
+        there = there[np.argsort(loss[there] / self._gang[there], kind="stable")[: 4 * most]]
+        for job, gang, lost in zip(there.tolist(), self._gang[there].tolist(), loss[there].tolist(), strict=True):
             for needed in range(most, 0, -1):
                 other = cost[max(needed - gang, 0)] + lost
                 if other < cost[needed]:
                     cost[needed], choice[needed] = other, (*choice[max(needed - gang, 0)], job)
         return np.array(cost), choice
 
-    def _try(self, row: int, at: int, table: tuple[Index, list[tuple[int, ...]]], total: float) -> bool:
+    def _try(self, row: int, at: int, choice: list[tuple[int, ...]], total: float) -> bool:
         """Do it, and keep it if the sum rose."""
         column = self.column.copy()
         pool, gang = self._pool[at], int(self._gang[row])
         need = max(int(np.ceil(gang - self._room[pool] - EPS)), 0)
-        for job in table[1][need]:
+        for job in choice[need]:
             column[job] = -1
         column[row] = -1
         if not self._allowed(column, row, at):

@@ -22,7 +22,8 @@ class Entries(NamedTuple):
 
 
 class Filling:
-    """What is free in a round, and who got what: `column` by job (-1: nothing), `need`, and `partner`."""
+    """What is free in a round, and who got what: `column` by job (-1: nothing), `need`, and `partner`; how many are
+    still `waiting`."""
 
     def __init__(self, problem: Problem) -> None:
         self._pool_of = problem.pool_of.tolist()
@@ -30,6 +31,7 @@ class Filling:
         self.column = [-1] * problem.jobs
         self.need = [0] * problem.jobs
         self.partner = [-1] * problem.jobs
+        self.waiting = problem.jobs
         self._tenant = problem.tenant
         self._quotas: list[tuple[int, frozenset[int], list[float]]] = []
         for at, tenant in enumerate(problem.tenants):
@@ -43,8 +45,8 @@ class Filling:
     def fill(self, entries: Entries) -> None:
         """Give each entry, in order, what it needs, if its jobs have nothing yet and there is room."""
         left, column, need_of, partner, pool_of = self.left, self.column, self.need, self.partner, self._pool_of
-        room = sum(left)
-        if not room:
+        room, waiting = sum(left), self.waiting
+        if not room or not waiting:
             return
         quotas = bool(self._quotas)
         parts: Sequence[list[int]] = [part.tolist() for part in entries]
@@ -56,12 +58,15 @@ class Filling:
                 continue
             left[pool] -= need
             column[first], need_of[first] = at, need
+            waiting -= 1
             if second >= 0:
                 column[second], need_of[second] = at, need
                 partner[first], partner[second] = second, first
+                waiting -= 1
             room -= need
-            if not room:
-                return
+            if not room or not waiting:
+                break
+        self.waiting = waiting
 
     def _within(self, first: int, second: int, column: int, need: int) -> bool:
         """Whether the quotas of the jobs' tenants allow it; if so, it is taken off them. Both of a pair count in

@@ -8,21 +8,18 @@ from functools import partial
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.rounds.carry import PairShares, taken
 from shoal.schedule.rounds.filling import Entries, Filling
 from shoal.schedule.rounds.machines import Nodes, assign
 from shoal.schedule.rounds.round import Codes, Round, Why
 from shoal.schedule.rounds.settings import Ranking, Settings
 from shoal.schedule.rounds.state import JobState, State
-from shoal.schedule.types import Allocation, Array, Index, Mask, Problem, positions
+from shoal.schedule.types import Allocation, Array, Column, Index, Mask, Problem, positions
 
 __all__ = ["Ranking", "Rounds", "Settings"]
 
 LITTLE = 1e-6
 """Shares below this are the solver's noise."""
-
-
-_Pairs = tuple[Index, Index, Index, Array, Array]
-"""Shares of pairs: first and second job, column, share, seconds received since the allocation."""
 
 
 class Rounds:
@@ -49,9 +46,10 @@ class Rounds:
     _since: Array
     _ran: Mask
     _nodes: Nodes
-    _pairs: _Pairs
+    _pairs: PairShares
     _able: Mask
     _machines: bool
+    _holds: bool
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -60,6 +58,12 @@ class Rounds:
         self._settled: float | None = None
         self._restored: Mapping[str, JobState] = {}
         self._chance = np.random.default_rng(self.settings.shuffle)
+        self._row_of = {}
+        self._share = self._credit = self._received = np.empty((0, 0))
+        self._placed = self._used = self._size = self._partner = np.empty(0, np.intp)
+        self._since, self._ran = np.empty(0), np.empty(0, np.bool_)
+        self._nodes = {}
+        self._pairs = PairShares(self._placed, self._placed, self._placed, self._since, self._since)
 
     # What there is
 
@@ -97,17 +101,14 @@ class Rounds:
             self._able[job] = False
             kept = self._at != job
             self._at, self._in = self._at[kept], self._in[kept]
-        if len(self._pairs[0]):
-            one, two, column, part, got = self._pairs
-            keep = (one != job) & (two != job)
-            self._pairs = (one[keep], two[keep], column[keep], part[keep], got[keep])
+        if len(pairs := self._pairs.first):
+            mine = (pairs == job) | (self._pairs.second == job)
+            self._pairs = self._pairs._replace(first=np.where(mine, -1, pairs)).kept()
 
     def placed(self, ids: Sequence[str]) -> Index:
         """(k,) the column of the present problem that each of these jobs runs in, or -1."""
-        if self._problem is None:
-            return np.full(len(ids), -1, np.intp)
-        rows = np.array([self._row_of.get(name, -1) for name in ids], np.intp)
-        return np.append(self._placed, -1)[rows]
+        rows = self._rows(ids)
+        return taken(self._placed, rows, positions(rows < 0), -1)
 
     def _column_share(self, job: int) -> Array:
         part = np.zeros(self._credit.shape[1])
@@ -116,63 +117,56 @@ class Rounds:
 
     def _adopt(self, problem: Problem) -> None:
         """Make arrays for a new set of jobs and columns, with what is known of those that were there before."""
-        shape = (problem.jobs, len(problem.columns))
-        share, credit = np.zeros(shape), np.zeros(shape)
-        received = np.full(shape, self.settings.round_s / 2)
-        placed, since = np.full(problem.jobs, -1, np.intp), np.zeros(problem.jobs)
-        used, partner = np.zeros(problem.jobs, np.intp), np.full(problem.jobs, -1, np.intp)
-        ran, size = problem.restarts > 0, problem.gang.astype(np.intp)
-        nodes: Nodes = {}
-        pairs = (np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0), np.empty(0))
-        before = self._problem
-        if before is not None:
-            old, new, where = self._matched(self._row_of, problem)
-            column = self._columns(before, problem)
-            both = positions(column >= 0)
-            alike = before.columns == problem.columns
-            for mine, theirs in ((share, self._share), (credit, self._credit), (received, self._received)):
-                if alike:
-                    mine[new] = theirs.take(old, axis=0)
-                else:
-                    mine[new[:, None], both] = theirs[old[:, None], column[both]]
-            onto = np.full(len(before.columns) + 1, -1, np.intp)
-            onto[column[both]] = both
-            placed[new] = onto[self._placed[old]]
-            since[new], ran[new], size[new] = self._since[old], self._ran[old], self._size[old]
-            used[new] = np.where(placed[new] >= 0, self._used[old], 0)
-            partner[new] = np.where(placed[new] >= 0, where[self._partner[old]], -1)
-            nodes = {int(where[job]): at for job, at in self._nodes.items() if where[job] >= 0}
-            if len(self._pairs[0]):
-                first, second, at, part, got = self._pairs
-                keep = positions((where[first] >= 0) & (where[second] >= 0) & (onto[at] >= 0))
-                pairs = (where[first[keep]], where[second[keep]], onto[at[keep]], part[keep], got[keep])
-        self._problem, self._share, self._credit, self._received = problem, share, credit, received
+        before = () if self._problem is None else self._problem.columns
+        if before != problem.columns:
+            self._change_columns(before, problem.columns)
+        rows = self._rows(problem.ids)
+        fresh = positions(rows < 0)
+        partner = taken(self._partner, rows, fresh, -1)
+        if self._nodes or len(self._pairs.first) or (partner >= 0).any():
+            where = np.full(len(self._row_of) + 1, -1, np.intp)  # for each old row its new one, or -1 (last: -1)
+            where[rows] = np.arange(len(rows))
+            where[-1] = -1
+            partner = where[partner]
+            self._nodes = {int(where[job]): at for job, at in self._nodes.items() if where[job] >= 0}
+            first, second = where[self._pairs.first], where[self._pairs.second]
+            self._pairs = self._pairs._replace(first=first, second=second).kept()
+        self._partner = partner
+        self._share, self._credit = taken(self._share, rows, fresh, 0.0), taken(self._credit, rows, fresh, 0.0)
+        self._received = taken(self._received, rows, fresh, self.settings.round_s / 2)
+        self._placed, self._used = taken(self._placed, rows, fresh, -1), taken(self._used, rows, fresh, 0)
+        self._since = taken(self._since, rows, fresh, 0.0)
+        self._ran = taken(self._ran, rows, fresh, problem.restarts[fresh] > 0)
+        self._size = taken(self._size, rows, fresh, problem.gang[fresh])
+        self._problem = problem
         self._row_of = {name: row for row, name in enumerate(problem.ids)}
-        self._placed, self._since, self._used, self._partner = placed, since, used, partner
-        self._ran, self._size, self._nodes, self._pairs = ran, size, nodes, pairs
         self._possible = problem.possible.copy()
         self._able = np.asarray(self._possible.any(axis=1))
-        self._machines = any(pool.per_node is not None for pool in problem.pools)
         self._at, self._in = np.nonzero(self._possible)
+        self._machines = any(pool.per_node is not None for pool in problem.pools)
+        self._holds = self.settings.min_run_s > 0.0 or bool(problem.held.any())
         if self.settings.ranking is Ranking.PRIORITY:
             self._rank = _fastest_first(problem)
         if self._restored:
             self._remember(problem)
 
-    @staticmethod
-    def _matched(row_of: Mapping[str, int], problem: Problem) -> tuple[Index, Index, Index]:
-        """Old and new rows of the jobs that are in both, and for each old row its new one or -1 (last: -1)."""
-        old = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
-        new = positions(old >= 0)
-        where = np.full(len(row_of) + 1, -1, np.intp)
-        where[old[new]] = new
-        return old[new], new, where
+    def _rows(self, ids: Sequence[str]) -> Index:
+        """(k,) the row of each of these jobs in the present problem, or -1."""
+        return np.array([self._row_of.get(name, -1) for name in ids], np.intp)
 
-    @staticmethod
-    def _columns(before: Problem, problem: Problem) -> Index:
-        """For each column the one of that name before, or -1."""
-        names = {column.name: at for at, column in enumerate(before.columns)}
-        return np.array([names.get(column.name, -1) for column in problem.columns], np.intp)
+    def _change_columns(self, before: tuple[Column, ...], after: tuple[Column, ...]) -> None:
+        """Go over to other columns: those of the same name go on, and who ran in one that is gone runs nowhere."""
+        names = {column.name: at for at, column in enumerate(after)}
+        onto = np.array([*(names.get(column.name, -1) for column in before), -1], np.intp)
+        old = positions(onto >= 0)
+        for name, fresh in (("_share", 0.0), ("_credit", 0.0), ("_received", self.settings.round_s / 2)):
+            values = np.full((len(self._placed), len(after)), fresh)
+            values[:, onto[old]] = getattr(self, name)[:, old]
+            setattr(self, name, values)
+        self._placed = onto[self._placed]
+        self._used = np.where(self._placed >= 0, self._used, 0)
+        self._partner = np.where(self._placed >= 0, self._partner, -1)
+        self._pairs = self._pairs._replace(column=onto[self._pairs.column]).kept()
 
     def _allot(self, allocation: Allocation) -> None:
         """New shares: time received is counted from here on, each job credited with half a round, so that new ones do
@@ -183,7 +177,7 @@ class Rounds:
         pairs = allocation.pairs
         keep = pairs.share > LITTLE
         count = int(keep.sum())
-        self._pairs = (
+        self._pairs = PairShares(
             pairs.first[keep], pairs.second[keep], pairs.column[keep], pairs.share[keep],
             np.full(count, self.settings.round_s / 2),
         )  # fmt: skip
@@ -212,8 +206,8 @@ class Rounds:
         entries, scores = self._entitled()
         filling.fill(entries)
         entitled = np.array(filling.column)
-        if self.settings.spare and any(filling.left) and not self._asked_all():
-            filling.fill(self._spare())
+        if self.settings.spare and filling.waiting and any(filling.left) and not self._asked_all():
+            filling.fill(self._spare(entitled < 0))
         return self._begin(now, filling, held, entitled, (entries, scores))
 
     def _asked_all(self) -> bool:
@@ -226,6 +220,8 @@ class Rounds:
         """The jobs that may not lose their place yet."""
         problem = self._problem
         assert problem is not None
+        if not self._holds:
+            return positions(np.empty(0, np.bool_))
         running = self._placed >= 0
         young = now - self._since < self.settings.min_run_s
         return positions(running & (young | (problem.held & (problem.placed == self._placed))))
@@ -283,12 +279,13 @@ class Rounds:
         order = np.lexsort((-share, -credit, -priority, rank[column]))
         return Entries(row, beside, column, self._size[row]).take(order), priority[order]
 
-    def _spare(self) -> Entries:
-        """Everybody, for what is left over: who is there already, then who is soonest done with it; where lengths are
-        not known, who is owed most."""
+    def _spare(self, waits: Mask) -> Entries:
+        """Who `waits` (m,), for what is left over: who is there already, then who is soonest done with it; where
+        lengths are not known, who is owed most."""
         problem = self._problem
         assert problem is not None
-        row, column = self._at, self._in
+        some = waits.take(self._at)
+        row, column = self._at[some], self._in[some]
         rate = problem.rate[row, column]
         left = problem.work_left[row]
         here = (self._placed[row] == column) & (self._partner[row] < 0) & (self._used[row] == problem.gang[row])
@@ -349,8 +346,8 @@ class Rounds:
         job's other share). Served shares fall by what they do not cover, waiting ones rise by themselves."""
         problem = self._problem
         assert problem is not None
-        lasting = self.settings.ranking is Ranking.CREDIT and not self.settings.min_run_s and not problem.held.any()
-        if not lasting or len(self._pairs[0]) or np.isnan(problem.work_left).any():
+        lasting = self.settings.ranking is Ranking.CREDIT and not self._holds
+        if not lasting or len(self._pairs.first) or np.isnan(problem.work_left).any():
             return 0.0
         served = column[entries.first] == entries.column
         waits, serves = positions(~served), positions(served)
@@ -445,14 +442,14 @@ class Rounds:
 
 
 def _why(
-    runs: Mask, stays: Mask, entitled: Index, held: Index, share: Array, pairs: _Pairs, able: Mask, ran: Mask,
+    runs: Mask, stays: Mask, entitled: Index, held: Index, share: Array, pairs: PairShares, able: Mask, ran: Mask,
     before: Index,
 ) -> Codes:  # fmt: skip
     """Why jobs run and wait, given who is `able` to run anywhere, who `ran` ever, and who ran where `before`."""
     why = np.full(len(runs), Why.NO_SHARE, np.int8)
     shares: Mask = np.asarray(share.any(axis=1))
-    shares[pairs[0]] = True
-    shares[pairs[1]] = True
+    shares[pairs.first] = True
+    shares[pairs.second] = True
     why[shares] = Why.TURN
     why[~able] = Why.NOWHERE
     why[runs] = np.where(ran[runs], Why.RESUMED, Why.STARTED)

@@ -50,15 +50,15 @@ class Cluster:
 
     def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
         """(k,) how fast jobs (the plan's `rows`) are in a round."""
-        column, partner = plan.column[rows], plan.partner[rows]
+        column = plan.column[rows]
         rate: Array = self.rate[jobs, column]
         if self.sizes:
             for size, speeds in self.sizes.items():
                 mine = plan.accelerators[rows] == size
                 rate[mine] = speeds[jobs[mine], column[mine]]
-        shares = np.flatnonzero(partner >= 0)
-        if len(shares) and self.pair_rate is not None:
-            kind = plan.problem.kind
+        if self.pair_rate is not None:
+            kind, partner = plan.problem.kind, plan.partner[rows]
+            shares = np.flatnonzero(partner >= 0)
             rate[shares] = self.pair_rate[kind[rows[shares]], kind[partner[shares]], column[shares]]
         return rate
 

@@ -73,7 +73,7 @@ class _Simulation:
         self._restarts, self._failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
         self._active = np.empty(0, np.intp)
         self._gone: Mask = np.empty(0, np.bool_)
-        self._arrivals, self._prices_at = 0, 0
+        self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
         self._pools: tuple[Pool, ...] = cluster.pools
         self._everybody = cluster.everybody(cluster.pools)
         self._charged = bool(cluster.prices) or any(pool.price_per_hour.micro_usd for pool in cluster.pools)
@@ -91,7 +91,7 @@ class _Simulation:
             stale |= self._arrive()
             stale |= self._reprice()
             if not len(self._active):
-                self._now = float(work.arrived[self._arrivals])
+                self._now = self._next_arrival
                 continue
             stale |= self._now - self._allocated >= self._renew_s()
             if stale and (self._now - self._allocated >= self._run.reset_s or self._allocated <= began):
@@ -109,20 +109,23 @@ class _Simulation:
 
     def _renew_s(self) -> float:
         """For how long an allocation is good if nobody comes or ends."""
+        if self._run.renew_s == math.inf:
+            return math.inf
         arrived = self._cluster.workload.arrived
         batch = len(self._active) > 1 and arrived[self._active[0]] == arrived[self._active[-1]]
-        return self._run.renew_s if batch else float("inf")
+        return self._run.renew_s if batch else math.inf
 
     # Events
 
     def _arrive(self) -> bool:
         """Let in who has arrived."""
+        if self._now < self._next_arrival:
+            return False
         arrived = self._cluster.workload.arrived
         until = int(np.searchsorted(arrived, self._now, side="right"))
-        if until == self._arrivals:
-            return False
         new = np.arange(self._arrivals, until)
         self._arrivals = until
+        self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
         self._active = np.concatenate([self._active[~self._gone], new])
         self._gone = np.zeros(len(self._active), np.bool_)
         self._problem = None
@@ -189,12 +192,11 @@ class _Simulation:
         rate = self._cluster.rate_of(jobs, plan, rows)
         used = plan.accelerators[rows]
         self._begin(plan, jobs)
-        debt = self._debt[jobs]
-        usable = np.maximum(length - debt, 0.0)
         faults = self._run.faults
-        speed = rate * (faults.every_s / (faults.every_s + faults.cost_s))
+        speed = rate * (faults.every_s / (faults.every_s + faults.cost_s)) if faults.cost_s else rate
+        debt = self._debt[jobs]
         indebted = bool(debt.any())
-        could = speed * usable
+        could = speed * np.maximum(length - debt, 0.0) if indebted else speed * length
         doable = np.floor(could + 1e-9)
         doable = np.where(doable >= 1.0, doable, could)
         left = self._left[jobs]
@@ -255,10 +257,10 @@ class _Simulation:
 
     def _repeats(self, plan: Round, stale: bool, most: int) -> int:
         """How many rounds from this one on are sure to be the same."""
-        length, arrived = self._run.rounds.round_s, self._cluster.workload.arrived
-        until = [plan.good_for_s + length, most * length]
-        if self._arrivals < len(arrived):
-            until.append(_up(float(arrived[self._arrivals]) - self._now, length))
+        length = self._run.rounds.round_s
+        if plan.good_for_s < length:
+            return 1
+        until = [plan.good_for_s + length, most * length, _up(self._next_arrival - self._now, length)]
         if self._prices_at < len(self._cluster.prices):
             until.append(_up(self._cluster.prices[self._prices_at].at_s - self._now, length))
         due = self._allocated + (self._run.reset_s if stale else self._renew_s())
@@ -274,9 +276,8 @@ class _Simulation:
     def _idle(self, stale: bool) -> None:
         """Nobody can run: go to the next event that may change it."""
         events = []
-        arrived = self._cluster.workload.arrived
-        if self._arrivals < len(arrived):
-            events.append(float(arrived[self._arrivals]))
+        if self._next_arrival < math.inf:
+            events.append(self._next_arrival)
         if self._prices_at < len(self._cluster.prices):
             events.append(self._cluster.prices[self._prices_at].at_s)
         if stale:
@@ -323,4 +324,4 @@ def _sharers(plan: Round, rows: Index) -> Array:
 
 def _up(seconds: float, length: float) -> float:
     """Whole rounds that begin before these seconds are over, in seconds."""
-    return float(np.ceil(max(seconds, 0.0) / length) * length)
+    return math.ceil(max(seconds, 0.0) / length) * length if seconds < math.inf else math.inf

@@ -42,7 +42,7 @@ def classes(columns: list[Array]) -> Classes:
     found = _runs(order, ordered[1:] != ordered[:-1])
     if len(found.first) == len(digest):  # all different: nothing to be mistaken for another
         return found
-    if all(np.array_equal(column[found.first].take(found.of), column) for column in columns):
+    if all((column.take(found.first).take(found.of) == column).all() for column in columns):
         return found
     return _exact(columns)
 
@@ -59,8 +59,8 @@ def _exact(columns: list[Array]) -> Classes:
 def _runs(order: Index, differs: Mask) -> Classes:
     """Classes of rows in an `order` (m,) in which equal ones are neighbours; each but the first `differs` (m - 1,) from
     the one before or not."""
-    begins = np.append(0, positions(differs) + 1) if len(order) else order
-    copies = np.diff(begins, append=len(order))
+    edges = np.concatenate(([0], positions(differs) + 1, [len(order)])) if len(order) else np.zeros(1, np.intp)
+    begins, copies = edges[:-1], edges[1:] - edges[:-1]
     of = np.empty(len(order), np.intp)
     of[order] = np.repeat(np.arange(len(begins)), copies)
     return Classes(of, order[begins], copies.astype(np.float64))

@@ -9,11 +9,13 @@ processor's cache.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from shoal.schedule.solve.hull import Hull
 from shoal.schedule.solve.market import BLOCK, Market, Spread, repeated
 from shoal.schedule.solve.response import respond, volunteer
 from shoal.schedule.types import Array
@@ -38,17 +40,40 @@ class Offers(NamedTuple):
     shares: Shares
 
 
-def answers(market: Market, prices: Array, demand: Array) -> Answers:
-    """The cheapest ways to the demanded rates (m,), at each of the prices (p, r)."""
+def answers(market: Market, prices: Array, demand: Array, *, again: bool = False) -> Answers:
+    """The cheapest ways to the demanded rates (m,), at each of the prices (p, r). With `again`, the same prices will be
+    asked about other demands."""
     count = len(prices)
     if count * market.rows > BLOCK:
         found = [_answer(market, each, demand) for each in prices]
         usage, paid = (np.stack(part) for part in list(zip(*found, strict=True))[:2])
         return Answers(usage, paid, lambda at: market.shares(respond(market, market.cost(prices[at]), demand)))
-    several = market.times(count)
-    spread = respond(several, market.costs(prices), repeated(demand, count))
-    paid = (spread.slope * several.copies).reshape(count, -1)
-    return Answers(several.usages(spread, count), paid, partial(_shares, market, spread))
+    last: _Asked | None = market.asked[-1] if market.asked else None
+    if last is not None and not np.array_equal(last.prices, prices):
+        last = None
+    if again and last is None:
+        last = _Asked(prices, Hull(market.times(count), market.costs(prices)))
+        market.asked[:] = [last]
+    if last is None:
+        return _answers(market, respond(market.times(count), market.costs(prices), repeated(demand, count)), count)
+    if last.answer is None or not np.array_equal(last.demand, demand):
+        last.demand, last.answer = demand, _answers(market, last.hull.respond(repeated(demand, count)), count)
+    return last.answer
+
+
+def _answers(market: Market, spread: Spread, count: int) -> Answers:
+    paid = (spread.slope * repeated(market.copies, count)).reshape(count, -1)
+    return Answers(market.usages(spread, count), paid, partial(_shares, market, spread))
+
+
+@dataclass
+class _Asked:
+    """What a market was asked last that will be asked again; in the end the very same, for the shares."""
+
+    prices: Array
+    hull: Hull
+    demand: Array = field(default_factory=lambda: np.empty(0))
+    answer: Answers | None = None
 
 
 def offers(market: Market, prices: Array, value: Array, floor: Array) -> Offers:
@@ -59,15 +84,18 @@ def offers(market: Market, prices: Array, value: Array, floor: Array) -> Offers:
         found = [_offer(market, each, value, floor, forced) for each in prices]
         worth, usage = (np.array(part) for part in zip(*found, strict=True))
         return Offers(worth, usage, lambda at: market.shares(respond(market, market.cost(prices[at]) - value, floor)))
-    several = market.times(count)
-    if count > 1:
-        value, floor = repeated(value, count), repeated(floor, count)
-    net = market.costs(prices) - value
-    spread = respond(several, net, floor) if forced else volunteer(net)
-    got = several.shares(spread)
-    got *= value
-    worth = (got.sum(axis=0) * several.copies).reshape(count, -1).sum(axis=1)
-    return Offers(worth, several.usages(spread, count), partial(_shares, market, spread))
+    values = repeated(value, count)
+    net = market.costs(prices) - values
+    if forced:
+        several = market.times(count)
+        spread = respond(several, net, repeated(floor, count))
+        got = (values * several.shares(spread)).sum(axis=0)
+    else:
+        spread = volunteer(net)
+        rows = len(spread.second)
+        got = values.take(spread.second * rows + np.arange(rows)) * spread.share
+    worth = (got.reshape(count, -1) * market.copies).sum(axis=1)
+    return Offers(worth, market.usages(spread, count), partial(_shares, market, spread))
 
 
 def _answer(market: Market, prices: Array, demand: Array) -> tuple[Array, Array]:

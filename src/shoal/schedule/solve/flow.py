@@ -53,6 +53,9 @@ class Entities:
 class Flow:
     """The state of the filling: `level` reached, what each row has, and which rows are frozen."""
 
+    _asked: float
+    _answer: tuple[Array, Array]
+
     def __init__(self, entities: Entities, *, norm: Array, most: Array, copies: Array) -> None:
         """`norm` (m,) is a row's rate per unit, `most` (m,) the rate at which it is full, `copies` its multiplicity."""
         self._entities, self._norm, self._copies = entities, norm, copies
@@ -118,6 +121,7 @@ class Flow:
 
     def _plan(self) -> None:
         """The levels at which each row starts to rise and is full."""
+        self._asked = math.nan
         who = self._entities
         room = np.where(self._live, self._most - self._amount, 0.0)
         part = np.where(self._live, who.part, 0.0) * self._copies
@@ -139,7 +143,12 @@ class Flow:
         self._full[order] = self.level + poured / who.weight[of]
 
     def _at(self, level: float) -> tuple[Array, Array]:
-        """The amounts at a level and how fast they rise."""
+        """The amounts at a level and how fast they rise; the last level is remembered."""
+        if level != self._asked:
+            self._asked, self._answer = level, self._moved(level)
+        return self._answer
+
+    def _moved(self, level: float) -> tuple[Array, Array]:
         who = self._entities
         full = self._full <= level * (1.0 + CLOSE)
         if who.single:

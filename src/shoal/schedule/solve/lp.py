@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.search import Solution, with_reach
+from shoal.schedule.solve.search import Solution, reach
 from shoal.schedule.types import Array, Index
 
 METHOD = "general solver"
@@ -33,11 +33,8 @@ def best_level(market: Market, floor: Array, per_level: Array) -> Solution:
     slope = duals[-market.rows :] / (market.copies * market.fastest)
     room = float(slope @ (market.copies * (floor + bound * per_level)))
     prices = duals[: len(market.limits)]
-    return with_reach(
-        market,
-        Solution(reached, bound, prices, shares, rates, slope, room, 1, method=METHOD),
-        floor + reached * per_level,
-    )
+    able = reach(market, shares, prices, floor + reached * per_level)
+    return Solution(reached, bound, prices, shares, rates, slope, room, 1, able, method=METHOD)
 
 
 def best_value(market: Market, value: Array, floor: Array) -> Solution:
@@ -45,10 +42,9 @@ def best_value(market: Market, value: Array, floor: Array) -> Solution:
     where, matrix, limits = _rows(market, floor)
     point, duals, bound = solve_program((value * market.copies)[where], matrix, limits)
     shares = _matrix(market, where, point)
-    slope = duals[-market.rows :] / (market.copies * market.fastest)
     reached = float(np.einsum("jm,jm,m->", value, shares, market.copies))
     prices = duals[: len(market.limits)]
-    return Solution(reached, bound, prices, shares, market.rates_of(shares), slope, np.inf, 1, method=METHOD)
+    return Solution(reached, bound, prices, shares, market.rates_of(shares), np.zeros(0), np.inf, 1, method=METHOD)
 
 
 def _rows(market: Market, floor: Array) -> tuple[tuple[Index, Index], sparse.csc_matrix, Array]:

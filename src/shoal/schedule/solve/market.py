@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -130,19 +131,21 @@ class Market:
         return total
 
     def usages(self, spread: Spread, count: int) -> Array:
-        """(count, r) the same of each of so many markets that stand here side by side."""
+        """(count, r) the same for as many answers of all rows, side by side."""
         columns, size = len(self.rate), len(self.rate) * count
         first, second, mixed = spread.first, spread.second, positions(spread.first >= 0)
         if count > 1:
-            offset = np.repeat(np.arange(0, size, columns), self.rows // count)
+            offset = np.repeat(np.arange(0, size, columns), self.rows)
             first, second = first + offset, second + offset
         parts = []
         for each in self.couplings:
             weight = each.weight * self.copies
+            if count > 1:
+                weight = repeated(weight, count)
             by_column = np.bincount(second, weight * spread.share, minlength=size)
             if len(mixed):
-                rest = weight[mixed] * (1.0 - spread.share[mixed])
-                by_column = by_column + np.bincount(first[mixed], rest, minlength=size)
+                rest = weight.take(mixed) * (1.0 - spread.share.take(mixed))
+                by_column = by_column + np.bincount(first.take(mixed), rest, minlength=size)
             parts.append(by_column.reshape(count, columns) @ each.load.T)
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
@@ -183,6 +186,11 @@ class Market:
     @cached_property
     def _times(self) -> dict[int, Market]:
         return {}
+
+    @cached_property
+    def asked(self) -> list[Any]:
+        """What the rows were asked last, for `answers.py`."""
+        return []
 
     def take(self, rows: Index | Mask | slice) -> Market:
         couplings = tuple(Coupling(c.names, c.weight[rows], c.load, c.limit) for c in self.couplings)

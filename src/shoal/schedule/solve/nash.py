@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.solve.market import Market, Spread
-from shoal.schedule.solve.master import Master
 from shoal.schedule.solve.response import first_step
 from shoal.schedule.solve.search import PATIENCE, ROUNDS, Search, Solution, floored
 from shoal.schedule.types import Array
@@ -28,7 +27,7 @@ def best_welfare(market: Market, weight: Array, *, start: Array, prices: tuple[A
 
     known = welfare(market.rates_of(start))
     total = float(weights.sum())
-    search = Search(market, Master(market.limits, known - 1e3 * total), np.inf, -np.inf, total)
+    search = Search(market, known - 1e3 * total, np.inf, -np.inf, total)
     search.offer(known, np.minimum(market.usage_of(start), market.limits), lambda: start)
 
     def ask(guess: Array) -> None:

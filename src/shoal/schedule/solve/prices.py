@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve.answers import answers, offers
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.master import Master
-from shoal.schedule.solve.response import respond
-from shoal.schedule.solve.search import FLOOR, GAP, ROUNDS, SLACK, Search, Solution, floored, with_reach
+from shoal.schedule.solve.search import FLOOR, GAP, ROUNDS, SLACK, Search, Solution, floored, reach
 from shoal.schedule.types import Array
 
 STEP = 0.8
@@ -56,7 +54,7 @@ def best_level(
     """
     ceiling, slope = _ceiling(market, floor, per_level)
     worst = 0.0 if start is None else -1e6 * max(ceiling, 1e-300)
-    search = Search(market, Master(market.limits, worst), ceiling, 0.0, scale)
+    search = Search(market, worst, ceiling, 0.0, scale)
     if start is not None:
         begun = start
         search.offer(0.0, np.minimum(market.usage_of(begun), market.limits), lambda: begun)
@@ -101,17 +99,15 @@ def best_level(
     # Prices that allow more than the ceiling are no reason for it: then nothing is scarce but time.
     binding = search.best is not None and lowest <= ceiling * (1.0 + SLACK)
     best = search.best / unit if binding and search.best is not None else np.zeros_like(market.limits)
-    none = np.zeros(0)
-    found = Solution(
-        search.lower, search.bound, best, none, none, slope, room, search.rounds, reach=none,
-        tried=search.tried(known),
-    )  # fmt: skip
+    found = partial(Solution, bound=search.bound, prices=best, slope=slope, room=room, rounds=search.rounds)
     if search.lower < least:
-        return found
+        none = np.zeros(0)
+        return found(search.lower, shares=none, rates=none, tried=search.tried(known))
     shares = search.shares()
     rates, rising = market.rates_of(shares), per_level > 0.0
     reached = float(((rates - floor)[rising] / per_level[rising]).min())
-    return with_reach(market, replace(found, value=reached, shares=shares, rates=rates), floor + reached * per_level)
+    able = reach(market, shares, best, floor + reached * per_level)
+    return found(reached, shares=shares, rates=rates, reach=able, tried=search.tried(known))
 
 
 def _just_allowed(ask: Callable[[Array, float], float], guesses: Array, level: float, search: Search) -> None:
@@ -127,7 +123,7 @@ def tangents(market: Market, prices: Sequence[Array], demand: Array) -> tuple[Ar
     """For each of the prices, costs (p, m) of one unit of each row's rate, and sums (p,) that costs @ rates pass in no
     allocation: exact for the demanded rates (m,) where those spend all that the limits are worth."""
     guesses = floored(market, np.array(prices))
-    found = answers(market, guesses, demand)
+    found = answers(market, guesses, demand, again=True)
     left = guesses * (market.limits - found.usage)
     return found.paid, left.sum(axis=1) + found.paid @ demand
 
@@ -163,10 +159,10 @@ def best_value(
     base = np.zeros_like(market.rate) if start is None else start
     if most == 0.0:
         return Solution(0.0, 0.0, none, base, market.rates_of(base), np.zeros(market.rows), np.inf, 0)
-    search = Search(market, Master(market.limits, 0.0 if start is None else -1e4 * most), np.inf, -np.inf, 0.0)
+    search = Search(market, 0.0 if start is None else -1e4 * most, np.inf, -np.inf, 0.0)
     if start is not None:
-        worth = float(np.einsum("jm,jm,m->", value, base, market.copies))
-        search.offer(worth, np.minimum(market.usage_of(base), market.limits), lambda: base)
+        begun, worth = start, float(np.einsum("jm,jm,m->", value, start, market.copies))
+        search.offer(worth, np.minimum(market.usage_of(begun), market.limits), lambda: begun)
 
     def ask(guesses: Array) -> None:
         """Try prices (p, r): every row does what is best for it by itself."""
@@ -181,7 +177,7 @@ def best_value(
     lowest = FLOOR * most / (market.limits * len(market.limits))
     known = np.maximum(np.array(prices or (lowest,)), lowest)
     ask(known)
-    while True:
+    while not search.alone(gap):
         duals = search.mix()
         if search.closed(gap):
             break
@@ -191,8 +187,7 @@ def best_value(
     shares = search.shares()
     reached = float(np.einsum("jm,jm,m->", value, shares, market.copies))
     best = none if search.best is None else search.best
-    slope = respond(market, market.cost(best) - value, floor).slope
     return Solution(
-        reached, search.bound, best, shares, market.rates_of(shares), slope, np.inf, search.rounds,
+        reached, search.bound, best, shares, market.rates_of(shares), np.zeros(0), np.inf, search.rounds,
         tried=search.tried(known),
     )  # fmt: skip

@@ -8,6 +8,8 @@ its cheapest point to the right; nearly all rows are done after one or two steps
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from shoal.schedule.solve.market import Market, Spread
@@ -37,10 +39,18 @@ def respond(market: Market, cost: Array, demand: Array) -> Spread:
 def volunteer(cost: Array) -> Spread:
     """As `respond` where nothing is demanded: a row runs only where that is worth more than it costs, (n, m). Its
     slopes are not worked out."""
-    second = cost.argmin(axis=0)
-    rows = len(second)
-    runs = cost[second, np.arange(rows)] < 0.0
-    return Spread(np.full(rows, -1), second, runs.astype(np.float64), np.zeros(rows))
+    second, least = cheapest(cost)
+    return Spread(np.full(len(second), -1), second, (least < 0.0).astype(np.float64), least)
+
+
+def cheapest(cost: Array) -> tuple[Index, Array]:
+    """(m,) the column in which each row's cost (n, m) is least, and that cost: as `argmin`, which is slow on a few long
+    rows."""
+    best, least = np.zeros(cost.shape[1], np.intp), cost[0].copy()
+    for column in range(1, len(cost)):
+        np.putmask(best, cost[column] < least, column)
+        np.minimum(least, cost[column], out=least)
+    return best, least
 
 
 def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
@@ -66,22 +76,38 @@ def _march(rate: Array, cost: Array, demand: Array, spread: Spread, short: Index
     """Move the rows that are short of their demand to the right along their hulls, in place."""
     at = spread.second.take(short)
     while len(short):
-        own = np.arange(len(short))
-        rates, costs = rate.take(short, axis=1), cost.take(short, axis=1)
-        here = at * len(short) + own
-        rises = rates - rates.take(here)
-        slopes = (costs - costs.take(here)) / rises
-        np.putmask(slopes, rises <= 0.0, np.inf)
-        to = slopes.argmin(axis=0)
-        there = to * len(short) + own
-        slope = slopes.take(there)
+        to, reached, rise, slope = next_edge(rate.take(short, axis=1), cost.take(short, axis=1), at)
+        missing = demand.take(short) - reached
         more = slope < np.inf
         if not more.all():  # a row at its fastest stays there, with all of its time
             done = short[~more]
             spread.first[done], spread.second[done], spread.share[done] = -1, at[~more], 1.0
-            short, at, to, here, there, slope = (each[more] for each in (short, at, to, here, there, slope))
-        share = (demand.take(short) - rates.take(here)) / rises.take(there)
+            short, at, to = short[more], at[more], to[more]
+            missing, rise, slope = missing[more], rise[more], slope[more]
+        share = missing / rise
         spread.first[short], spread.second[short] = at, to
         spread.share[short], spread.slope[short] = np.minimum(share, 1.0), slope
         further = share > 1.0
         short, at = short[further], to[further]
+
+
+class Edge(NamedTuple):
+    """An edge of each row's hull: the column `to` which it leads (m,), the rate `reached` where it begins, the `rise`
+    in rate along it, and its `slope`, what each unit of that costs: infinite where the hull ends."""
+
+    to: Index
+    reached: Array
+    rise: Array
+    slope: Array
+
+
+def next_edge(rate: Array, cost: Array, at: Index) -> Edge:
+    """The edge from the columns `at` (m,) to the right, where columns have these rates and costs (n, m)."""
+    own = np.arange(len(at))
+    here = at * len(at) + own
+    reached = rate.take(here)
+    rises = rate - reached
+    slopes = (cost - cost.take(here)) / rises
+    np.putmask(slopes, rises <= 0.0, np.inf)
+    to, slope = cheapest(slopes)
+    return Edge(to, reached, rises.take(to * len(at) + own), slope)

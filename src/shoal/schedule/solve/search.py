@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,9 +45,9 @@ class Solution:
     `rates` (m,).
 
     `slope` (m,) is what one more unit of each row's rate costs, in units of the objective, and no allocation has rates
-    with (copies * slope) @ rates above `room`. `reach` (m,) is the highest rate that each row can still have while no
-    other row's falls. `rounds` counts the prices tried, and `tried` are those (r,) worth trying first in a program
-    that differs a little. `method` names the solver.
+    with (copies * slope) @ rates above `room` (a best value has neither). `reach` (m,) is the highest rate that each
+    row can still have while no other row's falls. `rounds` counts the prices tried, and `tried` are those (r,) worth
+    trying first in a program that differs a little. `method` names the solver.
     """
 
     value: float
@@ -73,58 +74,81 @@ def floored(market: Market, prices: Array) -> Array:
     return scaled
 
 
-def with_reach(market: Market, solution: Solution, rates: Array) -> Solution:
-    """The solution with `reach`, given the rates (m,) that it grants.
+def reach(market: Market, shares: Array, prices: Array, rates: Array) -> Array:
+    """(m,) how high each row's rate can be while no other row's falls, for shares (n, m) that grant the rates (m,).
 
     Together the rows cost all that the used-up limits are worth, each at least what it costs now. So while none gets
     less, there is nothing left of what has a price, and a row can only rise in columns that are free for it.
     """
-    used_up = market.usage_of(solution.shares) >= market.limits * (1.0 - SLACK)
-    prices = np.where(used_up, solution.prices, 0.0)
+    used_up = market.usage_of(shares) >= market.limits * (1.0 - SLACK)
+    prices = np.where(used_up, prices, 0.0)
     worth = prices @ market.limits
     prices = np.where(prices * market.limits > SLACK * worth, prices, 0.0)
     free = np.where(market.cost(prices) > 0.0, 0.0, market.rate)
-    return replace(solution, reach=np.maximum(free.max(axis=0), rates))
+    highest: Array = np.maximum(free.max(axis=0), rates)
+    return highest
+
+
+class Offered(NamedTuple):
+    """Allocations with values (p,) and usage (p, r) that answer to prices (p, r); shares (n, m) of one of them are only
+    worked out if it takes part in the end. One that answers to no prices was there from the start."""
+
+    values: Array
+    usage: Array
+    shares: Callable[[int], Array]
+    prices: Array | None
+
+
+Part = tuple[Offered, int, float]
+"""An allocation in a mixture: which of which offers, and how much of it."""
 
 
 @dataclass
 class Search:
-    """The state of a search: a master program of the allocations found, the best bound, the prices that prove it."""
+    """The state of a search: the allocations found, the best bound, the prices that prove it. `idle` is the value of
+    doing nothing."""
 
     market: Market
-    master: Master
+    idle: float
     bound: float
     lower: float
     scale: float
     best: Array | None = None
     rounds: int = 0
     stalls: int = 0
-    offers: dict[int, Callable[[], Array]] = field(default_factory=dict)
-    asked: dict[int, Array] = field(default_factory=dict)
+    offered: list[Offered] = field(default_factory=list)
+    mixed: int = 0
+    parts: list[Part] = field(default_factory=list)
+
+    @cached_property
+    def master(self) -> Master:
+        """The master program; a search that ends with the first answers needs none."""
+        return Master(self.market.limits, self.idle)
 
     def offer(self, value: float, usage: Array, shares: Callable[[], Array], prices: Array | None = None) -> None:
-        """Give the master an allocation; its shares (n, m) are only computed if it takes part in the end."""
-        column = self.master.add(value, usage)
-        self.offers[column] = shares
-        if prices is not None:
-            self.asked[column] = prices
+        """Take an allocation into the search."""
+        asked = None if prices is None else prices[None, :]
+        self.offer_each(np.array([value]), usage[None, :], lambda _: shares(), asked)
 
-    def offer_each(self, values: Array, usage: Array, shares: Callable[[int], Array], prices: Iterable[Array]) -> None:
-        """As `offer`, of allocations with values (p,) and usage (p, r) that answer to these prices."""
-        first = self.master.add_each(values, usage)
-        for at, asked in enumerate(prices):
-            self.offers[first + at] = partial(shares, at)
-            self.asked[first + at] = asked
+    def offer_each(self, values: Array, usage: Array, shares: Callable[[int], Array], prices: Array | None) -> None:
+        """As `offer`, of allocations with values (p,) and usage (p, r) that answer to these prices (p, r)."""
+        self.offered.append(Offered(values, usage, shares, prices))
 
-    def tried(self, known: Iterable[Array] = ()) -> tuple[Array, ...]:
-        """The prices behind the mixture, and as many of the known ones as are worth remembering."""
-        mixed = [self.asked[column] for column, _ in self.master.mixture() if column in self.asked]
-        every = {prices.tobytes(): prices for prices in (*mixed, *known)}
-        return tuple(every.values())[: max(min(MEMORY, SMALL // self.market.rows), len(mixed))]
+    def alone(self, gap: float) -> bool:
+        """Whether one of the latest offers keeps all limits and reaches the bound: it is an optimum as it is."""
+        latest = self.offered[-1]
+        value = np.where((latest.usage <= self.market.limits).all(axis=1), latest.values, -np.inf)
+        at = int(value.argmax())
+        if not self.bound - value[at] <= gap * max(abs(self.bound), self.scale):
+            return False
+        self.lower, self.parts = float(value[at]), [(latest, at, 1.0)]
+        return True
 
     def mix(self) -> Array:
         """Solve the master program; returns its prices."""
-        before = self.lower
+        for each in self.offered[self.mixed :]:
+            self.master.add_each(each.values, each.usage)
+        before, self.mixed = self.lower, len(self.offered)
         self.lower, duals = self.master.solve()
         self.stalls = self.stalls + 1 if before == self.lower else 0
         return duals
@@ -142,12 +166,29 @@ class Search:
             return self.between(duals)[None, :]
         return PARTS * self.best + (1.0 - PARTS) * duals
 
+    def _mixture(self) -> list[Part]:
+        """The parts of the best mixture, once the search is over."""
+        if self.parts:
+            return self.parts
+        for column, part in self.master.mixture():
+            at = column - self.master.idle - 1
+            for each in self.offered:
+                if 0 <= at < len(each.values):
+                    self.parts.append((each, at, part))
+                at -= len(each.values)
+        return self.parts
+
+    def tried(self, known: Iterable[Array] = ()) -> tuple[Array, ...]:
+        """The prices behind the mixture, and as many of the known ones as are worth remembering."""
+        mixed = [each.prices[at] for each, at, _ in self._mixture() if each.prices is not None]
+        every = {prices.tobytes(): prices for prices in (*mixed, *known)}
+        return tuple(every.values())[: max(min(MEMORY, SMALL // self.market.rows), len(mixed))]
+
     def shares(self) -> Array:
         """The shares of the mixture."""
         total = np.zeros_like(self.market.rate)
-        for column, part in self.master.mixture():
-            if column in self.offers:
-                total += part * self.offers[column]()
+        for each, at, part in self._mixture():
+            total += part * each.shares(at)
         return self.market.fitted(total)
 
     def closed(self, gap: float) -> bool:
