@@ -2,9 +2,10 @@
 
     python benchmarks/schedule_live.py --jobs 10000 --policy max-min
 
-CPU seconds, on 50 nodes with four accelerators each of two types, half of the jobs asking for two. `round_s` is all
-that a round takes; `round_holds_s` is for how long it holds up the server's loop, which is less where it is made in a
-thread beside (from a thousand jobs on).
+CPU seconds, on 50 nodes with four accelerators each of two types, half of the jobs asking for two; with `--ranges` half
+of the jobs are gangs of one to four ranks, for `elastic` to choose. `round_s` is all that a round takes;
+`round_holds_s` is for how long it holds up the server's loop, which is less where it is made in a thread beside (from a
+thousand jobs on).
 """
 
 from __future__ import annotations
@@ -34,26 +35,28 @@ def cluster() -> list[Node]:
     return made
 
 
-def waiting(at: int, count: int) -> Live:
-    asked = JobManifest.model_validate(
-        {"name": f"kind-{at % 100}", "command": ["train"], "resources": {"accelerators": 1 + at % 2}}
-    )
+def waiting(at: int, count: int, *, ranges: bool) -> Live:
+    asked = JobManifest.model_validate({
+        "name": f"kind-{at % 100}", "command": ["train"], "resources": {"accelerators": 1 + at % 2},
+        "ranks": {"min": 1, "max": 4} if ranges and at % 4 > 1 else 1,
+    })  # fmt: skip
     job = JobRecord(
-        f"j-{at}", f"t{at % 20}", asked.name, JobState.QUEUED, 1, asked.canonical_json(), asked.resources_per_rank(), 1,
-        PriorityClass.BEST_EFFORT, 0, NOW - count + at, NOW,
+        f"j-{at}", f"t{at % 20}", asked.name, JobState.QUEUED, 1, asked.canonical_json(), asked.resources_per_rank(),
+        asked.max_ranks, PriorityClass.BEST_EFFORT, 0, NOW - count + at, NOW, queued_at=NOW - count + at,
     )  # fmt: skip
     return Live(job, _manifest=asked)
 
 
 class Bench:
-    def __init__(self, jobs: int, policy: str) -> None:
-        self.live = {live.job.id: live for live in (waiting(at, jobs) for at in range(jobs))}
+    def __init__(self, jobs: int, policy: str, *, ranges: bool = False) -> None:
+        self.live = {live.job.id: live for live in (waiting(at, jobs, ranges=ranges) for at in range(jobs))}
         self.index = ClusterIndex()
         self.index.set_nodes(cluster())
         for live in self.live.values():
             job = live.job
             self.index.add_pending(Pending(
-                job.id, job.tenant, job.priority_class, 0, job.resources, job.ranks, job.submitted_at,
+                job.id, job.tenant, job.priority_class, 0, job.resources, live.manifest.min_ranks, job.submitted_at,
+                max_ranks=job.ranks,
             ))  # fmt: skip
         self.scheduler = Scheduler(ScheduleSettings(policy), self.live.get)
 
@@ -90,8 +93,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--policy", default="max-min")
+    parser.add_argument("--ranges", action="store_true", help="half of the jobs leave their size open")
     given = parser.parse_args()
-    bench = Bench(given.jobs, given.policy)
+    bench = Bench(given.jobs, given.policy, ranges=given.ranges)
     first = bench.decide(NOW)
     full = min(bench.decide(NOW + at) for at in range(1, 6))
     ended = []

@@ -105,6 +105,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=0.5)
     parser.add_argument("--pace", type=float, default=0.0, metavar="SECONDS", help="wait after each step")
+    parser.add_argument(
+        "--share", type=float, default=0.0, metavar="SECONDS", help="as --pace, divided among the ranks"
+    )
     args = parser.parse_args()
 
     rank, size = train.rank(), train.world_size()
@@ -144,7 +147,7 @@ def main() -> None:
                 save(path, step, weights)
             gang.mean(np.zeros(1))  # a barrier: the checkpoint is complete before any rank leaves
             train.checkpoint(path, step=step, leave=word == KEEP_AND_LEAVE)
-        time.sleep(args.pace)
+        time.sleep(args.pace + args.share / size)
 
     if rank == 0:
         print(f"final accuracy={accuracy():.4f}", flush=True)

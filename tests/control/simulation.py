@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shoal.control.config import ScheduleSettings
 from shoal.control.lifecycle import TRANSITIONS, JobState
-from shoal.control.manifest import JobManifest
+from shoal.control.manifest import JobManifest, parse_manifest
 from shoal.control.plane import ControlPlane
 from shoal.control.records import JobFilter
 from shoal.control.services import lifecycle as services
@@ -158,11 +158,29 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
     assert cluster.overlaps() == ()
 
 
+def check_sizes(world: World) -> None:
+    """Every attempt of every job has as many ranks as its manifest allows, and every gang that was launched as many
+    as its attempt."""
+    assert world.store is not None
+    for job in world.store.jobs(JobFilter(limit=100_000)):
+        asked = parse_manifest(job.manifest)
+        for attempt in world.store.attempts(job.id):
+            assert asked.min_ranks <= len(attempt.placement) <= asked.max_ranks
+            assert not attempt.ranks or len(attempt.ranks) in (1, len(attempt.placement))  # one: of a helper's stage
+
+
 async def simulate(
-    seed: int, folder: Path, *, jobs: int = 40, crash_rate: float = 0.03, schedule: ScheduleSettings | None = None
+    seed: int,
+    folder: Path,
+    *,
+    jobs: int = 40,
+    crash_rate: float = 0.03,
+    schedule: ScheduleSettings | None = None,
+    ranges: bool = False,
 ) -> World:
     """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes. With
-    `schedule`, its nodes have two types of accelerators, and rounds decide."""
+    `schedule`, its nodes have two types of accelerators, and rounds decide. With `ranges`, half of the jobs leave open
+    how many ranks they have."""
     draw = random.Random(seed)
 
     def behaviour(gang: Gang) -> Script:
@@ -189,7 +207,7 @@ async def simulate(
         wanted[f"key-{number}"] = manifest(
             f"job-{number}",
             resources={"accelerators": {"type": "any", "count": count}},
-            ranks=ranks,
+            ranks={"min": ranks, "max": ranks + draw.choice((1, 3))} if ranges and draw.random() < 0.5 else ranks,
             priority_class=draw.choice(("best-effort", "best-effort", "guaranteed")),
             restart={"limits": {"user": draw.choice((0, 2))}},
             outputs=[{"from": "a", "to": "/tmp/b"}] if draw.random() < 0.2 else [],
@@ -214,6 +232,7 @@ async def simulate(
     stored = {job.id for job in world.store.jobs(JobFilter(limit=100_000))}
     assert stored == set(acknowledged.values())
     check_history(world.store, world.cluster)
+    check_sizes(world)
     return world
 
 

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from shoal.control.manifest import JobManifest, Placement, manifest_schema, parse_manifest, parse_service
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
+EXAMPLES = sorted(
+    path for name in ("job", "elastic") for path in (Path(__file__).parents[2] / "examples").glob(f"*/{name}.yaml")
+)
 DIGEST = "sha256:" + "0a" * 32
 
 
@@ -55,6 +57,16 @@ def test_yaml_and_json_mean_the_same() -> None:
 )
 def test_accelerators_may_be_short(given_: Any, expected: dict[str, int]) -> None:
     assert job(resources={"accelerators": given_}).resources_per_rank().accelerators == expected
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [(3, (3, 3)), ({"min": 1, "max": 4}, (1, 4)), ({"max": 4}, (1, 4)), ({"min": 2, "max": 2}, (2, 2))],
+)
+def test_a_gang_has_a_size_or_a_range_of_them(given_: Any, expected: tuple[int, int]) -> None:
+    manifest = job(ranks=given_)
+    assert (manifest.min_ranks, manifest.max_ranks) == expected
+    assert (manifest == job(ranks=expected[0])) == (expected[0] == expected[1])
 
 
 def test_fractions_of_cores_are_thousandths() -> None:
@@ -189,7 +201,13 @@ def manifests(words: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
                     "memory": st.one_of(st.integers(1 << 20, 1 << 50), st.sampled_from(["1GiB", "1.5GB", 0])),
                 },
             ),
-            "ranks": st.integers(1, 512),
+            "ranks": st.one_of(
+                st.integers(1, 512),
+                st.builds(
+                    lambda least, more: {"min": least, "max": least + more}, st.integers(1, 99), st.integers(0, 99)
+                ),
+                st.fixed_dictionaries({"max": st.integers(1, 10_000)}),
+            ),
             "priority_class": st.sampled_from(list(PriorityClass)),
             "priority": st.integers(-100, 100),
             "placement": st.sampled_from(list(Placement)),
@@ -233,7 +251,7 @@ def test_the_careful_reader_agrees_with_the_fast_one(body: dict[str, Any]) -> No
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_the_examples_are_right(path: Path) -> None:
     manifest = parse_manifest(path.read_bytes(), source=path.name)
-    assert manifest.name == path.parent.name
+    assert path.stem != "job" or manifest.name == path.parent.name
     assert all((path.parent / name).is_file() for name in manifest.files)
 
 

@@ -63,7 +63,8 @@ inputs:
 
 def test_a_single_problem_is_the_error_itself() -> None:
     error = refuse("name: a\ncommand: x\nranks: many\n")
-    assert str(error) == "job.yaml:3: ranks: must be a whole number, and 'many' is not"
+    said = "must be a whole number, and 'many' is not (or give a range, such as {min: 1, max: 4})"
+    assert str(error) == f"job.yaml:3: ranks: {said}"
     assert len(error.problems) == 1
 
 
@@ -113,6 +114,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"ranks": 1.5}, "ranks", "must be a whole number, and 1.5 is not", ""),
     ({"ranks": True}, "ranks", "must be a whole number, and true is not", ""),
     ({"ranks": 10**30}, "ranks", "a huge number is out of range", "at most 10000"),
+    ({"ranks": [1, 4]}, "ranks", "must be a whole number, and a list is not", "a range, such as {min: 1, max: 4}"),
+    ({"ranks": {"min": 1}}, "ranks.max", "the field `max` is missing", "{min: 1, max: 4}"),
+    ({"ranks": {"min": 0, "max": 4}}, "ranks.min", "0 is out of range", "at least 1"),
+    ({"ranks": {"min": 1, "max": "all"}}, "ranks.max", "must be a whole number, and 'all' is not", ""),
+    ({"ranks": {"min": 5, "max": 4}}, "ranks", "min is 5, which is more than max, 4", "at most max"),
+    ({"ranks": {"least": 1, "max": 4}}, "ranks.least", "there is no field `least` here", "allowed: min, max"),
     ({"priority_class": "best_effort"}, "priority_class", "is not a choice here", "did you mean `best-effort`?"),
     ({"priority": 101}, "priority", "101 is out of range", "at most 100"),
     ({"placement": "dense"}, "placement", "'dense' is not a choice here", "allowed: pack or spread"),

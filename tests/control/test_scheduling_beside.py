@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+import contextlib
+import threading
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +16,15 @@ from shoal.control.admission import ClusterIndex, Decision, Pending, Running
 from shoal.control.config import ScheduleSettings
 from shoal.control.lifecycle import JobState
 from shoal.control.manifest import JobManifest
+from shoal.control.plane import ControlPlane
 from shoal.control.records import JobRecord
 from shoal.control.scheduling import Scheduler
+from shoal.control.scheduling.plan import make
+from shoal.control.store import open_store
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
+from shoal.engine.local import LocalEngine
+from shoal.engine.local.inventory import Accelerators
 
 NOW = 1_700_000_000.0
 SETTINGS = ScheduleSettings("max-min", round_s=60.0, restart_cost_s=1.0)
@@ -42,7 +52,8 @@ class Server:
             self.index.add_pending(Pending(
                 job.id, job.tenant, job.priority_class, 0, job.resources, 1, job.submitted_at,
             ))  # fmt: skip
-        self.scheduler = Scheduler(SETTINGS, self.jobs.get, many=many)
+        self.made = threading.Event()
+        self.scheduler = Scheduler(SETTINGS, self.jobs.get, many=many, made=self.made.set)
 
     def decide(self, now: float) -> Decision:
         snapshot = self.index.snapshot(now)
@@ -55,30 +66,42 @@ class Server:
             ))  # fmt: skip
         return decision
 
-    def until_made(self, now: float, *, number: int = 2) -> list[Decision]:
-        """Ask as often as the decisions say, until the round of this number has been taken over."""
-        decisions = []
-        for _ in range(500):
-            decisions.append(self.decide(now))
-            if self.scheduler.status()["round"] == number:
-                return decisions
-            assert (decisions[-1].wake_at or 0.0) < now + 1.0
-            time.sleep(0.01)
-        raise AssertionError("the round was never made")
+    def until_made(self, now: float, gate: threading.Event) -> list[Decision]:
+        """The decision with which a round begins to be made beside, and the one after it was told that it is made."""
+        decisions = [self.decide(now)]
+        gate.set()
+        assert self.made.wait(30.0)
+        decisions.append(self.decide(now))
+        assert self.scheduler.status()["round"] == 2
+        return decisions
 
 
-def test_a_round_made_beside_decides_what_one_made_at_once_does() -> None:
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A round that is made in a thread beside is not made before this is set."""
+    opened = threading.Event()
+
+    def held(*given: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            assert opened.wait(30.0)
+        return make(*given)
+
+    monkeypatch.setattr("shoal.control.scheduling.scheduler.make", held)
+    return opened
+
+
+def test_a_round_made_beside_decides_what_one_made_at_once_does(gate: threading.Event) -> None:
     at_once, beside = Server(12, many=1000), Server(12, many=1)
     first = [server.decide(NOW) for server in (at_once, beside)]
     assert first[0].starts == first[1].starts
     plain = at_once.decide(NOW + 60.0)
-    made = beside.until_made(NOW + 60.0)
+    made = beside.until_made(NOW + 60.0, gate)
     assert plain.preemptions
     assert made[-1].preemptions == plain.preemptions
     assert not any(each.preemptions for each in made[:-1])
 
 
-def test_nothing_waits_for_a_round_that_is_made_beside() -> None:
+def test_nothing_waits_for_a_round_that_is_made_beside(gate: threading.Event) -> None:
     server = Server(12, many=1)
     running = server.decide(NOW).starts
     assert len(running) == 4
@@ -87,12 +110,12 @@ def test_nothing_waits_for_a_round_that_is_made_beside() -> None:
     ended = running[0].job_id
     server.index.stop(ended)
     del server.jobs[ended]
-    decisions = server.until_made(late + 0.001)
+    decisions = server.until_made(late + 0.001, gate)
     assert len(decisions[0].starts) == 1
     assert ended not in {each.job_id for each in decisions[-1].preemptions}
 
 
-def test_what_started_anew_since_is_not_told_that_its_turn_is_over() -> None:
+def test_what_started_anew_since_is_not_told_that_its_turn_is_over(gate: threading.Event) -> None:
     server = Server(12, many=1)
     server.decide(NOW)
     late = NOW + 60.0
@@ -100,7 +123,7 @@ def test_what_started_anew_since_is_not_told_that_its_turn_is_over() -> None:
     for job_id, job in server.index.snapshot(late).running.items():
         server.index.stop(job_id)
         server.index.start(replace(job, started_at=late))
-    assert not any(each.preemptions for each in server.until_made(late))
+    assert not any(each.preemptions for each in server.until_made(late, gate))
 
 
 def test_a_defect_in_a_round_beside_leaves_the_last_one_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +134,48 @@ def test_a_defect_in_a_round_beside_leaves_the_last_one_in_force(monkeypatch: py
         raise ZeroDivisionError("no")
 
     monkeypatch.setattr("shoal.control.scheduling.scheduler.make", broken)
-    for _ in range(500):
-        server.decide(NOW + 60.0)
-        if server.scheduler.trouble:
-            break
-        time.sleep(0.01)
+    server.decide(NOW + 60.0)
+    assert server.made.wait(30.0)
+    server.decide(NOW + 60.0)
     assert server.scheduler.trouble == "ZeroDivisionError: no"
     assert server.scheduler.status()["round"] == 1
+
+
+async def test_the_decider_sleeps_until_a_round_beside_is_made(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks whether it is made: whoever makes it tells."""
+    monkeypatch.setattr("shoal.control.scheduling.Scheduler", partial(Scheduler, many=1))
+    engine = LocalEngine(tmp_path, accelerators=lambda: Accelerators((Device("a0", "a100", 0),), "pretended"))
+    settings = replace(SETTINGS, round_s=0.5)
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path}/shoal.db")) as store:
+        store.acquire("test")
+        plane = ControlPlane(store, engine, tmp_path, schedule=settings)
+        await plane.open()
+        try:
+            await plane.put_tenant("ada", actor="admin")
+            jobs = []
+            for at in range(3):
+                asked = {"name": f"j{at}", "command": ["sleep", "60"], "resources": {"accelerators": 1}}
+                jobs.append(await plane.submit(JobManifest.model_validate(asked), tenant="ada", actor="ada"))
+            assert plane.scheduler is not None
+            async with asyncio.timeout(30):
+                while not (beside := plane.scheduler._beside):
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3)  # what came before it is written down
+            before, number = plane.decider.cycles, plane.scheduler.status()["round"]
+            await asyncio.sleep(0.5)
+            assert plane.decider.cycles <= before + 1
+            assert not beside.made.done()
+            gate.set()
+            async with asyncio.timeout(30):
+                while plane.scheduler.status()["round"] == number:
+                    await asyncio.sleep(0.02)
+            for job, _ in jobs:
+                await plane.cancel(job.id, actor="ada")
+            async with asyncio.timeout(30):
+                while plane.view.active():
+                    await asyncio.sleep(0.02)
+        finally:
+            gate.set()
+            await plane.close()

@@ -83,7 +83,8 @@ class TestPlacing:
         )
         for start in decision.starts:
             waiting = snapshot.pending.by_id[start.job_id]
-            assert [rank.rank for rank in start.placement] == list(range(waiting.ranks))
+            assert [rank.rank for rank in start.placement] == list(range(len(start.placement)))
+            assert waiting.ranks <= len(start.placement) <= waiting.most
             kinds = {device.split(":")[0] for rank in start.placement for device in rank.devices}
             assert len(kinds) == 1 if ANY in waiting.resources.accelerators else True
             used.update((rank.node, device) for rank in start.placement for device in rank.devices)
@@ -157,7 +158,9 @@ class TestScene:
 
     def test_weights_priorities_quotas_and_speeds(self) -> None:
         oracle = Oracle()
-        oracle.observe([Sample("", "kind 1", "a100", 5.0, 1.0, 0.0), Sample("", "kind 1", "h100", 20.0, 1.0, 0.0)])
+        oracle.observe(
+            [Sample("", "kind 1 x2", each, rate, 1.0, 0.0) for each, rate in (("a100", 5.0), ("h100", 20.0))]
+        )
         index = index_of(
             [node("n", {"a100": 4, "h100": 2})],
             [job("j1", resources=need(2, ANY), priority=10), job("j2", "b", resources=8)],
@@ -261,7 +264,8 @@ class TestSettings:
         ("flags", "where", "what"),
         [
             ({"schedule_policy": "fastest"}, "--schedule-policy", "max-min"),
-            ({"schedule_policy": "elastic"}, "--schedule-policy", "must be none or one of"),
+            ({"schedule_policy": "allox"}, "--schedule-policy", "must be none or one of"),
+            ({"schedule_policy": "elastic", "schedule_agnostic": True}, "schedule_agnostic", "no agnostic form"),
             ({"schedule_policy": "fifo", "schedule_round_s": 0}, "--schedule-round-s", "more than 0"),
             ({"schedule_policy": "fifo", "schedule_prices": "a100"}, "--schedule-prices", "TYPE=DOLLARS"),
             ({"schedule_policy": "blend", "schedule_agnostic": True}, "schedule_agnostic", "no agnostic form"),

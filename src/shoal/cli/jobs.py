@@ -175,7 +175,7 @@ def _show(job: JobDetail) -> None:
             "state": output.state(job),
             "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
             "class": f"{job.priority_class.value}, priority {job.priority}",
-            "needs": output.needs(job.resources, job.ranks),
+            "needs": output.gang(job),
             "submitted": output.moment(job.submitted_at),
             "started": output.moment(job.started_at),
             "ended": output.moment(job.ended_at),
@@ -198,6 +198,7 @@ def _show(job: JobDetail) -> None:
             one.outcome.value if one.outcome else "-",
             output.moment(one.created_at),
             output.duration(one.ended_at - one.running_at if one.ended_at and one.running_at else None),
+            len(one.placement),
             " ".join(sorted({place.node for place in one.placement})) or "-",
             " ".join(device for place in one.placement for device in place.devices) or "-",
             one.message or one.stop_cause,
@@ -205,7 +206,7 @@ def _show(job: JobDetail) -> None:
         for one in job.attempts
     ]
     print()
-    output.put(output.table(["try", "outcome", "began", "ran", "node", "devices", "message"], rows))
+    output.put(output.table(["try", "outcome", "began", "ran", "ranks", "node", "devices", "message"], rows))
 
 
 def explain(

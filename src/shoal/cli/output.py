@@ -105,15 +105,23 @@ def size(count: int | None) -> str:
     return f"{number:.1f} TiB"
 
 
-def needs(resources: ResourcesView, ranks: int = 1) -> str:
-    """`2x (a100:1 1cpu 4GiB)`, as short as it can be."""
+def needs(resources: ResourcesView) -> str:
+    """`a100:1 1cpu 4GiB`, as short as it can be."""
     parts = [f"{kind}:{count}" for kind, count in resources.accelerators.items()]
     if resources.cpu_milli:
         parts.append(f"{resources.cpu_milli / 1000:g}cpu")
     if resources.memory_bytes:
         parts.append(size(resources.memory_bytes).replace(" ", ""))
-    text = " ".join(parts) or "-"
-    return text if ranks == 1 else f"{ranks}x({text})"
+    return " ".join(parts) or "-"
+
+
+def gang(job: JobView) -> str:
+    """What a job needs: `2x(a100:1 1cpu)`; where its size is open `1-4x(...)`, and `2 of 1-4x(...)` once it has one."""
+    each, least = needs(job.resources), job.ranks if job.min_ranks is None else job.min_ranks
+    if least == job.ranks:
+        return each if job.ranks == 1 else f"{job.ranks}x({each})"
+    has = "" if job.size is None else f"{job.size} of "
+    return f"{has}{least}-{job.ranks}x({each})"
 
 
 def waited(job: JobView, now: float | None = None) -> float:
@@ -158,7 +166,7 @@ def jobs(found: Iterable[JobView], *, tenants: bool = True) -> Table:
     rows = []
     for job in found:
         row = [
-            job.id, job.name, job.tenant, state(job), job.priority_class.value, needs(job.resources, job.ranks),
+            job.id, job.name, job.tenant, state(job), job.priority_class.value, gang(job),
             job.attempt, duration(waited(job)), duration(ran(job)), progress(job), why(job),
         ]  # fmt: skip
         rows.append(row if tenants else row[:2] + row[3:])

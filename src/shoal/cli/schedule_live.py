@@ -13,6 +13,7 @@ from shoal.cli.schedule import schedule_app
 
 if TYPE_CHECKING:
     from shoal.control.scheduling.plan import Plan
+    from shoal.schedule import JobView
     from shoal.schedule.workloads.snapshot import Snapshot
 
 
@@ -55,19 +56,22 @@ def what_if(
         door.show({"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators"))
         return
     plan = play(found, ScheduleSettings(policy, agnostic=agnostic, restart_cost_s=restart_cost))
-    rows = {view.id: _row(view.id, view.placed, plan) for view in found.jobs}
+    rows = {view.id: _row(view, plan) for view in found.jobs}
     body = {"simulated": True, "policy": policy, "prices": plan.prices, "jobs": rows}
     door.show(body, lambda: _show(policy, found, plan, rows))
 
 
-def _row(job: str, now: str | None, plan: Plan) -> dict[str, Any]:
-    reason = plan.reason(job)
+def _row(job: JobView, plan: Plan) -> dict[str, Any]:
+    reason = plan.reason(job.id)
     assert reason is not None
-    share = plan.allocation.share[plan.row[job]]
+    share = plan.allocation.share[plan.row[job.id]]
+    then = plan.target.get(job.id)
     columns = plan.allocation.problem.columns
     return {
-        "now": now,
-        "then": plan.target.get(job),
+        "now": job.placed,
+        "then": then,
+        "accelerators": None if then is None else plan.size.get(job.id, job.gang),
+        "changes": job.placed != then or plan.size.get(job.id, job.gang) != job.gang,
         "shares": {column.name: float(part) for column, part in zip(columns, share, strict=True) if part > 1e-6},
         "reason": reason.as_json(),
     }
@@ -76,13 +80,14 @@ def _row(job: str, now: str | None, plan: Plan) -> dict[str, Any]:
 def _show(policy: str, found: Snapshot, plan: Plan, rows: dict[str, dict[str, Any]]) -> None:
     from shoal.cli import output
 
-    changed = sum(row["now"] != row["then"] for row in rows.values())
+    changed = sum(row["changes"] for row in rows.values())
     print(f"simulated: the next round by {policy} would change the place of {changed} of {len(rows)} jobs")
     lines = []
     for view in found.jobs:
         row = rows[view.id]
         shares = ", ".join(f"{name} {part:.0%}" for name, part in row["shares"].items()) or "-"
-        lines.append([view.id, view.tenant, view.gang, row["now"] or "waits", row["then"] or "waits", shares])
+        then = f"{row['then']} x{row['accelerators']}" if row["then"] else "waits"
+        lines.append([view.id, view.tenant, view.gang, row["now"] or "waits", then, shares])
     output.put(output.table(["job", "tenant", "gang", "now", "then", "share of time"], lines, last_gives_way=False))
     print()
     output.facts({f"price of {kind}": f"{price:.4g}" for kind, price in plan.prices.items()})

@@ -190,9 +190,8 @@ def _prices(value: Any) -> tuple[tuple[str, Money], ...]:
 
 _POLICY = Policy()
 _SCHEDULE = ScheduleSettings("")
-_NOT_LIVE = frozenset({"elastic", "allox"})
-"""`elastic` is about jobs that leave open how many accelerators they take, which no manifest does; `allox` fails on any
-job of several accelerators, so that one tenant's gang would stop the policy for all."""
+_NOT_LIVE = frozenset({"allox"})
+"""It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 _GROUPS = ("schedule", "guard")
 """In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
 _GUARD = GuardSettings()

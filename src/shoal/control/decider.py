@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -51,6 +52,12 @@ class Decider:
 
     def wake(self) -> None:
         self._wake.set()
+
+    def wake_from_thread(self) -> None:
+        """As `wake`, from a thread other than the event loop's; nothing before `open` and once the loop is closed."""
+        if self._task is not None:
+            with contextlib.suppress(RuntimeError):
+                self._task.get_loop().call_soon_threadsafe(self._wake.set)
 
     async def _run(self) -> None:
         wake_at = math.inf

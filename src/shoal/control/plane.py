@@ -110,7 +110,9 @@ class ControlPlane:
             # Only who wants rounds waits for the numerical libraries to be imported.
             from shoal.control.scheduling import Scheduler
 
-            decide = self.scheduler = Scheduler(schedule, self.view.get, home / "schedule.json")
+            decide = self.scheduler = Scheduler(
+                schedule, self.view.get, home / "schedule.json", made=lambda: self.decider.wake_from_thread()
+            )
             reported, decided = self.scheduler.reported, self.scheduler.keep
         self.collector = Collector(self.ledger, engine, every_s=collect_every_s, reported=reported)
         self.guardian = Guardian(
@@ -208,7 +210,7 @@ class ControlPlane:
         text = manifest.canonical_json()
         return JobRecord(
             id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
-            resources=manifest.resources_per_rank(), ranks=manifest.ranks, priority_class=manifest.priority_class,
+            resources=manifest.resources_per_rank(), ranks=manifest.max_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
             deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
             idempotency_key=idempotency_key, fingerprint=hashlib.sha256(text.encode()).hexdigest(),

@@ -31,7 +31,8 @@ class _Evolving:
 class JobRecord(_Evolving):
     """One row of the job table: the projection of the job's events.
 
-    `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank.
+    `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank,
+    `ranks` the most that it may have; how many an attempt has is the length of its placement.
     `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,

@@ -71,11 +71,14 @@ def place(
     job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
 ) -> Change:
     """QUEUED > ADMITTED > PLACED > STARTING: a new attempt, claimed by the guardian of this epoch in the transaction
-    that makes it, so that no moment exists at which it has a place and nobody drives it."""
+    that makes it, so that no moment exists at which it has a place and nobody drives it. The reason that the job keeps
+    says with how many ranks (`size`): its manifest may leave that open."""
     number = job.attempt + 1
     waited_s = max(0.0, now - job.queued_at)
+    why = reason.as_json()
+    why["facts"]["size"] = len(placement)
     starting = job.evolve(
-        state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=reason.as_json(),
+        state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=why,
         waited_s=job.waited_s + waited_s, wait_cause=wait.as_json() if wait is not None else job.reason,
     )  # fmt: skip
 

@@ -180,9 +180,9 @@ class View:
         self.index.add_pending(
             Pending(
                 job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
-                resources=job.resources, ranks=job.ranks, queued_at=job.submitted_at,
+                resources=job.resources, ranks=live.manifest.min_ranks, queued_at=job.submitted_at,
                 placement=_placement(live), expected_s=job.expected_s, not_before=job.not_before,
-                deadline_at=job.deadline_at,
+                deadline_at=job.deadline_at, max_ranks=job.ranks,
             )
         )  # fmt: skip
         self._room_changed()

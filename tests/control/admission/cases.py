@@ -43,11 +43,13 @@ def job(
     expected_s: float | None = None,
     placement: Spread | None = None,
     not_before: float = 0.0,
+    most: int = 0,
 ) -> Pending:
     wanted = need(resources) if isinstance(resources, int) else resources
     return Pending(
-        job_id, tenant, cls, priority, wanted, ranks, at, placement, expected_s=expected_s, not_before=not_before
-    )
+        job_id, tenant, cls, priority, wanted, ranks, at, placement, expected_s=expected_s, not_before=not_before,
+        max_ranks=most,
+    )  # fmt: skip
 
 
 def running(
@@ -157,6 +159,7 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
         expected_s=expected,
         placement=st.sampled_from([None, Spread.PACK, Spread.SPREAD]),
         not_before=st.sampled_from([0.0] * 9 + [NOW + 60]),
+        most=st.sampled_from([0, 0, 0, 2, 4]),
     )  # fmt: skip
     # What runs was once admitted by the same policy, with everything that was to be preempted gone.
     first = draw(st.lists(waiting, min_size=2, max_size=10))

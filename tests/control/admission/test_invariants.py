@@ -40,7 +40,8 @@ def test_no_resource_is_given_twice_and_gangs_are_whole(index: ClusterIndex) -> 
     )
     for start in decision.starts:
         waiting = snapshot.pending.by_id[start.job_id]
-        assert [rank.rank for rank in start.placement] == list(range(waiting.ranks))
+        assert [rank.rank for rank in start.placement] == list(range(len(start.placement)))
+        assert waiting.ranks <= len(start.placement) <= waiting.most
         kinds = {device.split(":")[0] for rank in start.placement for device in rank.devices}
         for rank in start.placement:
             assert len(rank.devices) == waiting.resources.accelerator_count
@@ -124,7 +125,8 @@ def test_a_job_that_waits_for_want_of_room_truly_does_not_fit(index: ClusterInde
         if why.code in ("share", "priority") and "behind" not in why.facts:
             assert fits(before, waiting.resources, waiting.ranks)
         if why.code == "reserved":
-            assert fits(after, waiting.resources, waiting.ranks)
+            # With what was not kept: a job behind it may have taken some of that since.
+            assert fits(before, waiting.resources, waiting.ranks)
         if why.code == "impossible":
             index.set_nodes([state.node for state in snapshot.nodes.values()])
             empty = {

@@ -183,12 +183,19 @@ class _Cycle:
         if stuck is not None:
             self._ring.competes(name)
             return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(name, job, stuck))
-        for need in needs:
-            plan = self._room.find(need, job.ranks, asked.spread, mask)
+        for need, ranks in self._sizes(job, needs, account, mask):
+            plan = self._room.find(need, ranks, asked.spread, mask)
             if plan is not None:
                 self._start(name, job, need, plan, mask)
                 return True
         return self._blocked(name, job, asked, needs, mask)
+
+    def _sizes(self, job: Pending, needs: tuple[Need, ...], account: Account, mask: int) -> list[tuple[Need, int]]:
+        """Where to try to start it, with how many ranks: as many as there are room and quota for, if it may vary."""
+        if job.most == job.ranks:
+            return [(need, job.ranks) for need in needs]
+        most = [(need, self._room.most(need, mask, account.most(need, job.most))) for need in needs]
+        return sorted(((need, max(job.ranks, ranks)) for need, ranks in most), key=lambda each: -each[1])
 
     def _within_quota(self, name: str, job: Pending, account: Account, needs: tuple[Need, ...]) -> tuple[Need, ...]:
         """The alternatives that the tenant's quota allows now; without one, the reason is noted."""
@@ -214,17 +221,17 @@ class _Cycle:
                 placement.append(RankPlacement(len(placement), names[at], devices))
         state = self._snapshot.tenants[name]
         runtime_s = expected_runtime_s(job, state.mean_runtime_s, self._policy)
-        charge = runtime_s * slots(job.resources, job.ranks)
+        charge = runtime_s * slots(job.resources, len(placement))
         self._ring.charge(name, charge)
         if self._claims.pop(job.job_id, None) is None:
-            self._account(name).take(need, job.ranks)
+            self._account(name).take(need, len(placement))
         self._takers.setdefault(need.pool, set()).add((name, job.priority_class))
         if self._evictor is not None:
             self._evictor.changed(at for at, _ in plan)
         placed = tuple(placement)
         overtakes = [p.reservation.job_id for p in self._promises.values() if not mask >> p.number & 1]
         where = names[plan[0][0]] if len(plan) == 1 else f"{len(plan)} nodes"
-        text = f"starts: {reasons.asked(need, job.ranks).removesuffix(' on one node')} on {where}"
+        text = f"starts: {reasons.given(need, job, len(placement))} on {where}"
         code = reasons.PLACED
         facts: dict[str, object] = {"tenant": name, "waited_s": max(0.0, self._now - job.queued_at)}
         if overtakes:

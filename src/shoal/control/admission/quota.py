@@ -53,6 +53,16 @@ class Account:
             return None
         return next((self.saved_for[x.name] for x in self._asked(need, ranks) if x.name in self.saved_for), None)
 
+    def most(self, need: Need, at_most: int) -> int:
+        """How many ranks of one job, up to `at_most`, the limits leave."""
+        if self.unlimited:
+            return at_most
+        for limit in self._asked(need, 1):
+            left = max(0, limit.limit - limit.used)
+            # One job is one, of however many ranks.
+            at_most = min(at_most, left // limit.needs if limit.name != "running_jobs" else at_most * min(left, 1))
+        return at_most
+
     def take(self, need: Need, ranks: int) -> None:
         if self.unlimited:
             return

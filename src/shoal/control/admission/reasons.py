@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shoal.control.admission.quota import Limit
 from shoal.control.admission.reservation import MAX_NAMED, Reservation
 from shoal.control.admission.snapshot import CPU_POOL, Need
+from shoal.control.admission.types import Pending
 from shoal.core import Reason
 
 PLACED, BACKFILL = "placed", "backfill"
@@ -31,6 +32,12 @@ def asked(need: Need, ranks: int) -> str:
     if ranks > 1:
         return f"{ranks} x {what}"
     return f"{what} on one node" if need.count != 1 or need.others else what
+
+
+def given(need: Need, job: Pending, ranks: int) -> str:
+    """What a job starts with, in words; of one that may have more or fewer ranks, how many those are."""
+    text = asked(need, ranks).removesuffix(" on one node")
+    return text if job.most == job.ranks else f"{text} ({ranks} of {job.ranks} to {job.most} ranks)"
 
 
 def cores(milli: int) -> str:

@@ -155,6 +155,15 @@ class Room:
                 if fits:
                     yield at, fits
 
+    def most(self, need: Need, mask: int, at_most: int) -> int:
+        """How many ranks of one gang, up to `at_most`, `find` would find room for."""
+        found = 0
+        for _, fits in self.fitting(need, mask, at_most):
+            found += fits
+            if found >= at_most:
+                return at_most
+        return found
+
     def most_on_one_node(self, pool: str) -> int:
         """The greatest number of free devices of a type on one node."""
         for key in reversed(self._pool_keys(pool)):

@@ -19,8 +19,9 @@ class Spread(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A job that waits. `resources` is per rank. `expected_s` is its expected runtime, None when nothing is known.
-    `not_before` (Unix seconds) delays it after a failure."""
+    """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
+    most in `max_ranks`. `expected_s` is its expected runtime, None when nothing is known. `not_before` (Unix seconds)
+    delays it after a failure."""
 
     job_id: str
     tenant: str
@@ -33,6 +34,12 @@ class Pending:
     expected_s: float | None = None
     not_before: float = 0.0
     deadline_at: float | None = None
+    max_ranks: int = 0
+
+    @property
+    def most(self) -> int:
+        """The most ranks that it may have."""
+        return max(self.ranks, self.max_ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,9 @@ class ResourcesView(View):
 
 
 class JobView(View):
-    """A job. `resources` is per rank; `reason` says why it is where it is, `wait_cause` why it had waited. `service_id`
-    names the service that it is a replica of."""
+    """A job. `resources` is per rank. `ranks` is the most ranks that it may have and `min_ranks` the fewest; `size` is
+    how many its present attempt has, or its last one once it is over. `reason` says why it is where it is, `wait_cause`
+    why it had waited. `service_id` names the service that it is a replica of."""
 
     id: str
     tenant: str
@@ -53,6 +54,8 @@ class JobView(View):
     priority: int
     resources: ResourcesView
     ranks: int
+    min_ranks: int | None = None
+    size: int | None = None
     attempt: int
     submitted_at: float
     updated_at: float

@@ -26,6 +26,17 @@ def resources_view(resources: Resources) -> Json:
     }
 
 
+_NONE: Mapping[str, Any] = {}
+
+
+def _min_ranks(job: JobRecord) -> int:
+    """Few manifests give a range: only these are read for it."""
+    if '"ranks":{' not in job.manifest:
+        return job.ranks
+    least: int = orjson.loads(job.manifest)["ranks"]["min"]
+    return least
+
+
 def job_view(job: JobRecord) -> Json:
     return {
         "id": job.id,
@@ -38,6 +49,8 @@ def job_view(job: JobRecord) -> Json:
         "priority": job.priority,
         "resources": resources_view(job.resources),
         "ranks": job.ranks,
+        "min_ranks": _min_ranks(job),
+        "size": (job.reason or _NONE).get("facts", _NONE).get("size"),
         "attempt": job.attempt,
         "submitted_at": job.submitted_at,
         "updated_at": job.updated_at,

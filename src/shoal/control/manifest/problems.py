@@ -69,11 +69,16 @@ def _echo(detail: dict[str, Any]) -> bool:
 
 
 def _explain(detail: dict[str, Any], document: Document, kind: Kind) -> Problem:
-    loc: Path = detail["loc"]
+    loc: Path = _without_tag(detail["loc"])
     is_key = loc[-1] == "[key]"
     path = loc[:-1] if is_key else loc
     what, hint = _say(detail, path, document, kind)
     return Problem(document.line(path), show_path(path), what, hint)
+
+
+def _without_tag(loc: Path) -> Path:
+    """Of a field with alternatives, pydantic names the one that it tried as if it were a field of it."""
+    return loc[:1] + loc[2:] if loc[0] == "ranks" and loc[1:2] in ((schema.COUNT,), (schema.RANGE,)) else loc
 
 
 def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> tuple[str, str | None]:
@@ -112,10 +117,14 @@ _MISSING = {
     "name": "give it a name, such as `name: digits-sgd`",
     "models": "say what to serve, such as `models: [{name: ocr, source: ocr.onnx}]`",
     "source": "say where the model is: a file below the manifest's directory, a path on the server, or a URL",
+    "max": "say how many at most, such as {min: 1, max: 4}",
     "from": "say where the data is",
     "to": "say where the data goes",
 }
 
+
+_EITHER: dict[tuple[str, ...], str] = {("ranks",): "or give a range, such as {min: 1, max: 4}"}
+"""Fields that are a value or a mapping."""
 
 _KNOWN_AS = {
     "gpu": "accelerators", "gpus": "accelerators", "cpu": "cpus", "mem": "memory", "learners": "ranks",
@@ -169,6 +178,8 @@ def _read_as(value: Any) -> str:
 
 def _hint_at(path: Path, kind: Kind) -> str | None:
     pattern = _pattern_of(path, kind)
+    if pattern in _EITHER:
+        return _EITHER[pattern]
     of_each = kind.needed_names((*pattern, "*"))
     if of_each:
         return f"write a list of {{{', '.join(f'{name}: ...' for name in of_each)}}}"

@@ -21,8 +21,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -194,6 +196,38 @@ class ResourceRequest(Part):
     memory: Size = 0
 
 
+RankCount = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+
+
+class RankRange(Part):
+    """A gang of any size from `min` to `max` ranks: whoever schedules chooses, and may change it by a checkpoint."""
+
+    min: RankCount = 1
+    max: RankCount
+
+    @model_validator(mode="after")
+    def _grows(self) -> Self:
+        if self.min > self.max:
+            raise problem(f"min is {self.min}, which is more than max, {self.max}", "min is at most max")
+        return self
+
+
+COUNT, RANGE = "<count>", "<range>"
+"""Names of the two ways to write ranks, for pydantic's errors."""
+
+
+def _fixed(ranks: int | RankRange) -> int | RankRange:
+    """A range of one size is that size: manifests that mean the same are the same."""
+    return ranks.max if isinstance(ranks, RankRange) and ranks.min == ranks.max else ranks
+
+
+Ranks = Annotated[
+    Annotated[RankCount, Tag(COUNT)] | Annotated[RankRange, Tag(RANGE)],
+    Discriminator(lambda value: RANGE if isinstance(value, dict | RankRange) else COUNT),
+    AfterValidator(_fixed),
+]
+
+
 class RestartLimits(Part):
     """How many times a failed job is tried again, by whose fault the failure was."""
 
@@ -271,7 +305,7 @@ class JobManifest(Part):
     ] = {}
 
     resources: ResourceRequest = ResourceRequest()
-    ranks: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    ranks: Ranks = 1
     priority_class: PriorityClass = PriorityClass.BEST_EFFORT
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     placement: Placement = Placement.PACK
@@ -314,6 +348,16 @@ class JobManifest(Part):
             cpu_milli=round(request.cpus * 1000),
             memory_bytes=request.memory,
         )
+
+    @property
+    def min_ranks(self) -> int:
+        """The fewest ranks that the gang may have."""
+        return self.ranks if isinstance(self.ranks, int) else self.ranks.min
+
+    @property
+    def max_ranks(self) -> int:
+        """The most that it may have; equal to `min_ranks` for a gang of fixed size."""
+        return self.ranks if isinstance(self.ranks, int) else self.ranks.max
 
     def deadline_at(self, submitted_at: float) -> float | None:
         """The deadline in Unix seconds, for a job submitted at `submitted_at`."""
@@ -426,6 +470,7 @@ JOB = Kind(
         (): JobManifest,
         ("resources",): ResourceRequest,
         ("resources", "accelerators"): Accelerators,
+        ("ranks",): RankRange,
         ("restart",): Restart,
         ("restart", "limits"): RestartLimits,
         ("inputs", "*"): Input,

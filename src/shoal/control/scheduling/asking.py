@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from shoal.control.config import ScheduleSettings
 from shoal.control.scheduling.memory import NOTHING
@@ -16,9 +19,29 @@ from shoal.schedule.workloads import Snapshot
 KEEP_RESTARTS = 10.0
 """Whoever runs keeps its place for the cost of so many restarts at least: they take a tenth of the time at most."""
 
+UNSERVED = 2.0
+"""How bad it is by `elastic` that a job gets nothing, where its least size counts one. More than in the simulator
+(Sia's 1.1, by which some are paused so that others are large): whoever is paused here has to be restarted."""
 
-def ask(settings: ScheduleSettings, problem: Problem, previous: Allocation | None = None) -> Allocation:
-    """Raises `Invalid` where the policy has no such form or cannot decide on this problem, and what solving raises."""
+PAUSED = 0.1
+"""By so much it is worse for one that has just come to run, less the longer it has: of equals nobody is paused for
+another that has not waited long, and then the one that ran longest."""
+
+PATIENCE = 2.0
+"""Who has waited for longer than so many times the least run of the others counts for more, until it has its turn."""
+
+NOBODY: Mapping[str, float] = {}
+
+
+def ask(
+    settings: ScheduleSettings,
+    problem: Problem,
+    previous: Allocation | None = None,
+    *,
+    since_s: Mapping[str, float] = NOBODY,
+) -> Allocation:
+    """`since_s` is for how long jobs have been in the queue, or in the place that they have. Raises `Invalid` where the
+    policy has no such form or cannot decide on this problem, and what solving raises."""
     policy = POLICIES[settings.policy]
     given: dict[str, Any] = {}
     if settings.agnostic:
@@ -31,6 +54,12 @@ def ask(settings: ScheduleSettings, problem: Problem, previous: Allocation | Non
     if policy.name == "blend":
         # As it is simulated where lengths are guesses (docs/schedule.md): whole jobs, moved to gain a fifth.
         given |= {"whole": True, "aging": 1.25, "keep": 0.2, "restart_s": settings.restart_cost_s}
+    if policy.name == "elastic":
+        # It knows no turns: without this, who finds no room would wait until others end.
+        patience_s = PATIENCE * max(KEEP_RESTARTS * settings.restart_cost_s, settings.round_s)
+        since = np.array([max(since_s.get(str(job), 0.0), 0.0) for job in problem.ids]) / patience_s
+        worse = np.where(problem.placed >= 0, 1.0 + PAUSED / (1.0 + since), np.maximum(since, 1.0))
+        given |= {"restart_s": settings.restart_cost_s, "unserved": UNSERVED * worse}
     if policy.remembers:
         given["previous"] = previous
     return decide(policy.name, problem, **given)
@@ -41,7 +70,7 @@ def rules_of(settings: ScheduleSettings) -> Rules:
     policy = POLICIES[settings.policy]
     return Rules(
         prices=dict(settings.prices), predict=policy.needs_lengths, by_tenant=policy.name == "hierarchical",
-        soon_s=settings.round_s,
+        soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=KEEP_RESTARTS * settings.restart_cost_s,
     )  # fmt: skip
 
 

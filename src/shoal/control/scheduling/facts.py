@@ -16,8 +16,10 @@ KIND_LABEL = "kind"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kind` is what runs alike. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of
-    earlier attempts. A job that is `leaving` was asked to end or to pause, and will not come back by itself."""
+    """`kind` is what runs alike, whatever its size. `ranks` are the fewest and the most that it may have, where these
+    differ. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of earlier attempts.
+    `queued_at` is since when it waits, if it does. One that `saves` checkpoints when it is asked to, as far as is
+    known. A job that is `leaving` was asked to end or to pause, and will not come back by itself."""
 
     kind: str
     submitted_at: float = 0.0
@@ -27,6 +29,13 @@ class Facts:
     deadline_at: float | None = None
     replica: bool = False
     leaving: bool = False
+    ranks: tuple[int, int] | None = None
+    queued_at: float = 0.0
+    saves: bool = False
+
+    def sized(self, accelerators: int) -> str:
+        """The kind with its size: only gangs of one size run alike."""
+        return f"{self.kind} x{accelerators}"
 
 
 Look = Callable[[str], Facts | None]
@@ -34,12 +43,11 @@ Look = Callable[[str], Facts | None]
 
 
 def facts_of(live: Live) -> Facts:
-    """The kind holds the tenant and the gang's size: no tenant teaches the oracle about another's jobs."""
-    job = live.job
-    gang = job.resources.accelerator_count * job.ranks
+    """The kind holds the tenant: none teaches the oracle about another's jobs."""
+    job, asked = live.job, live.manifest
     stop = live.attempt.stop if live.attempt is not None and job.state.active else None
     return Facts(
-        kind=f"{job.tenant}/{live.manifest.labels.get(KIND_LABEL) or job.name} x{gang}",
+        kind=f"{job.tenant}/{asked.labels.get(KIND_LABEL) or job.name}",
         submitted_at=job.submitted_at,
         steps_left=steps_left(job.progress),
         ran_s=job.ran_s,
@@ -47,6 +55,9 @@ def facts_of(live: Live) -> Facts:
         deadline_at=job.deadline_at,
         replica=job.service_id is not None,
         leaving=stop not in (None, Stop.PREEMPT),
+        ranks=(asked.min_ranks, asked.max_ranks) if asked.min_ranks < asked.max_ranks else None,
+        queued_at=job.queued_at,
+        saves=bool(job.progress.get("hooks")) or job.progress.get("checkpoint_at") is not None,
     )
 
 

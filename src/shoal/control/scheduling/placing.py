@@ -7,9 +7,11 @@ way of a gang), as admission keeps it for a blocked gang: only what surely ends 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from shoal.control.admission import ClusterIndex, reasons
 from shoal.control.admission.persistent import CowMap
@@ -69,7 +71,7 @@ def place(
     filling = _Filling(snapshot, base, plan, prefer)
     filling.serve(groups)
     leaving = tuple(
-        Preemption(job_id, "", _turn_over(plan, job_id))
+        Preemption(job_id, "", _turn_over(snapshot, plan, job_id))
         for job_id in preempt
         if plan is not None and not any(job_id == other.job_id for other in base.preemptions)
     )
@@ -82,13 +84,25 @@ def place(
     )
 
 
-def _turn_over(plan: Plan, job_id: str) -> Reason:
+def _turn_over(snapshot: Snapshot, plan: Plan, job_id: str) -> Reason:
     found = plan.reason(job_id)
-    facts = {} if found is None else found.facts
-    target = plan.target.get(job_id)
-    if target is not None:
+    facts: dict[str, Any] = {} if found is None else dict(found.facts)
+    target, size, place = plan.target.get(job_id), plan.size.get(job_id), plan.leave.get(job_id)
+    if target is None:
+        return Reason("turn-over", "its turn is over: others are owed more", facts)
+    if place is None or size is None or size == place.accelerators:
         return Reason("moved", f"moves to {target}, where its share is now", facts)
-    return Reason("turn-over", "its turn is over: others are owed more", facts)
+    count = snapshot.running[job_id].resources.accelerator_count
+    change = f"{place.accelerators // count} to {size // count} ranks"
+    change += f" on {target}" if target == place.type else f", from {place.type} to {target}"
+    gain = plan.gain(job_id, place)
+    facts |= {"from": [place.type, place.accelerators], "to": [target, size], "times_as_fast": gain}
+    why = "what it leaves is worth more to others"
+    if gain is not None and gain > 1.0:
+        why = f"{gain:.2g} times as fast, as far as is known"
+    if size < place.accelerators:
+        return Reason("shrunk", f"shrinks from {change}: {why}", facts)
+    return Reason("grown", f"grows from {change}: {why}", facts)
 
 
 @dataclass(slots=True)
@@ -109,8 +123,11 @@ class _Filling:
         self._accounts: dict[str, Account] = {}
         self._kept: list[_Kept] = []
         self._why: dict[str, Reason] = {}
-        self._free = sum(pool.free for name, pool in self._snapshot.pools.items() if name)
+        self._left = {name: pool.free for name, pool in self._snapshot.pools.items() if name}
+        self._free = sum(self._left.values())
+        self._owed: Counter[str] = Counter()
         self._begun: set[str] = set()
+        self._leaving = plan is not None and snapshot.policy.preemption and _leaving(snapshot, plan)
         self._needs: dict[tuple[Resources, int], tuple[Need, ...]] = {}
         self.starts: list[Start] = []
         self.deficits: dict[str, float] = dict(base.deficits)
@@ -133,13 +150,19 @@ class _Filling:
             job.job_id not in self._target, rank.get(job.job_id, inf), -job.priority, job.queued_at, job.job_id,
         ))  # fmt: skip
         planned = [job for job in ready if job.job_id in self._target]
-        for job in planned:
+        needed = [self._wanted(job) * job.resources.accelerator_count for job in planned]
+        for job, count in zip(planned, needed, strict=True):
+            self._owed[self._target[job.job_id]] += count
+        for job, count in zip(planned, needed, strict=True):
+            target = self._target[job.job_id]
+            self._owed[target] -= count
             if self._free > 0:
-                self._planned(job, self._target[job.job_id])
+                self._planned(job, target)
         spare = ready[len(planned) :]
-        for job in spare:
-            if self._free > 0 and self._plan is not None and (types := self._plan.shares(job.job_id)):
-                self._spare(job, types)
+        if self._plan is not None:
+            for job in spare:
+                if self._free > 0 and job.job_id in self._plan.sharing:
+                    self._spare(job, self._plan.shares(job.job_id))
         for job in spare:
             if self._free > 0 and job.job_id not in self._begun:
                 self._spare(job, None)
@@ -162,12 +185,13 @@ class _Filling:
         need = resolve(job.resources, target)
         if self._over_quota(job, (need,)):
             return
-        nodes = self._find(job, need, self._mask(None))
+        everything = self._mask(None)
+        ranks = self._size(job, need, everything)
+        nodes = self._find(job, need, ranks, everything)
         if nodes is not None:
             self._start(job, need, nodes, planned=True)
         elif len(self._kept) < _RESERVATIONS:
-            everything = self._mask(None)
-            kept = reserve(self._snapshot, self._room, job.job_id, need, job.ranks, everything, ())
+            kept = reserve(self._snapshot, self._room, job.job_id, need, ranks, everything, ())
             if kept is not None:
                 number = len(self._kept) + 1
                 self._kept.append(_Kept(number, kept))
@@ -182,9 +206,31 @@ class _Filling:
             return
         account, mask = self._account(job.tenant), self._mask(job)
         for need in self._prefer(job, needs):
-            if not account.exceeded(need, job.ranks) and (nodes := self._find(job, need, mask)) is not None:
-                self._start(job, need, nodes, planned=False)
-                return
+            # Most do not fit with the least that they need; that this was tried for an equal one is remembered.
+            if account.exceeded(need, job.ranks) or (nodes := self._find(job, need, job.ranks, mask)) is None:
+                continue
+            if (ranks := self._size(job, need, mask)) > job.ranks:
+                nodes = self._find(job, need, ranks, mask) or nodes
+            self._start(job, need, nodes, planned=False)
+            return
+
+    def _wanted(self, job: Pending) -> int:
+        """The ranks that the policy gives the job, or what it needs to start where the policy does not choose."""
+        ranks = self._plan.ranks(job.job_id, job.resources) if self._plan is not None else None
+        return job.ranks if ranks is None else min(max(ranks, job.ranks), job.most)
+
+    def _size(self, job: Pending, need: Need, mask: int) -> int:
+        """With how many ranks to start a job. One that leaves it open has what the policy chose, also if that has to be
+        waited for until others have left. Without a choice it has what fits and nobody in the plan is to have."""
+        if job.most == job.ranks:
+            return job.ranks
+        chosen = self._plan is not None and job.job_id in self._plan.size
+        most = self._account(job.tenant).most(need, self._wanted(job) if chosen else job.most)
+        if chosen and self._leaving:
+            return max(job.ranks, most)
+        if not chosen:
+            most = min(most, (self._left[need.pool] - self._owed[need.pool]) // need.count)
+        return max(job.ranks, self._room.most(need, mask, most))
 
     def _needs_of(self, job: Pending) -> tuple[Need, ...]:
         shape = (job.resources, job.ranks)
@@ -192,8 +238,8 @@ class _Filling:
             self._needs[shape] = needs_of(self._snapshot, job.resources, job.ranks)
         return self._needs[shape]
 
-    def _find(self, job: Pending, need: Need, mask: int) -> Nodes | None:
-        return self._room.find(need, job.ranks, job.placement or self._snapshot.policy.placement, mask)
+    def _find(self, job: Pending, need: Need, ranks: int, mask: int) -> Nodes | None:
+        return self._room.find(need, ranks, job.placement or self._snapshot.policy.placement, mask)
 
     def _start(self, job: Pending, need: Need, nodes: Nodes, *, planned: bool) -> None:
         names, mask = self._snapshot.nodes.layout.names, self._mask(None if planned else job)
@@ -201,17 +247,18 @@ class _Filling:
         for at, count in nodes:
             for devices in self._room.take(at, need, count, mask):
                 placement.append(RankPlacement(len(placement), names[at], devices))
-        self._account(job.tenant).take(need, job.ranks)
+        self._account(job.tenant).take(need, len(placement))
         state = self._snapshot.tenants[job.tenant]
         charge = expected_runtime_s(job, state.mean_runtime_s, self._snapshot.policy)
-        charge *= slots(job.resources, job.ranks)
+        charge *= slots(job.resources, len(placement))
         self.deficits[job.tenant] = self.deficits.get(job.tenant, state.deficit) - charge
-        self._free -= job.resources.accelerator_count * job.ranks
+        self._left[need.pool] -= need.count * len(placement)
+        self._free -= need.count * len(placement)
         self._begun.add(job.job_id)
-        self.starts.append(Start(job.job_id, tuple(placement), self._started(job, need, planned), charge))
+        where = reasons.given(need, job, len(placement))
+        self.starts.append(Start(job.job_id, tuple(placement), self._started(job, where, planned), charge))
 
-    def _started(self, job: Pending, need: Need, planned: bool) -> Reason:
-        where = f"{reasons.asked(need, job.ranks).removesuffix(' on one node')}"
+    def _started(self, job: Pending, where: str, planned: bool) -> Reason:
         found = self._plan.reason(job.job_id) if planned and self._plan is not None else None
         if found is not None:
             return Reason(reasons.PLACED, f"starts on {where}: {found.text}", found.facts)
@@ -261,6 +308,14 @@ class _Filling:
         text = f"its turn has come on {target}, which is not free yet"
         text += f"; starts when {reasons.jobs_end(after)}" if after else ""
         return Reason("making-room", f"waits: {text}", {**found.facts, "after": list(after)})
+
+
+def _leaving(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether anybody whose turn is over by this plan has not left yet."""
+    return any(
+        (now := snapshot.running.get(job_id)) is not None and now.started_at == place.since
+        for job_id, place in plan.leave.items()
+    )
 
 
 def _with(snapshot: Snapshot, base: Decision) -> Snapshot:

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from shoal.control.scheduling.scene import Place, Scene
-from shoal.core import Reason
+from shoal.core import Reason, Resources
 from shoal.schedule import Allocation
 from shoal.schedule.rounds import JobState, Round, Rounds, Settings, State
 
 LITTLE = 1e-6
 """Shares below this are the solver's noise."""
 
+NOISE = 1e-12
+"""So are prices below this."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What a round decided. `target` is the type that each job shall run on; `rank` orders all jobs of the round, those
-    that shall run first; `leave` are the running jobs whose turn is over, or whose place is on another type now."""
+    """What a round decided. `target` is the type that each job shall run on; `size` how many accelerators, for jobs of
+    which the policy chose that; `rank` orders all jobs of the round, those that shall run first; `leave` are the
+    running jobs whose turn is over, or whose place is of another type or size now, with the place that they have."""
 
     at: float
     allocation: Allocation
     round: Round
     target: Mapping[str, str]
     rank: Mapping[str, int]
-    leave: tuple[str, ...] = ()
+    leave: Mapping[str, Place] = field(default_factory=dict)
+    size: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def row(self) -> Mapping[str, int]:
         return {str(job): row for row, job in enumerate(self.allocation.problem.ids)}
+
+    @cached_property
+    def sharing(self) -> frozenset[str]:
+        """The jobs to which the policy gives some time."""
+        some = np.flatnonzero((self.allocation.share > LITTLE).any(axis=1)).tolist()
+        return frozenset(str(self.allocation.problem.ids[row]) for row in some)
 
     def shares(self, job: str) -> frozenset[str]:
         """The types on which the policy gives the job some time."""
@@ -42,18 +53,35 @@ class Plan:
         columns = self.allocation.problem.columns
         return frozenset(columns[at].key for at in np.flatnonzero(self.allocation.share[row] > LITTLE))
 
+    def ranks(self, job: str, per_rank: Resources) -> int | None:
+        """How many ranks the policy chose for the job; None where it did not choose."""
+        size = self.size.get(job)
+        return None if size is None else size // per_rank.accelerator_count
+
+    def gain(self, job: str, before: Place) -> float | None:
+        """How many times as fast the job is where it shall run now, of what is known of both places."""
+        problem = self.allocation.problem
+        chosen, ways = self.allocation.configuration, problem.configurations
+        row = self.row.get(job)
+        if row is None or chosen is None or ways is None or chosen[row] < 0:
+            return None
+        columns = [at for at, column in enumerate(problem.columns) if column.key == before.type]
+        same = (ways.job == row) & (ways.accelerators == before.accelerators) & np.isin(ways.column, columns)
+        return float(ways.goodput[chosen[row]] / ways.goodput[same].max()) if same.any() else None
+
     @property
     def prices(self) -> dict[str, float]:
         """What one more accelerator of each type would add to the policy's objective."""
         problem = self.allocation.problem
-        return {pool.type: float(price) for pool, price in zip(problem.pools, self.allocation.prices, strict=True)}
+        found = zip(problem.pools, self.allocation.prices, strict=True)
+        return {pool.type: float(price) if price > NOISE else 0.0 for pool, price in found}
 
     def reason(self, job: str) -> Reason | None:
         """Why a job of the round runs or waits: whose turn it is, and the prices behind it."""
         row = self.row.get(job)
         if row is None:
             return None
-        turn, share = self.round.reason(row), self.allocation.reason(row)
+        turn, share = self._turn(job, row), self.allocation.reason(row)
         problem = self.allocation.problem
         own = f"quota of {problem.tenants[problem.tenant[row]].name}:"
         limits = {name: price for name, price in share.facts["limits"].items() if name.startswith(own)}
@@ -61,11 +89,19 @@ class Plan:
         if self.allocation.certificate is not None:
             facts["objective"] = self.allocation.certificate.objective
         text = f"{turn.text}. By {self.allocation.policy} it {share.text}"
-        dear = {kind: price for kind, price in self.prices.items() if price > 0.0}
+        dear = {kind: price for kind, price in self.prices.items() if price}
         if dear:
             listed = ", ".join(f"{kind} {price:.3g}" for kind, price in dear.items())
             text += f" (prices: {listed})"
         return Reason(turn.code, text, facts)
+
+    def _turn(self, job: str, row: int) -> Reason:
+        """Why by the round: a change of size on one type is no move."""
+        found, before, size = self.round.reason(row), self.leave.get(job), self.size.get(job)
+        if before is None or size is None or self.target.get(job) != before.type:
+            return found
+        text = f"goes on with {size} accelerators on {before.type} in place of {before.accelerators}"
+        return Reason("resized", text, found.facts)
 
 
 def make(scene: Scene, allocation: Allocation, state: State, settings: Settings) -> tuple[Plan, State]:
@@ -78,8 +114,21 @@ def make(scene: Scene, allocation: Allocation, state: State, settings: Settings)
     deserved = found.share.sum(axis=1) + np.asarray(found.owed_s) / settings.quantum_s
     order = np.lexsort((problem.arrived, -deserved, found.column < 0))
     rank = {str(problem.ids[row]): at for at, row in enumerate(order.tolist())}
-    leave = tuple(job for job, place in scene.on.items() if target.get(job) != place.type)
-    return Plan(scene.now, allocation, found, target, rank, leave), rounds.state()
+    size = dict(_chosen(allocation, found))
+    leave = {
+        job: place
+        for job, place in scene.on.items()
+        if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
+    }
+    return Plan(scene.now, allocation, found, target, rank, leave, size), rounds.state()
+
+
+def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:
+    """The sizes that the policy chose; who runs only on what was left over has none."""
+    if allocation.configuration is not None:
+        for row in found:
+            if allocation.configuration[row] >= 0:
+                yield str(allocation.problem.ids[row]), int(found.accelerators[row])
 
 
 def settled(state: State, on: Mapping[str, Place], now: float) -> State:

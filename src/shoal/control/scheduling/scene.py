@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from shoal.control.admission.room import Amount
 from shoal.control.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
 from shoal.control.admission.types import Pending, Running
 from shoal.control.records import RankPlacement
 from shoal.control.scheduling.facts import Facts, Look
+from shoal.control.scheduling.goodput import complete, ladder
 from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
-from shoal.schedule import JobView, Pool, Problem, problem_of
+from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
 from shoal.schedule.oracle import Oracle
 
 PRIORITY_DOUBLES = 10.0
@@ -26,12 +30,15 @@ PRIORITY_DOUBLES = 10.0
 class Rules:
     """What of the configuration shapes the problem. With `predict`, a job that does not say how much work it has left
     is given what admission expects of it; with `by_tenant`, a tenant's weight is its entity's and not each job's.
-    `soon_s`: jobs whose back-off ends within that time compete."""
+    `soon_s`: jobs whose back-off ends within that time compete. With `sizes`, the policy chooses the size of jobs that
+    leave it open; then nobody who came to run less than `hold_s` ago is moved."""
 
     prices: Mapping[str, Money] = field(default_factory=dict)
     predict: bool = False
     by_tenant: bool = False
     soon_s: float = 0.0
+    sizes: bool = False
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +53,14 @@ class Place:
 @dataclass(frozen=True)
 class Scene:
     """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
-    asked to leave."""
+    asked to leave, `since_s` for how long they have, and the others have been in the queue."""
 
     now: float
     views: tuple[JobView, ...]
     pools: tuple[Pool, ...]
     tenants: tuple[Tenant, ...]
     on: Mapping[str, Place]
+    since_s: Mapping[str, float] = field(default_factory=dict)
 
     def problem(self) -> Problem:
         """Raises `Invalid` as `Problem` does."""
@@ -125,9 +133,13 @@ def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Sc
     pools = _pools(snapshot, taken, rules.prices)
     names = [pool.type for pool in pools]
     views = _Views(snapshot, oracle, rules, names)
-    views.learn([(job.job_id, facts.kind) for job, facts in waiting] + [(j.job_id, f.kind) for j, f, _ in running])
-    found = [views.of(each, facts, len(each.placement), place) for each, facts, place in running]
-    found += [views.of(job, facts, job.ranks, None) for job, facts in waiting]
+    asked = [
+        views.asked(each, facts, place, len(each.placement) if place or not facts.ranks else facts.ranks[0])
+        for each, facts, place in running
+    ]
+    asked += [views.asked(job, facts, None, job.ranks) for job, facts in waiting]
+    views.learn(asked)
+    found = [views.of(each) for each in asked]
     found.sort(key=lambda view: (view.arrived, view.id))
     tenants = tuple(
         _without(state.tenant, held.get(name, {}))
@@ -137,6 +149,8 @@ def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Sc
     return Scene(
         snapshot.now, tuple(found), pools, tenants,
         {each.job_id: place for each, _, place in running if place is not None},
+        {job.job_id: snapshot.now - facts.queued_at for job, facts in waiting}
+        | {each.job_id: snapshot.now - place.since for each, _, place in running if place is not None},
     )  # fmt: skip
 
 
@@ -175,6 +189,22 @@ def _without(tenant: Tenant, held: Mapping[str, int]) -> Tenant:
     return replace(tenant, quota=replace(quota, accelerators=total, by_type=by_type))
 
 
+class _Asked(NamedTuple):
+    """A job that competes, where it runs, how many ranks and accelerators it has, or needs to start, and all numbers of
+    accelerators at which its speed is to be known."""
+
+    job: Pending | Running
+    facts: Facts
+    place: Place | None
+    ranks: int
+    gang: int
+    sizes: tuple[int, ...]
+
+
+_Speeds = dict[int, tuple[list[float], list[float]]]
+"""By the number of accelerators: rates and their deviations, on each type."""
+
+
 class _Views:
     """Makes the views of jobs; jobs of one kind and shape share what is worked out for them."""
 
@@ -184,18 +214,38 @@ class _Views:
         self._rules = rules
         self._types = types
         self._fits: dict[tuple[Resources, int], frozenset[str]] = {}
-        self._known: dict[str, tuple[list[float], list[float]]] = {}
+        self._known: dict[str, _Speeds] = {}
 
-    def learn(self, jobs: list[tuple[str, str]]) -> None:
-        """Ask the oracle about all jobs (id and kind) at once: one by one takes it ten times as long."""
-        if jobs and self._types:
-            rate, std = self._oracle.rates(jobs, self._types)
-            rows = zip(jobs, rate.tolist(), std.tolist(), strict=True)
-            self._known = {job: (speeds, doubts) for (job, _), speeds, doubts in rows}
+    def learn(self, jobs: list[_Asked]) -> None:
+        """Ask the oracle about all jobs at once: one by one takes it ten times as long."""
+        if not jobs or not self._types:
+            return
+        rows = [(each.job.job_id, each.facts.sized(size)) for each in jobs for size in each.sizes]
+        rate, std = self._oracle.rates(rows, self._types)
+        alike: dict[tuple[int, ...], list[int]] = {}
+        first = 0
+        for each in jobs:
+            if len(each.sizes) > 1:
+                alike.setdefault(each.sizes, []).append(first)
+            first += len(each.sizes)
+        for some, starts in alike.items():
+            at = np.add.outer(starts, np.arange(len(some)))
+            rate[at], std[at] = complete(rate[at], std[at], some)
+        speeds = zip(rate.tolist(), std.tolist(), strict=True)
+        for each in jobs:
+            self._known[each.job.job_id] = {size: next(speeds) for size in each.sizes}
 
-    def of(self, job: Pending | Running, facts: Facts, ranks: int, place: Place | None) -> JobView:
-        gang = job.resources.accelerator_count * ranks
-        speeds = self._speeds(job, ranks)
+    def asked(self, job: Pending | Running, facts: Facts, place: Place | None, ranks: int) -> _Asked:
+        count = job.resources.accelerator_count
+        gang = count * ranks
+        if not self._rules.sizes or facts.ranks is None:
+            return _Asked(job, facts, place, ranks, gang, (gang,))
+        sizes = {gang, *(count * each for each in ladder(*facts.ranks))}
+        return _Asked(job, facts, place, ranks, gang, tuple(sorted(sizes)))
+
+    def of(self, asked: _Asked) -> JobView:
+        job, facts, place, ranks, gang, _ = asked
+        speeds = self._speeds(job, ranks, gang)
         now = self._snapshot.now
         so_far = now - job.started_at if isinstance(job, Running) else 0.0
         return JobView(
@@ -210,11 +260,22 @@ class _Views:
             ran_s=facts.ran_s + max(so_far, 0.0),
             placed=place.type if place is not None else None,
             placed_s=max(now - place.since, 0.0) if place is not None else 0.0,
+            min_run_s=self._rules.hold_s if self._rules.sizes else 0.0,
             restarts=facts.attempts,
-            kind=facts.kind,
+            kind=facts.sized(gang),
+            elastic=tuple(self._configurations(asked)) if len(asked.sizes) > 1 else (),
         )
 
-    def _speeds(self, job: Pending | Running, ranks: int) -> dict[str, Throughput]:
+    def _configurations(self, asked: _Asked) -> Iterator[Configuration]:
+        """Whoever would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
+        place = asked.place if not asked.facts.saves else None
+        count = asked.job.resources.accelerator_count
+        for size in asked.sizes:
+            for kind, speed in self._speeds(asked.job, size // count, size).items():
+                if place is None or (kind == place.type and size <= place.accelerators):
+                    yield Configuration(kind, size, speed)
+
+    def _speeds(self, job: Pending | Running, ranks: int, gang: int) -> dict[str, Throughput]:
         shape = (job.resources, ranks)
         fits = self._fits.get(shape)
         if fits is None:
@@ -222,7 +283,7 @@ class _Views:
             self._fits[shape] = fits
         if not fits or not self._types:
             return {}
-        found = zip(self._types, *self._known[job.job_id], strict=True)
+        found = zip(self._types, *self._known[job.job_id][gang], strict=True)
         return {kind: Throughput(rate, std) for kind, rate, std in found if rate > 0.0 and kind in fits}
 
     def _weight(self, job: Pending | Running) -> float:

@@ -21,6 +21,7 @@ from shoal.control.loops import Defects
 from shoal.control.scheduling import memory
 from shoal.control.scheduling.asking import ask, rounds_of, rules_of
 from shoal.control.scheduling.facts import Facts, Look, facts_of
+from shoal.control.scheduling.goodput import by_size
 from shoal.control.scheduling.meter import Meter
 from shoal.control.scheduling.placing import place, without_competing
 from shoal.control.scheduling.plan import Plan, make
@@ -45,9 +46,6 @@ MANY = 1000
 """From so many competing jobs on a round is made in a thread beside the server's loop, which would stand still for it.
 Up to there (some 40 ms) it is made at once."""
 
-_LOOK_S = 0.02
-"""How soon it is looked whether the round beside is made."""
-
 
 class _Made(NamedTuple):
     """What comes out of a round."""
@@ -67,8 +65,9 @@ class _Beside(NamedTuple):
 
 class Scheduler:
     """Call it with a snapshot, as admission's `decide`. `find` gives a live job by its id; `file` is where it remembers
-    (None: nowhere); `many` is how many jobs are too many to wait for their round. It is told of reports by `reported`.
-    Not pure: it keeps the round; all that it decides by is."""
+    (None: nowhere); `many` is how many jobs are too many to wait for their round. Such a round is made in a thread of
+    its own, and `made` is called from there when it is time to decide by it. It is told of reports by `reported`. Not
+    pure: it keeps the round; all that it decides by is."""
 
     def __init__(
         self,
@@ -77,9 +76,11 @@ class Scheduler:
         file: Path | None = None,
         *,
         many: int = MANY,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings
         self._many = many
+        self._made = made
         self._beside: _Beside | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-round")
         self._samples: list[Sample] = []
@@ -144,13 +145,14 @@ class Scheduler:
         jobs = [job.job_id for group in competing_groups(snapshot) for job in (*group.ready, *group.delayed)]
         facts = {job_id: self._look(job_id) for job_id in (*jobs, *snapshot.running)}
         self._beside = _Beside(snapshot, self._thread.submit(self._make, snapshot, facts.get))
+        self._beside.made.add_done_callback(lambda _: self._made())
 
     def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:
         """The next round, None if there is nothing to share out; changes nothing."""
         scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings))
         if not scene.views or not scene.pools:
             return None
-        allocation = ask(self.settings, scene.problem(), self._allocation)
+        allocation = ask(self.settings, scene.problem(), self._allocation, since_s=scene.since_s)
         plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
         return _Made(plan, state, allocation, usual(allocation.problem))
 
@@ -172,7 +174,7 @@ class Scheduler:
         self._plan, self._state, self._allocation, self._usual = found
         self.trouble = ""
         self._unsaved = True
-        return self._plan.leave
+        return tuple(self._plan.leave)
 
     def keep(self) -> None:
         """Remember the last round over a restart; to be called once what was decided is written down."""
@@ -181,10 +183,12 @@ class Scheduler:
         self._unsaved = False
 
     def _wake(self, snapshot: Snapshot, decision: Decision) -> Decision:
-        """Decide again when the next round begins, if anybody competes."""
-        if self._decided_at is None or (self._plan is None and next(competing_groups(snapshot), None) is None):
+        """Decide again when the next round begins, if anybody competes. One that is being made will tell by itself."""
+        if self._decided_at is None or self._beside is not None:
             return decision
-        due = self._decided_at + self.settings.round_s if self._beside is None else snapshot.now + _LOOK_S
+        if self._plan is None and next(competing_groups(snapshot), None) is None:
+            return decision
+        due = self._decided_at + self.settings.round_s
         return replace(decision, wake_at=due if decision.wake_at is None else min(due, decision.wake_at))
 
     def _preferred(self, job: Pending, needs: Sequence[Need]) -> Sequence[Need]:
@@ -193,7 +197,7 @@ class Scheduler:
         if len(needs) < 2 or self._snapshot is None:
             return needs
         pools = self._snapshot.pools
-        rates = self._relative(job.job_id, [need.pool for need in needs])
+        rates = self._relative(job, [need.pool for need in needs])
         prices = self._plan.prices if self._plan is not None else {}
 
         def key(need: Need) -> tuple[float, float, float, int, str]:
@@ -204,18 +208,17 @@ class Scheduler:
 
         return sorted(needs, key=key)
 
-    def _relative(self, job_id: str, types: list[str]) -> dict[str, float]:
+    def _relative(self, job: Pending, types: list[str]) -> dict[str, float]:
         """How fast any job of the kind is on these types, in parts of its best; worked out once a round."""
-        facts = self._look(job_id)
+        facts = self._look(job.job_id)
         if self.settings.agnostic or facts is None:
             return {}
-        if facts.kind not in self._rates:
-            found = {kind: speed.per_s for kind, speed in self.oracle.throughputs(facts.kind, types).items()}
+        name = facts.sized(job.resources.accelerator_count * job.ranks)
+        if name not in self._rates:
+            found = {kind: speed.per_s for kind, speed in self.oracle.throughputs(name, types).items()}
             best = max(found.values(), default=1.0)
-            self._rates[facts.kind] = {
-                kind: 1.0 if rate > ALIKE * best else rate / best for kind, rate in found.items()
-            }
-        return self._rates[facts.kind]
+            self._rates[name] = {kind: 1.0 if rate > ALIKE * best else rate / best for kind, rate in found.items()}
+        return self._rates[name]
 
     # --- sensing
 
@@ -227,8 +230,8 @@ class Scheduler:
         kind = type_of(snapshot, attempt.placement)
         if kind is None:
             return
-        facts = facts_of(live)
-        sample = self._meter.read(live.job.id, facts.kind, kind, attempt.number, live.job.progress)
+        size = facts_of(live).sized(live.job.resources.accelerator_count * len(attempt.placement))
+        sample = self._meter.read(live.job.id, size, kind, attempt.number, live.job.progress)
         if sample is not None:
             if self._beside is None:
                 self.oracle.observe([sample])
@@ -257,7 +260,7 @@ class Scheduler:
         if waiting is None and job.id not in snapshot.running:
             return None
         causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting)]
-        causes += self._speeds(snapshot, live)
+        causes += [*self._size(snapshot, live), *self._speeds(snapshot, live)]
         if waiting is not None:
             summary = next((cause.reason.text for cause in causes if cause.blocking), summary)
         rank = self._plan.rank if self._plan is not None else {}
@@ -296,12 +299,42 @@ class Scheduler:
             change += "; or take any accelerator type"
         return Blocker("schedule", True, found, change)
 
+    def _size(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+        """Of a job that leaves its size open, what it has, and what decided that."""
+        ranks = facts_of(live).ranks
+        if ranks is None:
+            return
+        least, most = ranks
+        now = snapshot.running.get(live.job.id)
+        has = None if now is None else len(now.placement)
+        chosen = self._plan.ranks(live.job.id, live.job.resources) if self._plan is not None else None
+        facts = {"least": least, "most": most, "has": has, "chosen": chosen}
+        text = f"takes {least} to {most} ranks" if has is None else f"has {has} of {least} to {most} ranks"
+        if chosen is not None and self._plan is not None:
+            text += f": {self.settings.policy} chose {chosen}, {self._because(self._plan, live.job.id, chosen == most)}"
+        else:
+            text += ": what is free when it starts, for no round has chosen"
+        yield Blocker("size", False, Reason("size", text, facts))
+
+    def _because(self, plan: Plan, job_id: str, most: bool) -> str:
+        price = plan.prices[plan.target[job_id]]
+        if most:
+            return "the most that it may have"
+        if price:
+            return f"for others gain more from {plan.target[job_id]} (price {price:.3g})"
+        return "for a change would gain less than a restart costs, or quotas leave no more"
+
     def _speeds(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
-        """What the oracle believes of the job on each type, and from what."""
-        kind = facts_of(live).kind
-        for need in needs_of(snapshot, live.job.resources, live.job.ranks):
-            found = self.oracle.estimate(kind, need.pool, job=live.job.id)
-            yield Blocker("throughput", False, found.reason)
+        """What the oracle believes of the job on each type (and at each size, where that is chosen), and from what."""
+        facts, job, now = facts_of(live), live.job, snapshot.running.get(live.job.id)
+        count = job.resources.accelerator_count
+        least = live.manifest.min_ranks
+        for need in needs_of(snapshot, job.resources, least):
+            size = count * (least if now is None else len(now.placement))
+            found = self.oracle.estimate(facts.sized(size), need.pool, job=job.id).reason
+            if facts.ranks is not None and rules_of(self.settings).sizes:
+                found = by_size(self.oracle, facts, job.id, count, need.pool)
+            yield Blocker("throughput", False, found)
 
     def status(self) -> dict[str, Any]:
         """For `shoal status`."""
@@ -331,5 +364,5 @@ def live_snapshot(snapshot: Snapshot, find: Callable[[str], Live | None], schedu
 
     oracle = scheduler.oracle if scheduler is not None else Oracle()
     prices = dict(scheduler.settings.prices) if scheduler is not None else {}
-    scene = scene_of(snapshot, look, oracle, Rules(prices, predict=True))
+    scene = scene_of(snapshot, look, oracle, Rules(prices, predict=True, sizes=True))
     return snapshot_lines(scene.views, scene.pools, scene.tenants, now=scene.now)

@@ -29,13 +29,15 @@ def elastic(
     problem: Problem,
     *,
     power: float = -0.5,
-    unserved: float = 1.1,
+    unserved: float | Array = 1.1,
     restart_s: float = 30.0,
     gap: float = 1e-3,
 ) -> Allocation:
     """`unserved` is the penalty for a job that gets nothing, on the scale of the worths (the least configuration counts
-    one). A running job's present configuration is its `placed` column and its `gang`. Stops at the relative `gap`."""
-    if power == 0.0 or not unserved > 0.0:
+    one); one for all, or for each (m,), which does not change what they gain from larger ones. A running job's present
+    configuration is its `placed` column and its `gang`. Stops at the relative `gap`."""
+    penalty: Array = np.broadcast_to(np.asarray(unserved, np.float64), problem.jobs)
+    if power == 0.0 or not (penalty > 0.0).all():
         raise Invalid(f"power {power}, unserved {unserved}", where="elastic", hint="not zero; positive")
     frame = frame_of(_on_one(problem))
     configuration = _present(problem)
@@ -45,7 +47,7 @@ def elastic(
     ways = _ways(problem, frame)
     option, market = _options(problem, frame, ways)
     value = np.zeros_like(market.rate)
-    value[option, ways.job] = _worth(problem, frame, ways, power=power, unserved=unserved, restart_s=restart_s)
+    value[option, ways.job] = _worth(problem, frame, ways, power=power, unserved=penalty, restart_s=restart_s)
     chosen = best_choice(market, value, gap=gap)
     way_at = np.full(market.rate.shape, -1, np.intp)
     way_at[option, ways.job] = np.arange(len(option))
@@ -142,7 +144,7 @@ def _options(problem: Problem, frame: Frame, ways: _Ways) -> tuple[Index, Market
     return option.ravel(), Market(rate, rows, tuple(couplings))
 
 
-def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: float, restart_s: float) -> Array:
+def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: Array, restart_s: float) -> Array:
     """(k,) how much better each way is than getting nothing."""
     count = len(frame.free)
     least, fewest = np.full(count, np.inf), np.full(count, np.inf)
@@ -156,6 +158,6 @@ def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserve
         (problem.placed[job] != ways.column) | (problem.gang[job] != ways.accelerators)
     )
     goodput = goodput * np.where(moves, lost.clip(0.01, 1.0), 1.0)
-    gained = unserved - goodput**power if power < 0.0 else unserved + goodput**power
+    gained = unserved[job] - goodput**power if power < 0.0 else unserved[job] + goodput**power
     worth: Array = frame.weight[ways.job] * gained
     return worth
