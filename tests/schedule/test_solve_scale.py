@@ -180,3 +180,13 @@ def test_prices_asked_about_one_demand_after_another_are_answered_anew() -> None
     np.testing.assert_array_equal(
         answers(asked, prices[::-1], demand).usage, answers(asked, prices, demand).usage[::-1]
     )
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_free_is_nothing_to_a_row_that_cannot_run_there() -> None:
+    pools = Coupling(("a", "b"), np.ones(2), np.eye(2), np.full(2, 4.0))
+    market = Market(np.array([[0.0, 4.0], [2.0, 2.0]]), np.ones(2), (pools,))
+    spread = respond(market, market.cost(np.array([0.0, 1.0])), np.array([1.0, 1.0]))
+    np.testing.assert_array_equal(spread.second, [1, 0])
+    np.testing.assert_array_equal(spread.share, [0.5, 0.25])
+    np.testing.assert_array_equal(spread.slope, [0.5, 0.0])

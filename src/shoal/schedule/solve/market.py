@@ -75,6 +75,11 @@ class Market:
         return times
 
     @cached_property
+    def partial(self) -> bool:
+        """Whether there are rows that cannot run everywhere."""
+        return bool((self.rate <= 0.0).any())
+
+    @cached_property
     def blocks(self) -> tuple[tuple[slice, Market], ...]:
         """The market cut into pieces whose working memory stays in a processor's cache."""
         cuts = [slice(at, min(at + BLOCK, self.rows)) for at in range(0, max(self.rows, 1), BLOCK)]

@@ -55,6 +55,8 @@ def cheapest(cost: Array) -> tuple[Index, Array]:
 
 def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
     """The first point of the hull after idle, and the slope to it."""
+    if market.partial and not cost.all():  # where nothing is charged, a row that cannot run would make nothing of it
+        cost = np.where(market.rate > 0.0, cost, 1.0)
     best = np.zeros(market.rows, np.intp)
     slope = cost[0] * market.inverse[0]
     for column in range(1, len(cost)):
