@@ -34,7 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from common import Row, parser, report
+from common import Row, parser, report, yardstick
 
 from shoal.cli.quiet import hushed
 from shoal.schedule import Pool
@@ -171,6 +171,7 @@ def speed(inputs: Inputs) -> Iterator[Row]:
         took = time.process_time() - before
         yield Row(f"the window of 1,000 jobs, {name}", took, "s", "<= 5", took <= 5.0)
         yield Row(f"the window of 1,000 jobs, {name}: deciding", found.policy_cpu_s, "s")
+        yield Row("  a fixed loop, just now", yardstick(), "ms")
 
 
 def philly(inputs: Inputs) -> Iterator[Row]:
