@@ -24,7 +24,7 @@ _VARIANCE, _DRIFT = 0.1, 0.03
 _JUMP, _BEYOND = 2.0, 4.0
 """An observation so many times what was predicted, off by so many times the usual error, and above what is allowed, is
 believed at once."""
-_EASY, _SURELY_EASY = 0.5, 4
+_EASY, _SURELY_EASY = 0.5, 6
 """Observations below this part of what was predicted (if that was more than a trifle), so many in a row: the groups do
 something else now, and what they cost is halved each time, so that their shares double."""
 
