@@ -226,17 +226,6 @@ def test_a_sudden_neighbour_is_met_within_three_ticks() -> None:
     assert run.share() < 0.13
 
 
-def test_a_flood_that_stops_is_let_go_within_a_second() -> None:
-    run = Run("model")
-    run.contended(100)
-    assert run.share() < 0.13
-    ticks = 0
-    while run.share() < 1:
-        run.see(guaranteed(Reading(0.001)), neighbour(cores=4))
-        ticks += 1
-    assert ticks <= 8
-
-
 def test_the_machines_own_moods_are_no_fault_of_a_neighbour_elsewhere() -> None:
     run, pauses = Run("model"), list[float]()
     for _ in range(900):  # it becomes 8 % slower, and faster again, whatever the neighbour does

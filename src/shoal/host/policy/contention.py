@@ -24,9 +24,6 @@ _VARIANCE, _DRIFT = 0.1, 0.03
 _JUMP, _BEYOND = 2.0, 4.0
 """An observation so many times what was predicted, off by so many times the usual error, and above what is allowed, is
 believed at once."""
-_EASY, _SURELY_EASY = 0.5, 6
-"""Observations below this part of what was predicted (if that was more than a trifle), so many in a row: the groups do
-something else now, and what they cost is halved each time, so that their shares double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +38,12 @@ class Errors:
     size: float = 0.0
     surprised: bool = False
     """The last one was believed at once. It may have been of a part of its tick only, so that the next says more."""
-    easy: int = 0
-    """So many in a row were far below what was predicted."""
 
-    def add(self, error: float, *, easy: bool = False) -> Errors:
+    def add(self, error: float) -> Errors:
         mean, size = (
             _REMEMBER * old + (1 - _REMEMBER) * new for old, new in ((self.mean, error), (self.size, abs(error)))
         )
-        return Errors(mean, size, easy=self.easy + 1 if easy else 0)
+        return Errors(mean, size)
 
     @property
     def signal(self) -> float:
@@ -91,11 +86,9 @@ class Contention:
         if strain > 1 and (sure or (self.errors.surprised and ratio > 1)):
             factor, errors = ratio, replace(self.errors, surprised=sure)
         else:
-            errors = self.errors.add(error, easy=ratio < _EASY and predicted > _EASY)
+            errors = self.errors.add(error)
             trust = max(errors.signal**2, _LEAST_TRUST if strain > 1 and ratio > 1 else 0.0)
             factor = 1 + (_FOLLOW_UP if ratio > 1 else _FOLLOW_DOWN) * trust * (ratio - 1)
-            if errors.easy >= _SURELY_EASY:
-                factor = min(factor, max(_EASY, ratio))
         return self._corrected(predicted * (factor - 1), shares, errors)
 
     def _corrected(self, error: float, shares: Mapping[str, float], errors: Errors) -> Contention:
