@@ -348,10 +348,10 @@ def test_models_that_do_not_fit_are_loaded_when_they_are_asked_for(cleo: Inferen
     (left_out,) = [entry for entry in cleo.index() if entry["state"] == "UNAVAILABLE"]
     assert left_out["reason"] == "it is loaded when it is asked for"
     assert cleo.model_ready("heavy2")
-    for _ in range(5):
-        cleo.infer("heavy1", {"x": x})
     cleo.infer("heavy2", {"x": x})
-    assert states() == {"heavy0": "UNAVAILABLE", "heavy1": "READY", "heavy2": "READY"}
+    after = states()  # which of the two went depends on how long each took to load: test_residency.py holds the choice
+    assert after["heavy2"] == "READY"
+    assert sorted(after.values()) == ["READY", "READY", "UNAVAILABLE"]
     for _ in range(3):  # and in turns, from several at once
         with Load(lambda: [cleo.infer(f"heavy{at}", {"x": x}) for at in range(3)], threads=2) as load:
             load.more(2)
