@@ -51,6 +51,7 @@ def main() -> int:
         Row("faults: server killed", found["killed"]["server"], ""),
         Row("faults: supervisors killed", found["killed"]["supervisor"], ""),
         Row("faults: ranks killed", found["killed"]["rank"], ""),
+        Row("faults: scribes killed (there is one only once many write at a time)", found["killed"]["scribe"], ""),
         Row("faults: disk filled", found["killed"]["disk"], "" if is_small else "(needs root)"),
         Row("attempts in all", found["attempts"], ""),
         Row("acknowledged jobs lost", found["lost"], "", "0", found["lost"] == 0),
@@ -113,7 +114,9 @@ class Chaos:
         time.sleep(2)
         found = self._verdict(client, ids)
         self.server.stop()
-        time.sleep(1)
+        give_up_at = time.monotonic() + 10.0
+        while self._processes() and time.monotonic() < give_up_at:
+            time.sleep(0.2)
         return found | {
             "leaked": len(self._processes()), "killed": self.killed, "seconds": time.perf_counter() - began,
         }  # fmt: skip
@@ -158,7 +161,7 @@ class Chaos:
 
     def _torment(self, every_s: float) -> None:
         while not self.over.wait(self.draw.expovariate(1 / every_s)):
-            what = self.draw.choice(("rank", "rank", "supervisor", "supervisor", "server", "disk"))
+            what = self.draw.choice(("rank", "rank", "supervisor", "supervisor", "server", "scribe", "disk"))
             if what == "server":
                 self._kill_server()
             elif what == "disk" and self.is_small:
@@ -185,7 +188,7 @@ class Chaos:
         ballast.unlink()
 
     def _kill_one(self, what: str) -> None:
-        found = [pid for pid, is_supervisor in self._processes() if is_supervisor == (what == "supervisor")]
+        found = [pid for pid, kind in self._processes() if kind == what]
         if not found:
             return
         try:
@@ -194,8 +197,8 @@ class Chaos:
         except ProcessLookupError:
             pass
 
-    def _processes(self) -> list[tuple[int, bool]]:
-        """(pid, whether it is a supervisor) of every process that belongs to this home, the server apart."""
+    def _processes(self) -> list[tuple[int, str]]:
+        """(pid, what it is) of every process that belongs to this home, the server apart."""
         found = []
         home = str(self.server.home).encode()
         for entry in Path("/proc").iterdir():
@@ -207,9 +210,11 @@ class Chaos:
             except OSError:
                 continue
             if b"supervisor.py" in words and (home in words or home in marks):
-                found.append((int(entry.name), True))
+                found.append((int(entry.name), "supervisor"))
+            elif b"shoal.control.scribe" in words and home in words:
+                found.append((int(entry.name), "scribe"))
             elif b"SHOAL_HOME=" + home in marks and b"SHOAL_GANG=" in marks:
-                found.append((int(entry.name), False))
+                found.append((int(entry.name), "rank"))
         return found
 
     def _verdict(self, client: object, ids: list[str]) -> dict[str, object]:

@@ -114,8 +114,10 @@ def _seconds(value: Any) -> float:
 
 
 def _dollars(value: Any) -> Money:
-    number = _seconds(value) if not isinstance(value, str) else _seconds(value.strip().removeprefix("$"))
-    return Money.usd(number)
+    try:
+        return Money.usd(_seconds(value.strip().removeprefix("$") if isinstance(value, str) else value))
+    except ValueError:
+        raise ValueError(f"must be a number of dollars, not {value!r}") from None
 
 
 def _switch(value: Any) -> bool:
@@ -321,12 +323,16 @@ def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tupl
         return {}, str(path)
     except OSError as error:
         raise Invalid(f"the config file cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(f"the config file is not UTF-8 at byte {error.start}", where=str(path)) from None
     import yaml
 
     try:
-        found = yaml.safe_load(text) or {}
+        found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise Invalid(f"the config file is not YAML: {error}", where=str(path)) from error
+    if found is None:
+        return {}, str(path)
     if not isinstance(found, dict):
         raise Invalid("the config file must be a mapping of settings", where=str(path), hint="such as `port: 7070`")
     for name in _GROUPS:
@@ -337,6 +343,7 @@ def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tupl
     for key in found:
         if key not in _OPTIONS:
             near = difflib.get_close_matches(str(key), _OPTIONS, 1)
+            near = [f"{key}: {{policy: {found[key]}}}"] if key in _GROUPS else near
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_OPTIONS)}"
             problems.append(Invalid(f"there is no setting {key!r}", where=str(path), hint=hint))
     return found, str(path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -43,6 +45,16 @@ def _as_server_user() -> list[str]:
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--pdeathsig=QUIT"]
 
 
+def _quiet_port() -> int:
+    """One that is free now, and is never given to somebody who asks the system for any."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(lowest // 2, lowest)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 @dataclass(frozen=True)
 class Server:
     directory: Path
@@ -69,9 +81,6 @@ def postgresql() -> Iterator[Server]:
     directory = Path(tempfile.mkdtemp(prefix="shoal-pg-", dir="/tmp"))
     if os.geteuid() == 0:
         os.chown(directory, owner.pw_uid, owner.pw_gid)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     data = directory / "data"
     subprocess.run(
         [*_as_server_user(), programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"],
@@ -79,6 +88,7 @@ def postgresql() -> Iterator[Server]:
         stdout=subprocess.DEVNULL,
         cwd=directory,
     )
+    port = _quiet_port()
     server = subprocess.Popen(
         [
             *_as_server_user(),

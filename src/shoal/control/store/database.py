@@ -106,6 +106,18 @@ class Database:
         self._readers.dispose()
         self._writers.dispose()
 
+    def writing_pragmas(self) -> dict[str, str | int]:
+        """How a connection that writes into SQLite is set up."""
+        return {
+            "journal_mode": "WAL",
+            "synchronous": "FULL" if self._sync else "NORMAL",
+            "busy_timeout": _BUSY_TIMEOUT_MS,
+            "cache_size": -_WRITER_CACHE_KIB,
+            "foreign_keys": "ON",
+            "wal_autocheckpoint": _CHECKPOINT_PAGES,
+            "journal_size_limit": _LOG_LIMIT_BYTES,
+        }
+
     # --- failures ---
 
     def blames_value(self, error: Exception) -> bool:
@@ -151,16 +163,7 @@ class Database:
         def configure(connection: Any, _record: Any) -> None:
             # None: the driver begins no transactions of its own; the hook below does.
             connection.isolation_level = None
-            _pragmas(
-                connection,
-                journal_mode="WAL",
-                synchronous="FULL" if self._sync else "NORMAL",
-                busy_timeout=_BUSY_TIMEOUT_MS,
-                cache_size=-_WRITER_CACHE_KIB,
-                foreign_keys="ON",
-                wal_autocheckpoint=_CHECKPOINT_PAGES,
-                journal_size_limit=_LOG_LIMIT_BYTES,
-            )
+            _pragmas(connection, **self.writing_pragmas())
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:

@@ -2,25 +2,37 @@
 
 An operation is made by its caller, with its rows ready, so that a value that cannot be stored fails there. `together`
 runs a whole group in a handful of statements and expects no conflict; when it meets one, the writer rolls back and
-runs the same operations by `apart`, where each stands or falls alone.
+runs the same operations by `apart`, where each stands or falls alone. All but `Other` can be dictated to a scribe
+instead: what it writes is the operations' `work`, and what they give their callers then is `done`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from shoal.control.bulk import Bulk, Row, Work, write
 from shoal.control.lifecycle import JobState, check_step
 from shoal.control.records import Change, JobRecord, MetricPoint, NewEvent
 from shoal.control.store import rows, schema, statements
 from shoal.control.store.database import Database
-from shoal.control.store.statements import Row
 from shoal.core import Conflict, ShoalError
 
 _STATES = {state.value: state for state in JobState}
+
+BULKS: dict[str, Bulk] = {
+    "jobs": statements.insert(schema.job, rows.NEW_JOB_COLUMNS),
+    "steps": statements.update(schema.job, ("id", "version"), rows.JOB_CHANGING, keep=frozenset({"progress"})),
+    "attempts": statements.upsert(schema.attempt, rows.ATTEMPT_COLUMNS),
+    "metrics": statements.insert(schema.metric, rows.METRIC_COLUMNS),
+    "progress": statements.update(schema.job, ("id",), ("progress",)),
+    "events": statements.insert(schema.event, rows.EVENT_COLUMNS),
+}
+"""How the kinds of rows in `Work` are written."""
 
 
 class Pending(NamedTuple):
@@ -63,6 +75,12 @@ class Submit:
     def key(self) -> tuple[str, str] | None:
         return None if self.job.idempotency_key is None else (self.job.tenant, self.job.idempotency_key)
 
+    def work(self) -> Work:
+        return Work(jobs=(self.row,), events=tuple([event.row for event in self.events]))
+
+    def done(self) -> Done:
+        return Done(self.job, self.events)
+
 
 class Step(NamedTuple):
     """A checked Change."""
@@ -81,6 +99,16 @@ class Apply:
     def weight(self) -> int:
         return len(self.steps)
 
+    def work(self) -> Work:
+        return Work(
+            steps=tuple([step.row for step in self.steps]),
+            attempts=tuple([step.attempt for step in self.steps if step.attempt is not None]),
+            events=tuple([event.row for step in self.steps for event in step.events]),
+        )
+
+    def done(self) -> Done:
+        return Done([True] * len(self.steps), [event for step in self.steps for event in step.events])
+
 
 @dataclass(frozen=True, slots=True)
 class AddMetrics:
@@ -90,12 +118,24 @@ class AddMetrics:
     def weight(self) -> int:
         return len(self.rows)
 
+    def work(self) -> Work:
+        return Work(metrics=self.rows)
+
+    def done(self) -> Done:
+        return Done(None)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     job_id: str
     text: str
     weight = 1
+
+    def work(self) -> Work:
+        return Work(progress=((self.job_id, self.text),))
+
+    def done(self) -> Done:
+        return Done(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +147,8 @@ class Other:
     weight = 1
 
 
-Operation = Submit | Apply | AddMetrics | Progress | Other
+Plain = Submit | Apply | AddMetrics | Progress
+Operation = Plain | Other
 
 
 def submit(job: JobRecord, events: Iterable[NewEvent]) -> Submit:
@@ -173,86 +214,43 @@ def together(connection: Connection, group: Sequence[Operation], seq: int) -> li
 
     Raises Collision, or the refusal of one operation, when the group must run apart.
 
-    The operations are concurrent (none is acknowledged yet), so kinds may be gathered: first what is submitted, then
-    changes, then the rest in their order.
+    The operations are concurrent (none is acknowledged yet), so kinds may be gathered: first the rare ones, then what
+    is submitted, then changes, then the rest.
     """
-    submits = [operation for operation in group if isinstance(operation, Submit)]
-    submitted = iter(_submit_all(connection, submits)) if submits else iter(())
-    steps = [step for operation in group if isinstance(operation, Apply) for step in operation.steps]
-    if steps:
-        _apply_all(connection, steps)
-    done = []
-    for operation in group:
-        if isinstance(operation, Submit):
-            done.append(next(submitted))
-        elif isinstance(operation, Apply):
-            events = [event for step in operation.steps for event in step.events]
-            done.append(Done([True] * len(operation.steps), events))
-        elif isinstance(operation, Other):
-            done.append(_other(connection, operation))
-        else:
-            done.append(Done(None))
-    points = [row for operation in group if isinstance(operation, AddMetrics) for row in operation.rows]
-    if points:
-        statements.insert(connection, schema.metric, rows.METRIC_COLUMNS, points)
-    latest = {operation.job_id: operation.text for operation in group if isinstance(operation, Progress)}
-    if latest:
-        statements.update(connection, schema.job, ("id",), ("progress",), list(latest.items()))
-    _insert_events(connection, [event for one in done for event in one.events], seq)
-    return done
-
-
-def _insert_events(connection: Connection, events: Sequence[Pending], seq: int) -> None:
-    numbered = [(number, *event.row) for number, event in enumerate(events, seq + 1)]
-    statements.insert(connection, schema.event, rows.EVENT_COLUMNS, numbered)
-
-
-def _submit_all(connection: Connection, submits: Sequence[Submit]) -> list[Done]:
-    keys = list({submit.key for submit in submits if submit.key is not None})
-    known = _stored(connection, keys)
-    fresh: list[Row] = []
+    known = _stored(connection, list({op.key for op in group if isinstance(op, Submit) and op.key is not None}))
     done: list[Done] = []
-    for submit in submits:
-        earlier = known.get(submit.key) if submit.key is not None else None
-        if earlier is not None:
-            if earlier.fingerprint != submit.job.fingerprint:
-                raise Collision
-            done.append(Done(earlier))
-            continue
-        if submit.key is not None:
-            known[submit.key] = submit.job
-        fresh.append(submit.row)
-        done.append(Done(submit.job, submit.events))
-    statements.insert(connection, schema.job, rows.NEW_JOB_COLUMNS, fresh)
+    works: list[Work] = []
+    for operation in group:
+        if isinstance(operation, Other):
+            one = _other(connection, operation)
+            work = Work(events=tuple([event.row for event in one.events]))
+        elif isinstance(operation, Submit) and operation.key in known:
+            earlier = known[operation.key]
+            if earlier.fingerprint != operation.job.fingerprint:
+                raise Conflict(
+                    f"the idempotency key {earlier.idempotency_key!r} was used for another job",
+                    where=earlier.id,
+                    hint="give a new key, or repeat the very same submission",
+                )
+            one, work = Done(earlier), Work()
+        else:
+            one, work = operation.done(), operation.work()
+            if isinstance(operation, Submit) and operation.key is not None:
+                known[operation.key] = operation.job
+        done.append(one)
+        works.append(work)
+    if not write(works, seq, partial(_write, connection)):
+        raise Collision
     return done
+
+
+def _write(connection: Connection, kind: str, values: Sequence[Row]) -> int:
+    return statements.run(connection, BULKS[kind], values)
 
 
 def _stored(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str] | None, JobRecord]:
     found = map(rows.job_of, statements.lookup(connection, schema.job, ("tenant", "idempotency_key"), keys))
     return {(job.tenant, job.idempotency_key or ""): job for job in found}
-
-
-def _apply_all(connection: Connection, steps: Sequence[Step]) -> None:
-    # A statement sees no change of its own, so a job's second step in the group goes in the next wave.
-    waves: list[list[Row]] = []
-    seen: dict[str, int] = {}
-    for step in steps:
-        wave = seen.get(step.job_id, 0)
-        seen[step.job_id] = wave + 1
-        if wave == len(waves):
-            waves.append([])
-        waves[wave].append(step.row)
-    for wave_rows in waves:
-        if _update_jobs(connection, wave_rows) != len(wave_rows):
-            raise Collision
-    attempts = {step.attempt[:2]: step.attempt for step in steps if step.attempt is not None}
-    statements.upsert(connection, schema.attempt, rows.ATTEMPT_COLUMNS, list(attempts.values()))
-
-
-def _update_jobs(connection: Connection, values: Sequence[Row]) -> int:
-    return statements.update(
-        connection, schema.job, ("id", "version"), rows.JOB_CHANGING, values, keep=frozenset({"progress"})
-    )
 
 
 def _other(connection: Connection, operation: Other) -> Done:
@@ -276,14 +274,9 @@ def apart(database: Database, connection: Connection, group: Sequence[Operation]
 def _alone(database: Database, connection: Connection, operation: Operation, seq: int) -> Done:
     try:
         with connection.begin_nested():
-            if isinstance(operation, Submit):
-                done = _submit_alone(connection, operation)
-            elif isinstance(operation, Apply):
-                done = _apply_alone(connection, operation)
-            else:
-                return together(connection, [operation], seq)[0]
-            _insert_events(connection, done.events, seq)
-            return done
+            if isinstance(operation, Apply):
+                return _apply_alone(connection, operation, seq)
+            return together(connection, [operation], seq)[0]
     except ShoalError as error:
         return Done(error)
     except Exception as error:
@@ -292,29 +285,15 @@ def _alone(database: Database, connection: Connection, operation: Operation, seq
         return Done(database.failure(error))
 
 
-def _submit_alone(connection: Connection, operation: Submit) -> Done:
-    earlier = _stored(connection, [operation.key]).get(operation.key) if operation.key is not None else None
-    if earlier is None:
-        statements.insert(connection, schema.job, rows.NEW_JOB_COLUMNS, [operation.row])
-        return Done(operation.job, operation.events)
-    if earlier.fingerprint != operation.job.fingerprint:
-        raise Conflict(
-            f"the idempotency key {operation.job.idempotency_key!r} was used for another job",
-            where=earlier.id,
-            hint="give a new key, or repeat the very same submission",
-        )
-    return Done(earlier)
-
-
-def _apply_alone(connection: Connection, operation: Apply) -> Done:
+def _apply_alone(connection: Connection, operation: Apply, seq: int) -> Done:
     applied: list[bool] = []
     events: list[Pending] = []
     for step in operation.steps:
-        current = _update_jobs(connection, [step.row]) == 1
-        applied.append(current)
-        if not current:
+        try:
+            one = together(connection, [Apply((step,))], seq + len(events))
+        except Collision:
+            applied.append(False)
             continue
-        if step.attempt is not None:
-            statements.upsert(connection, schema.attempt, rows.ATTEMPT_COLUMNS, [step.attempt])
-        events.extend(step.events)
+        applied.append(True)
+        events.extend(one[0].events)
     return Done(applied, events)

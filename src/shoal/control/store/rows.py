@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from shoal.control.bulk import Row
 from shoal.control.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.control.records import (
     AttemptRecord,
@@ -22,7 +23,6 @@ from shoal.control.records import (
     TokenRecord,
 )
 from shoal.control.store import schema
-from shoal.control.store.statements import Row
 from shoal.core import Invalid, PriorityClass, Quota, Resources
 
 JOB_COLUMNS = tuple(schema.job.c.keys())

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select, tuple_, update
 from shoal.control.services.lifecycle import ServiceState, check_step
 from shoal.control.services.records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.control.store import rows, schema, statements
-from shoal.control.store.operations import Other, Pending, pending
+from shoal.control.store.operations import BULKS, Other, Pending, pending
 from shoal.control.store.reads import Reads
 from shoal.core import Conflict
 
@@ -73,7 +73,7 @@ def apply(change: ServiceChange) -> Other:
                 return False, False
         if change.deployment is not None:
             connection.execute(insert(schema.deployment).values(_columns(change.deployment)))
-        statements.insert(connection, schema.job, rows.NEW_JOB_COLUMNS, jobs)
+        statements.run(connection, BULKS["jobs"], jobs)
         return True, True
 
     events: tuple[Pending, ...] = pending(change.events, change.after.id)

@@ -1,8 +1,10 @@
 """The one writer: group commit, fencing, sequence numbers, and word of what was committed.
 
 Callers queue operations; a thread takes all that wait, writes them in one transaction with one flush of the disk, and
-then wakes each event loop once. While it writes, the next group gathers. Without a thread (`inline`) every operation
-is its own transaction in the caller, which makes a simulation repeat exactly.
+then wakes each event loop once. While it writes, the next group gathers. Where the database is a file of SQLite, the
+thread dictates large groups to a scribe, a process of its own; rare writes, and whatever goes wrong, are the
+thread's. Without a thread (`inline`) every operation is its own transaction in the caller, which makes a
+simulation repeat exactly.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from shoal.control.records import Event
+from shoal.control.scribe import pack
 from shoal.control.store import operations, rows
 from shoal.control.store.database import Database
+from shoal.control.store.dictation import Dictation, ScribeGone
 from shoal.control.store.lease import Lock
 from shoal.control.store.operations import Collision, Done, Operation
 from shoal.core import LeaseLost, ShoalError, Unavailable
@@ -34,9 +38,14 @@ Callback = Callable[[Sequence[Event]], None]
 GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
 
+SCRIBE_FROM = 16
+"""Operations in a group from which on a scribe is worth its process: an idle server needs none."""
+
 
 class _Request(NamedTuple):
     operation: Operation
+    packed: bytes | None
+    """The operation's work for a scribe; None when there is none, or it is not to be dictated."""
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
 
@@ -56,6 +65,11 @@ class Writer:
         self._refusal: ShoalError | None = None
         self._closed = False
         self._subscribers: tuple[_Subscriber, ...] = ()
+        self._scribe: Dictation | None = None
+        self._may_dictate = True
+        """Until a scribe comes to nothing."""
+        self._seq = 0
+        """Of the last event written; only who holds the lease can know it."""
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         if not inline:
@@ -71,7 +85,8 @@ class Writer:
         if self._thread is None:
             return self.write_now(operation)
         loop = asyncio.get_running_loop()
-        request = _Request(operation, loop, loop.create_future())
+        packed = None if self._scribe is None else _pack(operation)
+        request = _Request(operation, packed, loop, loop.create_future())
         self._requests.put(request)
         if self._closed:  # meanwhile, by another thread: nobody else will look
             self._fail_rest()
@@ -120,6 +135,7 @@ class Writer:
         if self._thread is not None and self._thread.is_alive():
             self._requests.put(None)
             self._thread.join()
+        self._dismiss()
         self.refuse(Unavailable("the store is closed", hint="repeat the request when the server is up again"))
         self._closed = True
         self._fail_rest()
@@ -132,8 +148,11 @@ class Writer:
             group, closing = self._next_group()
             if group:
                 with self._database.lock:
-                    values, events = self._commit([request.operation for request in group])
+                    packed = [request.packed for request in group if request.packed is not None]
+                    values, events = self._commit([request.operation for request in group], packed)
                     self._announce(list(zip(group, values, strict=True)), events)
+                    if len(group) >= SCRIBE_FROM:
+                        self._employ()
 
     def _next_group(self) -> tuple[list[_Request], bool]:
         """What waits, at least one, and whether that was the last."""
@@ -163,11 +182,12 @@ class Writer:
 
     # --- one group ---
 
-    def _commit(self, group: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+    def _commit(self, group: Sequence[Operation], packed: Sequence[bytes] = ()) -> tuple[list[Any], list[Event]]:
         """Write the group. Returns a value or an error for each operation, and the events stored. Never raises."""
         try:
             try:
-                return self._transaction(group, operations.together)
+                dictated = self._dictate(group, packed)
+                return self._transaction(group, operations.together) if dictated is None else dictated
             except (Collision, ShoalError, StatementError, OverflowError, TypeError, ValueError) as error:
                 one_of_them = isinstance(error, Collision | ShoalError) or self._database.blames_value(error)
                 if self._refusal is not None or isinstance(error, Unavailable) or not one_of_them:
@@ -185,10 +205,7 @@ class Writer:
     def _transaction(
         self, group: Sequence[Operation], run: Callable[[Connection, Sequence[Operation], int], list[Done]]
     ) -> tuple[list[Any], list[Event]]:
-        if self._refusal is not None:
-            raise _copy(self._refusal)
-        if self.epoch and self._lock.lost():
-            self._fence("its session with the database ended")
+        self._check()
         connection = self._database.writer()
         try:
             with connection.begin():
@@ -198,11 +215,65 @@ class Writer:
             if not self._database.blames_value(error):
                 self._database.discard_writer()
             raise
+        return self._outcome(done, seq)
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise _copy(self._refusal)
+        if self.epoch and self._lock.lost():
+            self._fence("its session with the database ended")
+
+    def _outcome(self, done: Sequence[Done], seq: int) -> tuple[list[Any], list[Event]]:
+        """What `_commit` returns after a group whose events are numbered after `seq`."""
+        events = [pending.event for one in done for pending in one.events]
+        self._seq = seq + len(events)
         values = [one.value for one in done]
         if not self._subscribers:
             return values, []
-        events = (pending.event for one in done for pending in one.events)
         return values, [rows.numbered(number, event) for number, event in enumerate(events, seq + 1)]
+
+    # --- by a scribe ---
+
+    def _employ(self) -> None:
+        path = self._database.path
+        if path is None or self._scribe is not None or not self._may_dictate or not self.epoch:
+            return
+        try:
+            self._scribe = Dictation(path, self._database.writing_pragmas(), operations.BULKS)
+        except OSError as error:
+            self._may_dictate = False
+            log.warning("no process for the store's scribe (%s): the server goes on writing by itself", error)
+
+    def _dismiss(self) -> None:
+        if self._scribe is not None:
+            self._scribe.close()
+            self._scribe = None
+
+    def _dictate(self, group: Sequence[Operation], packed: Sequence[bytes]) -> tuple[list[Any], list[Event]] | None:
+        """As `_transaction`; None when nothing was written. `packed` are the works of those that can be dictated."""
+        scribe = self._scribe
+        if scribe is None or not self.epoch or len(packed) < len(group):
+            return None
+        self._check()
+        try:
+            seq = scribe.write(self.epoch, packed)
+        except ScribeGone:
+            log.warning("the store's scribe (pid %d) is gone: the server writes by itself", scribe.pid)
+            self._may_dictate = scribe.written > 0
+            self._dismiss()
+            seq = self._seq if self._was_written() else None
+        if seq is None:
+            return None
+        return self._outcome([one.done() for one in group if not isinstance(one, operations.Other)], seq)
+
+    def _was_written(self) -> bool:
+        """Whether a scribe that is gone had committed. Nobody else writes under this epoch, so the events' numbers
+        tell. Without events nobody can, and the group is written again: a metric may then have a point twice."""
+        connection = self._database.writer()
+        with connection.begin():
+            return self._turn(connection) > self._seq
+
+    # --- fencing ---
 
     def _turn(self, connection: Connection) -> int:
         """Check the epoch, and return the last sequence number. Locking the lease's row makes writers of several
@@ -242,6 +313,15 @@ class Writer:
         for loop in (waiting.keys() | calls.keys()) - {None}:
             if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(_deliver, calls.get(loop, []), events, waiting.get(loop, []))
+
+
+def _pack(operation: Operation) -> bytes | None:
+    if isinstance(operation, operations.Other):
+        return None
+    try:
+        return pack(tuple(operation.work()))
+    except ValueError:  # no plain value: the database is to say what it thinks of it
+        return None
 
 
 def _copy(error: ShoalError) -> ShoalError:
