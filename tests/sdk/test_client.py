@@ -128,6 +128,37 @@ def test_an_answer_that_is_not_shoals_is_called_that() -> None:
         client.job("j-1")
 
 
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b""])
+def test_a_success_that_is_not_shoals_is_called_that(body: bytes) -> None:
+    client = Server(httpx.Response(200, content=body)).client()
+    with pytest.raises(ShoalError, match="not as Shoal does"):
+        client.job("j-1")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../tenants"])
+def test_names_that_would_lead_elsewhere_are_never_sent(name: str) -> None:
+    server = Server(ok())
+    client = server.client()
+    for asked in (client.job, client.cancel, client.service, client.tenant, client.tokens, client.delete_secret):
+        with pytest.raises(Invalid, match="cannot be the name of"):
+            asked(name)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:7070", "ftp://host", "localhost"])
+def test_an_address_without_http_is_wrong_usage_and_not_a_broken_connection(url: str) -> None:
+    with pytest.raises(Invalid, match="is no address"):
+        Client(url, "token").jobs()
+
+
+@pytest.mark.parametrize("token", ["a\nb", "t\u00f6ken"])
+def test_a_token_that_no_header_can_carry_is_named_and_not_shown(token: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        Client("http://127.0.0.1:1", token).jobs()
+    assert caught.value.where == "SHOAL_TOKEN"
+    assert token not in str(caught.value)
+
+
 def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
     server = Server(ok({**JOB, "colour": "red"}))
     with server.client() as client:
@@ -202,6 +233,12 @@ def test_following_events_begins_now_and_gives_each_once_through_breaks() -> Non
         stream = client.events(follow=True)
         assert [next(stream).seq for _ in range(3)] == [8, 9, 12]
     assert [request.url.params.get("after") for request in server.requests] == [None, "7", "9", "9", "9"]
+
+
+def test_events_of_all_hold_those_of_services_too() -> None:
+    deployed = event(2, kind="service.state", job_id=None, service_id="s-1", old_state=None, new_state="DEPLOYING")
+    server = Server(page(event(1), deployed, after=2), page(after=2))
+    assert [one.seq for one in server.client().events()] == [1, 2]
 
 
 def test_following_a_jobs_events_ends_with_the_job() -> None:

@@ -113,7 +113,7 @@ def test_every_request_goes_where_the_server_expects_it() -> None:
     )  # fmt: skip
     with server.client() as client:
         assert client.services(state=["READY"], tenant="red").services[0].name == "ocr"
-        client.service("a/b")
+        client.service("a?b")
         client.scale("ocr", 3, cause="rush")
         client.undeploy("ocr")
         assert client.explain_service("ocr").causes == []
@@ -121,7 +121,7 @@ def test_every_request_goes_where_the_server_expects_it() -> None:
         client.jobs(replicas=True)
     sent = [(request.method, request.url.raw_path.decode()) for request in server.requests]
     assert sent == [
-        ("GET", "/v1/services?tenant=red&state=READY&limit=100"), ("GET", "/v1/services/a%2Fb"),
+        ("GET", "/v1/services?tenant=red&state=READY&limit=100"), ("GET", "/v1/services/a%3Fb"),
         ("POST", "/v1/services/ocr/scale?cause=rush"), ("DELETE", "/v1/services/ocr"),
         ("GET", "/v1/services/ocr/explain"), ("GET", "/v1/services/ocr/events?limit=500"),
         ("GET", "/v1/jobs?limit=100&replicas=true"),

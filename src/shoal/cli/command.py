@@ -126,11 +126,21 @@ def guarded(door: Door, action: Callable[[], None]) -> None:
         complain(error, as_json=door.json)
         raise typer.Exit(exit_code(error)) from None
     except BrokenPipeError:
-        # Whoever read our output has gone: so do we, without a word, now or when Python flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has gone: so do we, without a word.
+        _drop_output()
+        raise typer.Exit(FAILED) from None
+    except OSError as error:
+        if error.filename is None:  # not a file that was opened, but what we print: to a full disk, for one
+            _drop_output()
+        complain(ShoalError(error.strerror or str(error), where=error.filename or "standard output"), as_json=door.json)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _drop_output() -> None:
+    """So that Python does not fail on it again when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: ShoalError) -> int:
@@ -147,7 +157,7 @@ def complain(error: ShoalError, *, as_json: bool) -> None:
         return
     mark = _red("error:")
     lines = [f"{mark} {error.what}", *_details(error)]
-    if len(problems) > 1:
+    if problems and (len(problems) > 1 or problems[0].what != error.what):
         lines = [f"{mark} {error.what}", *(["  where: " + error.where] if error.where else [])]
         for problem in problems:
             lines += [f"  - {problem.where}: {problem.what}" if problem.where else f"  - {problem.what}"]

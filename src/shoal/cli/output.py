@@ -27,6 +27,13 @@ STATE_STYLES = {
 }
 
 
+_GAP = 2
+"""Blanks between two columns."""
+
+_LEAST = 12
+"""Characters that are left of a column that gives way."""
+
+
 @cache
 def console() -> Console:
     """Stdout with colours on a terminal (unless NO_COLOR is set); a pipe gets plain lines that are never cut."""
@@ -37,19 +44,34 @@ def console() -> Console:
 
 def put(found: RenderableType) -> None:
     """Print it; into a pipe without the blanks that fill up a table's lines."""
+    from rich.table import Table
+
     if console().is_terminal:
-        console().print(found)
+        if isinstance(found, Table):
+            _fit(found, console().width)
+        console().print(found, crop=False)
         return
     with console().capture() as captured:
         console().print(found)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
+def _fit(table: Table, width: int) -> None:
+    """Cut the column that gives way, and no other: left to itself Rich would leave whole columns out. Where even that
+    is not enough, the lines are longer than the terminal, which breaks them."""
+    least = [column.min_width or max(_LEAST, len(str(column.header))) for column in table.columns]
+    for column, needed in zip(table.columns, least, strict=True):
+        if column.min_width is None:
+            column.max_width = max(needed, width - sum(least) - _GAP * len(least) + needed)
+    if sum(least) + _GAP * len(least) > width:
+        table.width = sum(least) + _GAP * len(least)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, last_gives_way: bool = True) -> Table:
     """A table without lines. On a narrow terminal the last column is cut, the others are whole."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     cells = [[cell if hasattr(cell, "plain") else str(cell) for cell in row] for row in rows]
     for position, column in enumerate(columns):
         if position == len(columns) - 1 and last_gives_way:

@@ -110,6 +110,9 @@ SnapshotOption = Annotated[Path, typer.Option("--snapshot", help="The live state
 
 
 def register(app: typer.Typer) -> None:
+    from shoal.cli import schedule_live
+
+    schedule_live.register(schedule_app)
     app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
 
 

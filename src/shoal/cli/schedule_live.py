@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.command import Door, command
-from shoal.cli.schedule import schedule_app
 
 if TYPE_CHECKING:
     from shoal.control.scheduling.plan import Plan
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from shoal.schedule.workloads.snapshot import Snapshot
 
 
-def register(_app: typer.Typer) -> None:
-    command(schedule_app, "what-if")(what_if)
+def register(app: typer.Typer) -> None:
+    command(app, "what-if")(what_if)
 
 
 def what_if(

@@ -100,7 +100,11 @@ class Exchange:
 
 def _request(call: Call[Any], url: str, token: str | None) -> httpx.Request:
     headers = {"accept": "application/json", **call.headers}
+    if not url.startswith(("http://", "https://")):
+        raise Invalid(f"{url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
     if token:
+        if not (token.isascii() and token.isprintable()):
+            raise Invalid("this is no token: it has characters that no token has", where="SHOAL_TOKEN")
         headers["authorization"] = f"Bearer {token}"
     params = {name: value for name, value in call.params.items() if value is not None}
     timeout = httpx.Timeout(30.0 + call.wait_s, connect=5.0).as_dict()
@@ -137,14 +141,15 @@ _ERRORS: dict[int, type[ShoalError]] = {
 def read(call: Call[T], response: httpx.Response) -> T:
     """The answer's value. Raises the error it carries."""
     if response.is_success:
-        return call.read(response)
+        try:
+            return call.read(response)
+        except ValueError:
+            raise _strange(response) from None
     try:
         body = json.loads(response.content)["error"]
         what, where, hint = str(body["what"]), body.get("where"), body.get("hint")
     except (ValueError, KeyError, TypeError):
-        raise ShoalError(
-            f"{response.request.url} answered {response.status_code}, and not as Shoal does", hint="check SHOAL_URL"
-        ) from None
+        raise _strange(response) from None
     if response.status_code == 429:
         raise Overloaded(what, where=where, hint=hint, retry_after_s=_retry_after(response))
     kind = _ERRORS.get(response.status_code, ShoalError)
@@ -152,6 +157,12 @@ def read(call: Call[T], response: httpx.Response) -> T:
         problems = tuple(Invalid(p["what"], where=p.get("where"), hint=p.get("hint")) for p in body.get("problems", ()))
         raise Invalid(what, where=where, hint=hint, problems=problems)
     raise kind(what, where=where, hint=hint)
+
+
+def _strange(response: httpx.Response) -> ShoalError:
+    return ShoalError(
+        f"{response.request.url} answered {response.status_code}, and not as Shoal does", hint="check SHOAL_URL"
+    )
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -247,8 +247,8 @@ def events(
         over = False
         for event in page.events:
             yield Emit(event)
-            over = _ends(event, of_service=service is not None)
-        if (not page.events and not follow) or (over and not everything):
+            over = not everything and _ends(event, of_service=service is not None)
+        if (not page.events and not follow) or over:
             return
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from shoal.control.lifecycle import JobState
 from shoal.control.services.lifecycle import ServiceState
-from shoal.core import PriorityClass
+from shoal.core import Invalid, PriorityClass
 from shoal.sdk import models
 from shoal.sdk.effects import Call
 
@@ -31,12 +31,27 @@ def _json(value: object) -> tuple[bytes, dict[str, str]]:
     return json.dumps(value).encode(), {"content-type": "application/json"}
 
 
+def _piece(kind: str, name: str) -> str:
+    """`name` as one piece of a path. Nothing is called `..` or `a/b`, and as a path these would lead elsewhere."""
+    if "/" in name or not name.strip("."):
+        raise Invalid(f"{name!r} cannot be the name of a {kind}", hint="names have letters, digits and dashes")
+    return quote(name, safe="")
+
+
 def _job(ref: str, rest: str = "") -> str:
-    return f"/v1/jobs/{quote(ref, safe='')}{rest}"
+    return f"/v1/jobs/{_piece('job', ref)}{rest}"
 
 
 def _service(ref: str, rest: str = "") -> str:
-    return f"/v1/services/{quote(ref, safe='')}{rest}"
+    return f"/v1/services/{_piece('service', ref)}{rest}"
+
+
+def _tenant(name: str, rest: str = "") -> str:
+    return f"/v1/tenants/{_piece('tenant', name)}{rest}"
+
+
+def _secret(name: str) -> str:
+    return f"/v1/secrets/{_piece('secret', name)}"
 
 
 # --- jobs ---
@@ -228,7 +243,7 @@ def tenants() -> Call[list[models.TenantView]]:
 
 
 def tenant(name: str) -> Call[models.TenantView]:
-    return Call("GET", f"/v1/tenants/{quote(name, safe='')}", _as(models.TenantView))
+    return Call("GET", _tenant(name), _as(models.TenantView))
 
 
 def create_tenant(
@@ -259,13 +274,13 @@ def change_tenant(
         "max_priority_class": str(max_priority_class) if max_priority_class is not None else None,
     }
     body, headers = _json({key: value for key, value in given.items() if value is not None})
-    return Call("PATCH", f"/v1/tenants/{quote(name, safe='')}", _as(models.TenantView), {}, body, headers)
+    return Call("PATCH", _tenant(name), _as(models.TenantView), {}, body, headers)
 
 
 def create_token(tenant: str, *, label: str = "") -> Call[models.NewTokenView]:
     """A new token, shown this once."""
     body, headers = _json({"label": label})
-    path = f"/v1/tenants/{quote(tenant, safe='')}/tokens"
+    path = _tenant(tenant, "/tokens")
     return Call("POST", path, _as(models.NewTokenView), {}, body, headers, repeatable=False)
 
 
@@ -273,11 +288,11 @@ def tokens(tenant: str) -> Call[list[models.TokenView]]:
     def listed(response: httpx.Response) -> list[models.TokenView]:
         return models.TokenList.model_validate_json(response.content).tokens
 
-    return Call("GET", f"/v1/tenants/{quote(tenant, safe='')}/tokens", listed)
+    return Call("GET", _tenant(tenant, "/tokens"), listed)
 
 
 def revoke_token(token_id: str) -> Call[None]:
-    return Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}", _nothing)
+    return Call("DELETE", f"/v1/tokens/{_piece('token', token_id)}", _nothing)
 
 
 def secrets(*, tenant: str | None = None) -> Call[list[models.SecretView]]:
@@ -291,11 +306,11 @@ def secrets(*, tenant: str | None = None) -> Call[list[models.SecretView]]:
 
 def set_secret(name: str, value: str, *, tenant: str | None = None) -> Call[None]:
     body, headers = _json({"value": value})
-    return Call("PUT", f"/v1/secrets/{quote(name, safe='')}", _nothing, {"tenant": tenant}, body, headers)
+    return Call("PUT", _secret(name), _nothing, {"tenant": tenant}, body, headers)
 
 
 def delete_secret(name: str, *, tenant: str | None = None) -> Call[None]:
-    return Call("DELETE", f"/v1/secrets/{quote(name, safe='')}", _nothing, {"tenant": tenant}, repeatable=False)
+    return Call("DELETE", _secret(name), _nothing, {"tenant": tenant}, repeatable=False)
 
 
 # --- the server ---

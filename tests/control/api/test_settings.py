@@ -61,6 +61,9 @@ def test_the_home_comes_from_flag_environment_or_user_and_holds_the_database(tmp
         ({}, {}, "prot: 1", "config.yaml", "no setting 'prot'"),
         ({}, {}, "[", "config.yaml", "not YAML"),
         ({}, {}, "3", "config.yaml", "mapping"),
+        ({}, {}, "[]", "config.yaml", "mapping"),
+        ({}, {}, "price_per_hour: yes", "config.yaml: price_per_hour", "number of dollars"),
+        ({}, {}, "schedule: max-min", "config.yaml", "there is no setting 'schedule'"),
     ],
 )
 def test_a_wrong_setting_names_the_place_it_came_from(

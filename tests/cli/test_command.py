@@ -1,0 +1,25 @@
+"""How errors look."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.cli.command import complain
+from shoal.core import Invalid
+
+
+def test_a_single_problem_is_named_below_what_it_is_a_problem_of(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Invalid("must be at least 1", where="groups.0.pids.0")
+    complain(
+        Invalid("the configuration is wrong", where="g.yaml", hint="see there", problems=(problem,)), as_json=False
+    )
+    assert capsys.readouterr().err == (
+        "error: the configuration is wrong\n  where: g.yaml\n"
+        "  - groups.0.pids.0: must be at least 1\n  hint: see there\n"
+    )
+
+
+def test_an_error_that_is_its_only_problem_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Invalid("no file", where="files[0]", hint="check the path")
+    complain(Invalid(problem.what, where=problem.where, hint=problem.hint, problems=(problem,)), as_json=False)
+    assert capsys.readouterr().err == "error: no file\n  where: files[0]\n  hint: check the path\n"

@@ -1,0 +1,93 @@
+"""A command loads what it needs: its own module and nothing of the others', a server nothing that no request asked for.
+
+Counted, not timed: each of these libraries takes a fifth of a start or of a short command, or more.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal.cli.app import COMMANDS, app, commands_of
+
+NOT_AT_START = {
+    "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
+    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.control.guarding", "shoal.control.scheduling",
+    "shoal.host", "shoal.schedule", "shoal.sdk", "shoal.serve.gateway",
+}  # fmt: skip
+
+_SERVER = """
+import json, os, signal, sys
+from pathlib import Path
+from shoal.control.config import load_settings
+from shoal.control.server import run_server
+
+def ready(info):
+    Path(sys.argv[2]).write_text(json.dumps(sorted(sys.modules)))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+run_server(load_settings({"home": sys.argv[1], "port": 0, "slots": 1, "log_level": "error"}), ready=ready)
+"""
+
+_COMMAND = """
+import sys
+from shoal.cli import main
+try:
+    main()
+except SystemExit as end:
+    print(*sorted(sys.modules))
+    raise
+"""
+
+
+def run(code: str, *words: str) -> str:
+    """What a fresh interpreter prints last. `-I`: nothing of this process's environment."""
+    done = subprocess.run([sys.executable, "-I", "-c", code, *words], capture_output=True, text=True, check=True)
+    return done.stdout.rpartition("\n")[0].rpartition("\n")[2]
+
+
+def test_the_table_of_commands_is_what_the_modules_register() -> None:
+    assert {module: set(commands_of(module)) for module in COMMANDS} == {
+        module: set(names) for module, names in COMMANDS.items()
+    }
+
+
+def test_help_names_every_command() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert [name for names in COMMANDS.values() for name in names if f" {name} " not in shown] == []
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["staus"], "'status'"), (["tenant", "crate"], "'create'")])
+def test_a_typo_is_told_what_was_meant(words: list[str], meant: str) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert meant in result.stderr
+
+
+def test_the_version_loads_no_command() -> None:
+    loaded = set(run(_COMMAND, "--version").split())
+    assert {name for name in loaded if name.startswith("shoal.")} == {"shoal.cli", "shoal.cli.app"}
+    assert loaded & {"asyncio", "httpx", "pydantic", "rich", "sqlalchemy"} == set()
+
+
+def test_a_command_loads_its_own_module_only(tmp_path: Path) -> None:
+    loaded = set(run(_COMMAND, "down", "--home", str(tmp_path)).split())
+    assert {name for name in loaded if name.startswith("shoal.cli.")} == {
+        "shoal.cli.app", "shoal.cli.command", "shoal.cli.server",
+    }  # fmt: skip
+    assert loaded & {"fastapi", "httpx", "sqlalchemy", "uvicorn"} == set()
+
+
+@pytest.mark.parametrize("start", ["first", "again"])
+def test_a_server_starts_without_what_nobody_asked_for_yet(start: str, tmp_path: Path) -> None:
+    if start == "again":
+        run(_SERVER, str(tmp_path / "home"), str(tmp_path / "modules"))
+    run(_SERVER, str(tmp_path / "home"), str(tmp_path / "modules"))
+    loaded = set(json.loads((tmp_path / "modules").read_text()))
+    assert "shoal.control.api.app" in loaded
+    assert loaded & NOT_AT_START == set()

@@ -1,0 +1,61 @@
+"""Commands whose output has nowhere to go, or to an encoding that lacks its characters, as a shell starts them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import Shell
+
+
+def run(shell: Shell, line: str, **env: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -m shoal.cli"
+    return subprocess.run(
+        ["bash", "-c", line.replace("shoal", program, 1)], env={**os.environ, "SHOAL_HOME": str(shell.home), **env},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_output_to_a_full_disk_is_an_error_in_one_block(shell: Shell) -> None:
+    for line in ("shoal nodes > /dev/full", "shoal nodes --json > /dev/full"):
+        ended = run(shell, line)
+        assert ended.returncode == 1
+        assert "No space left on device" in ended.stderr
+        assert "standard output" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_closed_output_goes_nowhere_and_the_command_succeeds(shell: Shell, tmp_path: Path) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text("name: silent\ncommand: [echo, hello]\n")
+    for line in ("shoal nodes >&-", f"shoal run {manifest} >&-"):
+        ended = run(shell, line)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_characters_that_the_encoding_lacks_become_question_marks(shell: Shell) -> None:
+    ended = run(shell, "shoal nodes", PYTHONIOENCODING="ascii")
+    assert ended.returncode == 0, ended.stderr
+    assert "?" in ended.stdout
+
+
+def test_a_narrow_terminal_has_every_column_but_the_end_of_the_last(shell: Shell, tmp_path: Path) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text("name: narrow\ncommand: [no-such-program-of-a-long-name]\n")
+    shell("run", str(manifest), code=1)
+    master, slave = pty.openpty()
+    env = {**os.environ, "SHOAL_HOME": str(shell.home), "COLUMNS": "60", "NO_COLOR": "1", "TERM": "dumb"}
+    words = [sys.executable, "-m", "shoal.cli", "jobs", "-n", "1"]
+    with subprocess.Popen(words, stdout=slave, env=env) as process:
+        assert process.wait() == 0
+    os.close(slave)
+    told = os.read(master, 65536).decode()
+    os.close(master)
+    header, job = told.splitlines()[:2]
+    names = "JOB NAME TENANT STATE CLASS NEEDS TRY WAITED RAN PROGRESS WHY"
+    assert header.split() == names.split()
+    assert job.split()[1:4] == ["narrow", "default", "FAILED"]
+    assert "long-name" not in job
