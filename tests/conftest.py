@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from shoal.engine.simulated import VirtualLoop
 
 VIRTUAL_START = 1_700_000_000.0
+
+# Hypothesis's own profile for such runs: no example fails for being slow, and each run tries the same ones as the last.
+# `--hypothesis-profile=default` looks for new ones.
+settings.load_profile("ci")
 
 
 def pytest_configure(config: pytest.Config) -> None:

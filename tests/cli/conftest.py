@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,18 @@ class Shell:
 
     def json(self, *words: str, **options: Any) -> Any:
         return json.loads(self(*words, "--json", **options).stdout)
+
+    def at_rest(self) -> bool:
+        """Whether nothing runs, or is about to."""
+        states = {job["state"] for job in self.json("jobs", "--all", "--limit", "1000")["jobs"]}
+        return states <= {"SUCCEEDED", "FAILED", "CANCELLED", "HALTED"}
+
+
+def eventually(true: Callable[[], bool], within_s: float = 60.0) -> None:
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

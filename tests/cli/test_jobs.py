@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, eventually
 
 Write = Callable[..., str]
 FOREVER = "import time\nprint('up')\nwhile True: time.sleep(1)"
@@ -100,11 +100,13 @@ def test_a_waiting_job_is_explained_and_a_running_one_halted_resumed_and_cancell
     assert shell.json("show", job)["state"] == "HALTED"
     assert shell.json("resume", job)["state"] == "QUEUED"
     shell("cancel", job)
+    shell("logs", "-f", job)  # to its end: it may have started, and tests after this one count on its place
 
 
 def test_a_job_of_no_fixed_size_says_how_large_it_may_be_and_is(shell: Shell, manifest: Write) -> None:
     code = "import os; print(os.environ['WORLD_SIZE'], os.environ['RANK'])"
     asked = manifest(code, "wide", resources={"accelerators": 1}, ranks={"min": 1, "max": 9})
+    eventually(shell.at_rest)  # so that all there is can be had
     job = shell.json("run", asked)
     assert (job["min_ranks"], job["ranks"], job["size"]) == (1, 9, 2)  # two slots there are
     assert [place["rank"] for place in job["attempts"][0]["placement"]] == [0, 1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, eventually
 
 MODEL = "def double(arrays):\n    return {'y': arrays['x'] * 2}\n"
 TENSOR = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
@@ -36,6 +36,7 @@ def test_a_service_from_its_deployment_to_its_end(shell: Shell, service: Callabl
     identity = made.split()[0]
     assert shell.json("services")["services"][0]["id"] == identity
     assert "ocr" in shell("services").stdout
+    eventually(lambda: "RUNNING" in shell("events", "ocr").stdout)
     shown = shell("services", "ocr").stdout
     for text in ("objective   p99 50ms", "callable", "ocr-0-1", "0.1cpu"):
         assert text in shown
@@ -52,7 +53,6 @@ def test_a_service_from_its_deployment_to_its_end(shell: Shell, service: Callabl
     events = shell("events", "ocr").stdout
     assert "rush" in events
     assert "STOPPING > STOPPED" in events
-    assert "RUNNING" in events
     first, *_ = shell("events", "ocr", "--json").stdout.splitlines()
     assert json.loads(first)["kind"] == "service.deployed"
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from shoal.control.config import ScheduleSettings
 from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
@@ -84,6 +86,7 @@ async def machine_seconds(folder: Path, schedule: ScheduleSettings) -> float:
     return sum(steps * SECONDS[where] for where, steps in done.items())
 
 
+@pytest.mark.timeout(300)
 async def test_the_policy_that_looks_at_types_needs_less_of_the_machine(tmp_path: Path) -> None:
     settings = ScheduleSettings("max-min", round_s=0.5, restart_cost_s=0.1)
     aware = await machine_seconds(tmp_path / "aware", settings)

@@ -144,14 +144,6 @@ async def until_exists(path: Path) -> str:
     return path.read_text()
 
 
-async def until_written(path: Path) -> str:
-    """The file's text once there is some: a file is there a moment before what is written into it."""
-    async with asyncio.timeout(ENDS_WITHIN_S):
-        while not (path.exists() and path.stat().st_size):
-            await asyncio.sleep(0.01)
-    return path.read_text()
-
-
 @contextlib.asynccontextmanager
 async def local_kit(root: Path, **options: Any) -> AsyncIterator[LocalKit]:
     """An open kit that, however the test ends, leaves no process behind, and fails the test that did."""

@@ -20,7 +20,7 @@ from shoal.engine.local.launcher import Launcher
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import marked
 from tests.engine.conformance import Fail, IgnoreTerm, Print, RunForever, exits
-from tests.engine.local_kit import LocalKit, local_kit, until_written
+from tests.engine.local_kit import LocalKit, local_kit, until_exists
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -29,7 +29,9 @@ import os, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open(os.environ["SHOAL_RUN"] + "/daemon", "w").write(str(os.getpid()))
+        draft = os.environ["SHOAL_RUN"] + "/draft"
+        open(draft, "w").write(str(os.getpid()))
+        os.rename(draft, os.environ["SHOAL_RUN"] + "/daemon")
         os.execve({argv0!r}, [{argv0!r}, "-c", "sleep 1000"], {env})
     os._exit(0)
 while not os.path.exists(os.environ["SHOAL_RUN"] + "/daemon"):
@@ -131,7 +133,7 @@ async def test_a_killed_rank_is_a_signal_not_a_loss(kit: LocalKit) -> None:
 @pytest.mark.parametrize("env", ["dict(os.environ)", "{}"], ids=["marked", "env-cleared"])
 async def test_daemonised_processes_end_with_their_rank(kit: LocalKit, env: str) -> None:
     await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=0)))
-    daemon = int(await until_written(kit.rank_dir("a.1.run") / "daemon"))
+    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
     assert exits(await kit.settle("a.1.run")) == {0: (0, None, False)}
     assert not alive(daemon)
 
@@ -141,7 +143,7 @@ async def test_daemonised_processes_end_with_a_killed_supervisor(kit: LocalKit, 
     if env == "{}" and not has_cgroup(kit, "pids"):
         pytest.skip("without a pids cgroup such a process cannot be found (the engine says so)")
     await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env=env, stay=1000)))
-    daemon = int(await until_written(kit.rank_dir("a.1.run") / "daemon"))
+    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
     os.kill(supervisor_of(kit, "a.1.run"), signal.SIGKILL)
     status = await kit.settle("a.1.run")
     assert status.ranks[0].exit is not None

@@ -91,7 +91,7 @@ def test_a_cap_holds_back_and_says_so(url: str) -> None:
 def test_a_closed_loop_never_has_more_unanswered_than_clients(url: str) -> None:
     (result,) = run_load([ClosedLoad(Target(url, "slow"), 3, 0.3)])
     assert not result.open_loop
-    assert result.count() > 10
+    assert result.count() >= 3
     for at in np.linspace(0.0, 0.3, 100):
         assert ((result.sent_s <= at) & (result.done_s > at)).sum() <= 3
 
@@ -126,7 +126,7 @@ def test_failures_are_counted_by_kind(url: str) -> None:
 def test_silence_is_a_timeout_and_a_hopeless_load_is_given_up() -> None:
     with running_server(Fake(models={"fake": 0.0}, stall_after=50)) as stalling:
         (result,) = run_load(
-            [OpenLoad(Target(stalling, "fake"), constant(200.0, 60.0))], Settings(timeout_s=0.2, give_up_s=0.3)
+            [OpenLoad(Target(stalling, "fake"), constant(200.0, 60.0))], Settings(timeout_s=1.0, give_up_s=0.3)
         )
     assert result.aborted is not None
     assert result.aborted.code == "failing"
@@ -166,9 +166,9 @@ def test_a_request_already_late_is_told_before_it_is_answered() -> None:
         heard.extend(news[0].tolist())
         return len(heard) >= 20
 
-    with running_server(Fake(models={"fake": 0.1})) as slow:
-        load = OpenLoad(Target(slow, "fake"), constant(200.0, 10.0))
-        run(drive([load], Settings(timeout_s=0.5), watch=watch, late_s=0.05))
+    with running_server(Fake(models={"fake": 0.0}, stall_after=1)) as mute:
+        load = OpenLoad(Target(mute, "fake"), constant(200.0, 10.0))
+        run(drive([load], Settings(timeout_s=2.0), watch=watch, late_s=0.05))
     assert np.isinf(heard[:20]).all()
 
 
@@ -239,7 +239,10 @@ async def test_an_alarm_rings_once_at_its_moment_and_never_before() -> None:
     for delay_s in (-1.0, 0.0, 0.003, 0.01):
         due_s = time.monotonic() + delay_s
         alarm.set(due_s)
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(30.0):
+            while not rung:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
         assert len(rung) == 1
         assert rung.pop() >= due_s
     alarm.set(time.monotonic() + 0.01)

@@ -268,7 +268,9 @@ class Live:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path, services: Sequence[ServiceSpec], *, wait: bool = True, **more: Any) -> Iterator[Live]:
+def standalone(
+    folder: Path, services: Sequence[ServiceSpec], *, wait: bool = True, drain_s: float = 1.0, **more: Any
+) -> Iterator[Live]:
     threaded = Threaded()
     alone = Standalone(folder, services, python_path=[ROOT], **{"slots": 2, **more})
     try:
@@ -279,7 +281,7 @@ def standalone(folder: Path, services: Sequence[ServiceSpec], *, wait: bool = Tr
                 eventually(live.gateway.ready)
             yield live
         finally:
-            threaded.run(alone.stop(drain_s=1.0))
+            threaded.run(alone.stop(drain_s))
     finally:
         threaded.close()
 
@@ -408,6 +410,13 @@ class Load:
         """Return once so many more were answered."""
         wanted = self.outcomes["ok"] + answers
         eventually(lambda: self.outcomes["ok"] >= wanted)
+
+
+def lets_nobody_in(client: InferenceClient) -> bool:
+    try:
+        return not client.live()
+    except ShoalError:  # it was let in, and hung up on: the next one will not be
+        return False
 
 
 def kill(pid: int | None) -> None:

@@ -140,6 +140,22 @@ def nap(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"y": arrays["x"]}
 
 
+DOORS = (TensorSpec("x", DataType.BYTES, (-1,)),)
+
+
+def wait_for(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Answers once the file is there that its input names. Another, as `awaited` says, tells that it waits."""
+    door = Path(os.fsdecode(arrays["x"].flat[0]))
+    awaited(door).touch()
+    while not door.exists():
+        time.sleep(0.005)
+    return {"y": np.zeros((1, 1), np.float32)}
+
+
+def awaited(door: Path) -> Path:
+    return door.with_suffix(".awaited")
+
+
 def vanish(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     """Ends its process without a word at the first element above zero, as a fault in native code would."""
     if arrays["x"].flat[0] > 0:
@@ -217,6 +233,15 @@ def callable_spec(name: str, **more: Any) -> ModelSpec:
     fields: dict[str, Any] = {"inputs": FLOATS, "outputs": (TensorSpec("y", DataType.FP32, (-1, -1)),), "warmup": 0}
     source = f"tests.serve.models:{name}"
     return ModelSpec(name, source, runtime=RuntimeKind.CALLABLE, **{**fields, **more})
+
+
+def wait_for_spec() -> ModelSpec:
+    return callable_spec("wait_for", inputs=DOORS)
+
+
+def at_door(door: Path) -> Any:
+    """What `wait_for` is given, as an array."""
+    return np.array([os.fsencode(door)], object)
 
 
 def floats(name: str, array: Any, model: str = "m", **more: Any) -> InferRequest:

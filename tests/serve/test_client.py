@@ -151,11 +151,11 @@ def test_a_timeout_is_the_servers_to_keep(client: InferenceClient, fronts: Front
 
 def test_impatience(fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
-    with InferenceClient(fronts.url, patience_s=0.1) as client:
+    with InferenceClient(fronts.url, patience_s=0.5) as client:
         with pytest.raises(Unavailable, match="no answer"):
             client.infer("add_sub", INPUTS)
         fronts.backend.held.clear()
-        client.infer("add_sub", INPUTS)  # on another connection
+        client.infer("add_sub", INPUTS, timeout_s=30.0)  # on another connection
 
 
 def test_threads_share_a_client(client: InferenceClient) -> None:
@@ -177,7 +177,7 @@ def test_threads_share_a_client(client: InferenceClient) -> None:
 
 
 def test_a_connection_that_the_server_closed_is_replaced() -> None:
-    with serving(limits=HttpLimits(idle_s=0.05, sweep_s=0.01)) as fronts, InferenceClient(fronts.url) as client:
+    with serving(limits=HttpLimits(idle_s=0.5, sweep_s=0.01)) as fronts, InferenceClient(fronts.url) as client:
         for _ in range(3):
             client.infer("add_sub", INPUTS)
             while client._free[0].is_open():
@@ -373,7 +373,7 @@ async def test_the_asynchronous_clients_errors(fronts: Fronts, tmp_path: Path) -
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    async with AsyncInferenceClient(fronts.url, patience_s=0.1) as client:
+    async with AsyncInferenceClient(fronts.url, patience_s=0.5) as client:
         with pytest.raises(Unavailable, match="no answer: timed out"):
             await client.infer("add_sub", INPUTS)
     async with AsyncInferenceClient(f"unix://{tmp_path}/none", retries=2, sleep=sleep) as client:

@@ -6,7 +6,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -160,31 +160,33 @@ def test_a_deadline_is_the_services_too(client: Any, fronts: Fronts) -> None:
     with pytest.raises(InferenceServerException, match="too late"):
         client.infer("add_sub", add_sub(), timeout=30_000)
     with pytest.raises(InferenceServerException) as caught:
-        client.infer("add_sub", add_sub(), client_timeout=0.1)
+        client.infer("add_sub", add_sub(), client_timeout=1.0)
     assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"  # whoever of the two noticed first
     first, second = fronts.backend.seen
     assert first.timeout_s == 0.03
     assert second.timeout_s is not None
-    assert 0 < second.timeout_s < 0.2  # gRPC rounds it up
+    assert 0 < second.timeout_s < 1.1  # gRPC rounds it up
     wait_until_idle(fronts)
 
 
-def wait_until_idle(fronts: Fronts) -> None:
-    until = time.monotonic() + 10
-    while fronts.backend.running and time.monotonic() < until:
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until
         time.sleep(0.005)
-    assert fronts.backend.running == 0
+
+
+def wait_until_idle(fronts: Fronts) -> None:
+    wait_for(lambda: fronts.backend.running == 0)
 
 
 def test_a_cancelled_call_ends_the_work_on_it(client: Any, fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
     answers: queue.Queue[Any] = queue.Queue()
     context = client.async_infer("add_sub", add_sub(), callback=lambda result, error: answers.put(error))
-    until = time.monotonic() + 10
-    while not fronts.backend.running and time.monotonic() < until:
-        time.sleep(0.005)
+    wait_for(lambda: fronts.backend.running == 1)
     context.cancel()
-    assert "cancelled" in str(answers.get(timeout=10)).lower()
+    assert "cancelled" in str(answers.get(timeout=30)).lower()
     wait_until_idle(fronts)
     assert fronts.backend.cancelled == 1
 
@@ -213,7 +215,7 @@ def stream(client: Any, names: list[str], headers: dict[str, str] | None = None)
     client.start_stream(callback=lambda result, error: answers.put((result, error)), headers=headers)
     for at, name in enumerate(names):
         client.async_stream_infer(name, add_sub(), request_id=str(at))
-    found = [answers.get(timeout=10) for _ in names]
+    found = [answers.get(timeout=30) for _ in names]
     client.stop_stream()
     return found
 
@@ -235,9 +237,7 @@ def test_a_stream_works_on_no_more_than_its_window(client: Any, fronts: Fronts) 
     client.start_stream(callback=lambda result, error: None)
     for _ in range(12):
         client.async_stream_infer("add_sub", add_sub())
-    until = time.monotonic() + 10
-    while fronts.backend.running < 4 and time.monotonic() < until:
-        time.sleep(0.005)
+    wait_for(lambda: fronts.backend.running >= 4)
     time.sleep(0.05)
     assert fronts.backend.running == 4
     client.stop_stream(cancel_requests=True)

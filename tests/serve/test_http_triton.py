@@ -276,14 +276,15 @@ def test_a_server_without_shared_memory(region: Any) -> None:
 
 def test_a_client_that_goes_away_cancels_its_request(fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
-    impatient = triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}", network_timeout=0.1)
+    impatient = triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}", network_timeout=0.5)
     with pytest.raises(Exception, match="timed out"):
         impatient.infer("add_sub", add_sub())
     impatient.close()
-    until = time.monotonic() + 10
-    while not fronts.backend.cancelled and time.monotonic() < until:
+    until = time.monotonic() + 30
+    while fronts.backend.running or not fronts.backend.cancelled:
+        assert time.monotonic() < until
         time.sleep(0.005)
-    assert (fronts.backend.cancelled, fronts.backend.running) == (1, 0)
+    assert fronts.backend.cancelled == 1
 
 
 def test_the_fronts_also_run_on_the_loop_of_the_standard_library() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import struct
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from shoal.serve.gateway.hub import Execution, HubLimits, LoadReport
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
 from shoal.serve.types import DataType, InferResponse, ModelMetadata, TensorSpec
-from tests.serve.hub_kit import Fake, Kit, hub_kit, until
+from tests.serve.hub_kit import TOKEN, Fake, Kit, hub_kit, until
 from tests.serve.models import callable_spec, floats
 
 META = ModelMetadata(
@@ -103,14 +105,16 @@ async def test_an_idle_replica_that_hangs_is_noticed(tmp_path: Path) -> None:
         frame = await fake.receive()
         assert frame is not None
         assert frame.kind is Kind.PING
-        await fake.send(Kind.PING, frame.number, None)
+        with contextlib.suppress(ConnectionError):  # on a busy machine even this answer may come too late
+            await fake.send(Kind.PING, frame.number, None)
         assert (await kit.told.wait("lost", "fake")).code == "stuck"
 
 
 async def test_one_that_was_let_go_and_does_not_end_is_given_up(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.2, ask_idle_every_s=0.05)) as kit:
+    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.2)) as kit:
         fake = await kit.fake()
         kit.hub.replicas["fake"].stop()
+        kit.hub.limits = replace(kit.hub.limits, ask_idle_every_s=0.0)  # one that goes is not asked how it is
         kinds = [frame.kind for frame in await all_frames(fake)]
         assert kinds == [Kind.STOP]
         assert (await kit.told.wait("lost", "fake")).code == "stuck"
@@ -124,20 +128,13 @@ async def all_frames(fake: Fake) -> list[Frame]:
     return frames
 
 
-async def test_one_that_answers_slowly_but_answers_is_kept(tmp_path: Path) -> None:
-    """The time is counted from the last answer, not from when each was asked."""
-    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.6)) as kit:
-        replica = await kit.replica()
-        await replica.load(callable_spec("nap"))
-        await asyncio.gather(*(replica.execute("nap", "1", [floats("x", [[0.1]])]) for _ in range(8)))
-
-
 async def test_one_that_does_not_introduce_itself_is_cut_off(tmp_path: Path) -> None:
     async with hub_kit(tmp_path, HubLimits(greeting_timeout_s=0.05)) as kit:
         silent, mute = await Fake.dial(kit.path), await Fake.dial(kit.path)
-        await mute.greet("mute")
+        with contextlib.suppress(ConnectionError):  # it may be too late already
+            await mute.send(Kind.HELLO, 0, [PROTOCOL, TOKEN, "mute"])
         assert await silent.receive() is None
-        assert await mute.receive() is None
+        assert {frame.kind for frame in await all_frames(mute)} <= {Kind.WELCOME}
         assert kit.told.log == []
         assert not kit.hub.links
 
@@ -253,6 +250,21 @@ async def test_the_fake_can_tell_the_truth(scene: Scene) -> None:
     got = [bytes(each.outputs[0].data) for each in done.responses if isinstance(each, InferResponse)]
     assert got == [request.inputs[0].data for request in REQUESTS]
     assert done.device_s == 0.6
+
+
+async def test_one_that_answers_slowly_but_answers_is_kept(scene: Scene) -> None:
+    """The time is counted from the last answer, not from when each was asked."""
+    loop, limit_s = asyncio.get_running_loop(), scene.kit.hub.limits.answer_timeout_s
+    first, frame = await scene.ask()
+    second, _ = await scene.ask()
+    too_late = loop.time() + limit_s + 0.05
+    assert scene.replica.overdue(too_late)
+    await asyncio.sleep(0.1)
+    await scene.fake.send(Kind.EXECUTE, frame.number, GOOD)
+    await first
+    assert not second.done()
+    assert not scene.replica.overdue(too_late)
+    assert scene.replica.overdue(loop.time() + limit_s + 0.05)
 
 
 LIES = {

@@ -14,8 +14,10 @@ import pytest
 from shoal.core import Conflict, Invalid
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.hub import ReplicaHub
+from shoal.serve.tensors import to_tensor
+from shoal.serve.types import InferRequest
 from tests.serve.hub_kit import answer, hub_kit, until
-from tests.serve.models import callable_spec, floats
+from tests.serve.models import at_door, awaited, callable_spec, floats, wait_for_spec
 
 
 async def test_a_replica_comes_back_to_a_restarted_gateway_with_its_models(tmp_path: Path) -> None:
@@ -64,11 +66,16 @@ async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) 
     async with hub_kit(tmp_path) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("nap"))
-        futures = [replica.execute("nap", "1", [floats("x", [[0.1]], "nap")]) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await replica.load(wait_for_spec())
+        doors = [tmp_path / "first", tmp_path / "second"]
+        asked = [InferRequest("wait_for", [to_tensor("x", at_door(door))]) for door in doors]
+        futures = [replica.execute("wait_for", "1", [each]) for each in asked]
+        await until(awaited(doors[0]).exists)
         os.kill(replica.pid, signal.SIGTERM)
+        doors[0].touch()
         assert await kit.told.wait("leaving", "a") is True
         late = replica.execute("nap", "1", [floats("x", [[0.0]], "nap")])
+        doors[1].touch()
         await asyncio.gather(*futures, late)
         reason = await kit.told.wait("lost", "a")
         assert (reason.code, replica.leaving) == ("closed", True)

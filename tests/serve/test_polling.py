@@ -166,13 +166,15 @@ def test_without_a_core_to_spare_nothing_looks() -> None:
 
 def test_it_keeps_a_real_loop_turning_and_lets_it_sleep() -> None:
     async def main() -> int:
-        loop, turned = asyncio.get_running_loop(), 0
+        loop, machine, turned = asyncio.get_running_loop(), Machine(), 0
 
         def give_way() -> None:
             nonlocal turned
             turned += 1
+            machine.now += 0.00001
 
-        vigil = Vigil(loop, lambda: 1, HaltPoll(0.5, give_way=give_way))
+        poll = HaltPoll(0.5, clock=machine.clock, give_way=give_way)
+        vigil = Vigil(loop, lambda: 1, poll, clock=machine.clock)
         for _ in range(8):
             vigil.stir()
             await asyncio.sleep(0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shoal.control.home import Home, read_server, running_server, stop_server
+from shoal.control.home import Home, read_server, running_server, start_ticks, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 
@@ -29,6 +30,10 @@ def kill(home: Home) -> None:
     info = running_server(home)
     assert info is not None
     os.kill(info.pid, signal.SIGKILL)
+    end = time.monotonic() + 30
+    while start_ticks(info.pid) is not None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def start(home: Home) -> None:
@@ -45,12 +50,13 @@ def test_logs_and_events_are_followed_through_a_kill_without_loss_or_repetition(
         seen: list[int] = []
         thread = threading.Thread(target=lambda: seen.extend(e.seq for e in watcher.events(job.id, follow=True)))
         thread.start()
-        text = b""
-        for number, piece in enumerate(client.logs(job.id, follow=True)):
+        text, killed = b"", False
+        for piece in client.logs(job.id, follow=True):
             text += piece.data
-            if number == 3:
+            if text.count(b"\n") >= 3 and not killed:
                 kill(home)
                 start(home)
+                killed = True
         assert text.decode() == "".join(f"line {n}\n" for n in range(40))
         ended = client.wait(job.id)
         thread.join(30)

@@ -28,6 +28,9 @@ from shoal.demo.serving import (
 )
 from shoal.sdk.models import EventView
 
+_FAREWELL_S = 15.0
+"""How long the gateway, which ends by itself once it has nothing to serve, may take for that on a busy machine."""
+
 Act = Callable[[Demo], None]
 
 _LINE_AND_HINT = re.compile(r".+:\d+: .+ \(.+\)$")
@@ -178,6 +181,9 @@ def let_them_finish(demo: Demo) -> None:
 def leave_nothing_behind(demo: Demo) -> None:
     """Stop the server as `shoal down` does, and look for processes that outlived their jobs."""
     demo.stage.stop()
+    give_up_at = time.monotonic() + _FAREWELL_S
+    while demo.stage.processes() and time.monotonic() < give_up_at:
+        time.sleep(0.05)
     left = demo.stage.clear()
     demo.report.extra["processes_left"] = len(left)
     named = "".join(f"; {one.pid} {'supervisor of ' if one.supervisor else ''}{one.job or 'server'}" for one in left)

@@ -140,7 +140,7 @@ def _simulate(demo: Demo, found: Found) -> None:
         )
         for column, one in outcomes.items()
     }
-    demo.screen.say(f"  {SIMULATED}")
+    demo.screen.say(f"  pipeline: {SIMULATED}")
 
 
 def _pids(demo: Demo, name: str) -> list[int]:
@@ -160,7 +160,7 @@ def _table(found: Found) -> Sequence[str]:
     lines = []
     if found["services"]:
         columns = list(found["services"])
-        lines.append(f"{'service, p99 ms':<22}" + "".join(f"{column:>22}" for column in columns))
+        lines.append(f"{'p99 ms, measured':<22}" + "".join(f"{column:>22}" for column in columns))
         for one in SERVICES:
             figures = (found["services"][column][one.sample]["p99_ms"] for column in columns)
             lines.append(f"{one.sample:<22}" + "".join(f"{figure:>22.2f}" for figure in figures))

@@ -35,7 +35,9 @@ class Registry:
 
     async def open(self) -> None:
         self._fifo.open()
-        supervisors = {(each.gang, each.rank): each.process for each in marked(self._home) if each.supervisor}
+        # A rank's process bears its supervisor's marks for the moment between fork and exec: the older one it is.
+        found = sorted(marked(self._home), key=lambda each: (each.process.start, each.process.pid), reverse=True)
+        supervisors = {(each.gang, each.rank): each.process for each in found if each.supervisor}
         for path in sorted((self._home / "gangs").iterdir()):
             launched = GangDir(path).load()
             if launched is not None:
