@@ -157,7 +157,9 @@ def test_groups_are_told_by_replacing_a_file_only_when_they_changed(tmp_path: Pa
     path = tmp_path / "guard" / CONFIG_FILE
     group = {"name": "j-1", "class": "best-effort", "pids": [7]}
     process.tell([group])
-    assert json.loads(path.read_text()) == {"groups": [group], "policy": "model"}
+    told = json.loads(path.read_text())
+    assert (told["groups"], told["policy"]) == ([group], "model")
+    assert not {"weight", "evict"} & set(told["actuators"]["allow"])
     first = path.stat()
     process.tell([group])
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)

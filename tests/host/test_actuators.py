@@ -16,6 +16,7 @@ from shoal.host.actuators import (
     CgroupFreeze,
     CoreCount,
     Cpuset,
+    CpuWeight,
     Eviction,
     Placement,
     Prefetchers,
@@ -30,7 +31,7 @@ from shoal.host.resctrl import Cache
 from shoal.host.types import UNLIMITED, Setting
 from shoal.host.undo import UndoLog
 from tests.host.fake import AMD, CAPACITY, RESCTRL_AMD, RESCTRL_INTEL, RESCTRL_MBPS, FakeHost, Machine
-from tests.host.kit import BATCH, OTHER, found, undo_log
+from tests.host.kit import BATCH, OTHER, SERVICE, found, undo_log
 
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
 HALF = Setting(share=0.5)
@@ -89,6 +90,77 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def quota_of(host: Kernel, directory: str) -> str:
     v1, v2 = f"/sys/fs/cgroup/cpu/{directory}/cpu.cfs_quota_us", f"/sys/fs/cgroup/{directory}/cpu.max"
     return host.read(v1 if host.exists(v1) else v2).split()[0]
+
+
+# --- weight ---
+
+HEAVY = Setting(weight=100.0)
+
+
+def weight_of(host: Kernel, directory: str) -> str:
+    v1, v2 = f"/sys/fs/cgroup/cpu/{directory}/cpu.shares", f"/sys/fs/cgroup/{directory}/cpu.weight"
+    return host.read(v1 if host.exists(v1) else v2).strip()
+
+
+def test_a_weight_is_raised_and_taken_back(bench: Bench) -> None:
+    process = bench.host.start()
+    bench.ready()
+    weight = CpuWeight(bench.undo, kernel=bench.host)
+    assert weight.capability().available
+    members = found(bench.host, process.pid)
+    assert weight.apply(SERVICE, members, HEAVY).weight == 100.0
+    assert weight_of(bench.host, "shoal-guard-service") in ("102400", "10000")
+    most = weight.apply(SERVICE, members, Setting(weight=9999.0)).weight
+    assert weight_of(bench.host, "shoal-guard-service") in ("262144", "10000")
+    assert most in (256.0, 100.0), "what the kernel takes"
+    assert weight.apply(SERVICE, members, UNLIMITED) == UNLIMITED
+    bench.assert_restored()
+
+
+def test_a_weight_above_ours_is_left_alone(bench: Bench) -> None:
+    group = bench.host.group("service")
+    v1 = bench.host.exists("/sys/fs/cgroup/cpu/service/cpu.shares")
+    path = "/sys/fs/cgroup/cpu/service/cpu.shares" if v1 else "/sys/fs/cgroup/service/cpu.weight"
+    process = bench.host.start(cgroup="service")
+    bench.host.write(path, "9000")
+    bench.ready()
+    weight = CpuWeight(bench.undo, kernel=bench.host)
+    weight.apply(SERVICE, found(bench.host, process.pid), Setting(weight=2.0))
+    assert weight_of(bench.host, "service") == "9000"
+    weight.restore()
+    bench.assert_restored()
+    assert group is not None
+
+
+def test_a_real_time_process_cannot_be_moved_and_nothing_is_left(bench: Bench) -> None:
+    usual, urgent = bench.host.start(), bench.host.start(real_time=True)
+    bench.ready()
+    weight = CpuWeight(bench.undo, kernel=bench.host)
+    with pytest.raises(Conflict, match="cannot be moved"):
+        weight.apply(SERVICE, found(bench.host, usual.pid, urgent.pid), HEAVY)
+    bench.assert_restored()
+
+
+def test_a_weight_survives_that_another_mechanism_takes_their_directory_back(bench: Bench) -> None:
+    process = bench.host.start()
+    bench.ready()
+    cpuset = Binder(Cpuset(bench.undo, kernel=bench.host), dict(enumerate(bench.host.domains())))
+    weight, members = CpuWeight(bench.undo, kernel=bench.host), found(bench.host, process.pid)
+    cpuset.apply("service", members, Setting(cpus=frozenset({0})))
+    weight.apply(SERVICE, members, HEAVY)
+    cpuset.apply("service", members, UNLIMITED)
+    weight.apply(SERVICE, members, HEAVY)
+    assert weight_of(bench.host, "shoal-guard-service") in ("102400", "10000")
+    weight.restore()
+    bench.assert_restored()
+
+
+def test_where_weights_cannot_be_set_it_says_so(tmp_path: Path) -> None:
+    host = FakeHost(Machine(cgroups="none"))
+    found_out = CpuWeight(undo_log(tmp_path, host), kernel=host).capability()
+    assert not found_out.available
+    assert "no cgroup hierarchy" in found_out.detail
+    assert "takes CPU time from guaranteed work" in found_out.consequence
 
 
 # --- quota ---

@@ -37,6 +37,7 @@ SETTINGS = st.builds(
     cores=st.sampled_from([None, 1, 3]),
     domains=st.sampled_from([None, frozenset({0}), frozenset({1}), frozenset({0, 1})]),
     frozen=st.booleans(),
+    weight=st.sampled_from([None, 2.0, 100.0]),
 )
 STEPS = st.lists(
     st.one_of(

@@ -127,14 +127,32 @@ def test_sets_are_disjoint_and_large_enough(promised: list[float], others: int, 
 def test_plans_say_where_and_explain_why_not() -> None:
     policy = make_policy("model")
     plan, state = policy.step(seen(feed({0, 1}), batch({0, 1})), policy.start())
-    assert plan.settings["feed"] == Setting(cpus=frozenset({0}))
+    assert plan.settings["feed"] == Setting(cpus=frozenset({0}), weight=20.0)
     assert plan.settings["batch"].cpus == {1}
     assert plan.reasons["feed"].code == "apart"
     plan, _ = policy.step(seen(feed({0, 1}, cpus=2), batch({0, 1})), state)
-    assert {name: one.cpus for name, one in plan.settings.items()} == {"batch": None}
+    assert {name: one.cpus for name, one in plan.settings.items()} == {"batch": None, "feed": None}
     assert "guaranteed work was promised 2 CPUs, and there are 2" in plan.reasons["batch"].text
     alone, _ = policy.step(replace(seen(feed({0, 1}), batch({0, 1})), knobs=frozenset({Knob.SHARE})), policy.start())
     assert all(one.cpus is None for one in alone.settings.values())
+
+
+def test_guaranteed_work_goes_before_what_is_in_no_group_while_best_effort_work_runs_beside_it() -> None:
+    policy = make_policy("static", share=0.5)
+
+    def weights(*groups: GroupState, knobs: frozenset[Knob] = frozenset(Knob)) -> dict[str, float | None]:
+        plan, _ = policy.step(replace(seen(*groups), knobs=knobs), policy.start())
+        return {name: one.weight for name, one in plan.settings.items() if one.weight is not None}
+
+    eight = set(range(8))
+    assert weights(feed(eight, cpus=2.5), batch(eight)) == {"feed": 60.0}, "on each of its CPUs"
+    assert weights(feed({0}), batch({1})) == {"feed": 20.0}, "what leaves a paced core comes to the others"
+    assert weights(feed(eight)) == {}, "nothing is limited for its sake"
+    assert weights(feed(eight), batch(set())) == {}
+    assert weights(feed(eight, cpus=None), batch(eight)) == {}, "it was promised no CPUs"
+    assert weights(feed(eight), batch(eight), knobs=frozenset(Knob) - {Knob.WEIGHT}) == {}
+    plan, _ = policy.step(seen(feed({0}), batch({1})), policy.start())
+    assert plan.reasons["feed"].code == "weighed"
 
 
 def test_a_move_is_no_change_that_the_limit_counts() -> None:
@@ -144,7 +162,7 @@ def test_a_move_is_no_change_that_the_limit_counts() -> None:
     second = loop.tick(1.1)
     assert second.withheld == ()
     assert second.changed == ("batch", "feed")
-    assert second.plan.settings == {"batch": Setting(share=0.5)}
+    assert second.plan.settings == {"batch": Setting(share=0.5), "feed": Setting(weight=40.0)}
 
 
 # --- on this machine ---

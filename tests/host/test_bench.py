@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,11 @@ def test_ratios_are_to_alone_before_and_after() -> None:
             window(*steps(1.0, 0.5, ALONE_S), Unit(2.0, 0.5, 0.001)),
             window(*steps(2.0, 0.5, ALONE_S)),
             "got 50% of its CPU",
+        ),
+        (
+            replace(window(*steps(1.0, 0.5, ALONE_S)), taken=0.2),
+            window(*steps(2.0, 0.5, ALONE_S)),
+            "others took 40% of the neighbours' CPU",
         ),
     ],
 )

@@ -16,10 +16,12 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from shoal.cli import guard
+from shoal.cli import guard, guard_view
+from shoal.core import PriorityClass
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.policy import make_policy
 from shoal.host.simulate import simulate, workload_set
+from shoal.host.types import Group, GroupState, Plan, Reading, Setting, Snapshot
 
 app = typer.Typer()
 guard.register(app)
@@ -43,7 +45,7 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "guard.yaml"
     path.write_text(
         f"groups:\n  - {{name: feed, class: guaranteed, pids: [{os.getpid()}]}}\n"
-        "  - {name: flood, class: best-effort, label: SHOAL_TEST_NOBODY_HAS_THIS}\n"
+        "  - {name: flood, class: best-effort, label: SHOAL_TEST_NOBODY_HAS_THIS=1}\n"
     )
     return path
 
@@ -149,6 +151,39 @@ def test_a_dry_run_prints_plans_and_leaves_nothing(config: Path, tmp_path: Path)
     lines = call("run", "-c", config, "--home", home, "--dry-run", "--ticks", 1, "--json").stdout.splitlines()
     assert json.loads(lines[-1])["dry_run"] is True
     assert not (home / "guard" / "journal.jsonl").exists()
+
+
+def test_a_group_that_nobody_is_in_is_said_aloud(config: Path, tmp_path: Path) -> None:
+    said = "flood: no process matches: label SHOAL_TEST_NOBODY_HAS_THIS=1"
+    home = tmp_path / "home"
+    dry = call("run", "-c", config, "--home", home, "--dry-run", "--ticks", 1)
+    assert f"warning: {said}" in dry.stderr
+    assert f"warning: {said}" in call("doctor", "-c", config).stdout
+    document = json.loads(call("doctor", "-c", config, "--json").stdout)
+    assert document["unmatched"] == {"flood": "label SHOAL_TEST_NOBODY_HAS_THIS=1"}
+    assert call("run", "-c", config, "--home", home, "-p", "none", "--ticks", 2).exit_code == 0
+    assert f"warning: {said}" in call("status", "--home", home).stdout
+    assert f"warning: {said}" in call("explain", "flood", "--home", home).stdout
+    assert said not in call("explain", "feed", "--home", home).stdout
+
+
+def test_status_says_that_guaranteed_work_starves_although_its_steps_look_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = Group("feed", PriorityClass.GUARANTEED, cpus=1.0)
+    well = GroupState(
+        feed, frozenset({0}), step_s=Reading(0.001), alone_s=Reading(0.001), cpus=Reading(0.0898), rate=Reading(89.8),
+        wait=Reading(9.0, age_s=2.0), unmatched="pids 7",
+    )  # fmt: skip
+    guard_view.snapshot(Snapshot(1.0, (), (well,)), Plan({"feed": Setting(weight=100.0)}))
+    shown = capsys.readouterr().out
+    assert "1.00x" in shown
+    assert "89.8/s" in shown
+    assert "weight 100x" in shown
+    assert "warning: feed: waits for a CPU 90 % of the time that it could run, and gets 0.0898 CPUs of 1 that" in shown
+    busy = replace(well, cpus=Reading(1.0))
+    guard_view.snapshot(Snapshot(1.0, (), (busy,)), Plan({}))
+    assert "waits for a CPU" not in capsys.readouterr().out, "for threads of its own"
 
 
 def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -> None:

@@ -245,10 +245,19 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"groups": []}, "groups"),
-        ({"groups": [{**GROUPS[0], "label": "A"}]}, "give exactly one of cgroup, pids and label"),
+        ({"groups": []}, "groups: there is nothing in it"),
+        ({"groups": [{**GROUPS[0], "pids": [], "label": "X"}]}, "must be NAME=VALUE as in the environment"),
+        ({"groups": [{**GROUPS[0], "pids": [0]}]}, "groups.0.pids.0: must be more than 0, not 0"),
+        ({"groups": [{**GROUPS[0], "pids": ["me"]}]}, "must be a whole number, not 'me'"),
+        ({"groups": [{**GROUPS[0], "pids": 7}]}, "groups.0.pids: must be a list, not 7"),
+        ({"groups": [{**GROUPS[0], "name": "a b"}]}, "must be up to 63 letters, digits"),
+        ({"groups": [{**GROUPS[0], "cpus": float("inf")}]}, "groups.0.cpus: must be at most 100000, not inf"),
+        ({"groups": [{"name": "x", "pids": [1]}]}, "groups.0.class: this field is missing"),
+        ({"groups": ["x"]}, "groups.0: must be a mapping of fields, not 'x'"),
+        ({"metrics": {"port": 70000}}, "metrics.port: must be at most 65535, not 70000"),
+        ({"groups": [{**GROUPS[0], "label": "A=1"}]}, "give exactly one of cgroup, pids and label"),
         ({"groups": [{"name": "x", "class": "best-effort"}]}, "which processes are it"),
-        ({"groups": [{**GROUPS[0], "class": "gold"}]}, "class"),
+        ({"groups": [{**GROUPS[0], "class": "gold"}]}, "must be guaranteed or best-effort, not 'gold'"),
         ({"groups": [{**GROUPS[0], "slo": {"max_slowdown": 0.9}}]}, "max_slowdown"),
         ({"groups": [{**GROUPS[0], "weight": 3}]}, "weight means nothing for a guaranteed group"),
         ({"groups": [GROUPS[1], GROUPS[1]]}, "two groups are called flood"),
@@ -265,6 +274,22 @@ def test_a_wrong_configuration_says_what_is_wrong(change: dict[str, Any], said: 
         parse_config({"groups": GROUPS, **change})
     text = " ".join(f"{one.where}: {one.what}" for one in caught.value.problems)
     assert said in text
+    assert not re.search(r"Input|validation|Tuple|\bshould\b", text), "in the house's words"
+
+
+def test_a_group_that_is_wrong_is_the_only_problem() -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_config({"groups": [{**GROUPS[0], "tag": "X"}]})
+    assert [one.where for one in caught.value.problems] == ["groups.0.tag"]
+
+
+def test_a_gateway_that_holds_a_password_is_not_repeated() -> None:
+    reports = {"gateway": "http://me:secret@127.0.0.1/metrics", "models": ["ocr"]}
+    with pytest.raises(Invalid) as caught:
+        parse_config({"groups": [{**GROUPS[0], "reports": reports}]})
+    text = " ".join(map(str, caught.value.problems))
+    assert "without a user" in text
+    assert "secret" not in text
 
 
 def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
@@ -442,6 +467,15 @@ def test_metrics_say_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     assert 'shoal_guard_share_ratio{group="flood"}' in text
     assert f"shoal_guard_ticks_total {len(ticks)}" in text
     assert "step_p99" in text
+    feed = replace(FEED, cpus=1.0)
+    waits = GroupState(feed, frozenset({0}), cpus=Reading(0.1), rate=Reading(90.0), wait=Reading(3.0, age_s=5.0))
+    hungry = replace(ticks[-1], at=ticks[-1].at + 2, snapshot=replace(snapshot(0.0), groups=(waits,)))
+    counters.count(hungry)
+    counters.count(replace(hungry, at=hungry.at + 3))
+    text = render(hungry, counters, "model")
+    assert 'shoal_guard_waiting_ratio{group="feed",class="guaranteed"} 0.75' in text
+    assert 'shoal_guard_units_per_second{group="feed",class="guaranteed"} 90' in text
+    assert counters.violated_s >= 5, "no CPU time shows it, and it is slower than promised"
     blind = replace(ticks[-1], snapshot=replace(snapshot(0.0), groups=(GroupState(FEED, frozenset({0})),)))
     assert "slowdown" not in render(blind, counters, "model"), "unknown has no sample"
 

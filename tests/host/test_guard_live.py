@@ -42,7 +42,7 @@ def flood() -> Iterator[subprocess.Popen[bytes]]:
 def told(pid: int, **more: object) -> dict[str, object]:
     return {
         "groups": [
-            {"name": "feed", "class": "guaranteed", "label": "SHOAL_TEST_NOBODY_HAS_THIS"},
+            {"name": "feed", "class": "guaranteed", "label": "SHOAL_TEST_NOBODY_HAS_THIS=1"},
             {"name": "flood", "class": "best-effort", "pids": [pid]},
         ],
         **more,
@@ -86,6 +86,35 @@ def test_a_plan_is_carried_out_and_taken_back(tmp_path: Path, flood: subprocess.
     finally:
         assert host.close() == ()
     until(lambda: not stopped(flood.pid), "it goes on")
+
+
+def test_guaranteed_work_weighs_more_and_a_killed_guard_leaves_it_as_it_was(
+    tmp_path: Path, flood: subprocess.Popen[bytes]
+) -> None:
+    group = {"name": "feed", "class": "guaranteed", "pids": [flood.pid], "cpus": 1}
+    config = json.dumps({"groups": [group], "actuators": {"allow": ["weight"]}})
+    before = cgroups_of(flood.pid)
+    # A guard that raises the weight, says so, and hangs until it is killed.
+    code = (
+        "import json, sys, time; from pathlib import Path\n"
+        "from shoal.host.guard.config import parse_config; from shoal.host.guard.live import LiveHost\n"
+        "from shoal.host.types import Plan, Setting\n"
+        "host = LiveHost(parse_config(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
+        "host.sense(time.monotonic())\n"
+        "print(host.apply(Plan({'feed': Setting(weight=100.0)})).by, flush=True)\n"
+        "time.sleep(600)"
+    )
+    guard = subprocess.Popen([sys.executable, "-c", code, config, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert guard.stdout is not None
+        if "weight" not in guard.stdout.readline():
+            pytest.skip("no weight can be set here")
+        assert "shoal-guard-feed" in cgroups_of(flood.pid)
+        guard.kill()
+        until(lambda: cgroups_of(flood.pid) == before, "it is back in its cgroup")
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 def test_a_limit_in_cores_does_not_make_a_group_smaller(tmp_path: Path, flood: subprocess.Popen[bytes]) -> None:

@@ -61,13 +61,32 @@ def test_pids_take_their_descendants_along() -> None:
     }
 
 
-@pytest.mark.parametrize("label", ["TEAM=vision", "TEAM"])
-def test_a_label_is_found_in_environments(label: str) -> None:
+def test_a_label_is_found_in_environments() -> None:
     host = FakeHost()
     labelled = host.start(environ={"PATH": "/bin", "TEAM": "vision"})
     host.start(environ={"TEAMS": "vision"})
     host.start(environ={"X": "TEAM=vision"})
-    assert pids(members(host, batch=Members(label=label))["batch"]) == {labelled.pid}
+    assert pids(members(host, batch=Members(label="TEAM=vision"))["batch"]) == {labelled.pid}
+
+
+def test_what_matches_nothing_is_named_until_there_is_a_process() -> None:
+    host = FakeHost()
+    known, gone = host.start().pid, host.start()
+    host.end(gone)
+    groups = {
+        "half": (BATCH, Members(pids=frozenset({known, gone.pid}))),
+        "dir": (BATCH, Members(cgroup="nosuch")),
+        "tag": (BATCH, Members(label="TEAM=vision")),
+    }
+    membership = Membership(groups, kernel=host)
+    found = membership.refresh(0.0)
+    assert {name: one.unmatched for name, one in found.items()} == {
+        "half": f"pids {gone.pid}",
+        "dir": "cgroup nosuch",
+        "tag": "label TEAM=vision",
+    }
+    host.start(environ={"TEAM": "vision"})
+    assert membership.refresh(SCAN_S * 1.1)["tag"].unmatched == ""
 
 
 def test_an_environment_that_came_with_the_program_is_seen() -> None:

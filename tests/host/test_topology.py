@@ -186,7 +186,9 @@ def test_check_accounts_for_every_cpu_once(tmp_path: Path) -> None:
     assert listed == list(range(16))
 
 
-@pytest.mark.parametrize(("handover", "answer"), [(26.0, True), (161.0, False), (80.0, None), (Missing("busy"), None)])
+@pytest.mark.parametrize(
+    ("handover", "answer"), [(26.0, True), (161.0, False), (80.0, None), (2050.0, None), (Missing("busy"), None)]
+)
 def test_same_domain(handover: float | Missing, answer: bool | None) -> None:
     assert decided(handover) is answer
     assert same_domain(0, 1, measure=lambda _a, _b: handover) is answer

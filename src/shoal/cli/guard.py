@@ -128,15 +128,21 @@ def explain(
     home: HomeOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Why limits are what they are: the last changes, each with its reason."""
+    """Why limits are what they are: the last changes, each with its reason; and what no limit shows now."""
     door = Door(json, home, None)
 
     def act() -> None:
         from shoal.cli import guard_view as view
-        from shoal.host.guard.history import changes
+        from shoal.host.guard.history import changes, present
 
-        found = changes(journal_of(home, journal), group=group, last=last)
-        door.show([one.as_json() for one in found], lambda: view.changes(found, group))
+        path = journal_of(home, journal)
+        found = changes(path, group=group, last=last)
+
+        def human() -> None:
+            view.changes(found, group)
+            view.warnings(present(path).record.snapshot, group)
+
+        door.show([one.as_json() for one in found], human)
 
     guarded(door, act)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,7 @@ def run(
     door = Door(json, home, None)
 
     def act() -> None:
+        from shoal.cli import guard_view as view
         from shoal.host.guard.daemon import Guard, spare_the_collector
         from shoal.host.guard.follow import FollowedFile, Following
         from shoal.host.guard.live import LiveHost
@@ -62,6 +64,8 @@ def run(
             followed = Following(machine, FollowedFile(file), note=door.note)
             guard = Guard(told, followed, journal, dry_run=dry_run, on_tick=_shower(door) if dry_run else None)
             _announce(door, told, guard, journal, machine)
+            for name, what in machine.unmatched(time.monotonic()).items():
+                door.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
             _until_ended(guard, ticks)
         finally:
             for problem in machine.close():
@@ -89,15 +93,16 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
             machine = LiveHost(told, Path(folder), look_only=True)
             try:
                 found, places = machine.capabilities(), machine.topology
+                nobody = machine.unmatched(time.monotonic())
             finally:
                 machine.close()
         document = {
             "domains": [{"id": one.id, "cpus": sorted(one.cpus), "nodes": sorted(one.nodes),
                          "accelerators": list(one.accelerators)} for one in places.domains],
-            "source": places.source, "disagreements": list(places.disagreements),
+            "source": places.source, "disagreements": list(places.disagreements), "unmatched": nobody,
             **{name: [asdict(one) for one in some] for name, some in found.items()},
         }  # fmt: skip
-        door.show(document, lambda: view.doctor(places, found))
+        door.show(document, lambda: view.doctor(places, found, nobody))
         if not any(one.available for one in found["actuators"]):
             raise typer.Exit(FAILED)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "n/a"
 _MOST_DIFFERENCES = 20
+_MANY = 1000
 
 
 def number(value: float | None, unit: str = "", digits: int = 3) -> str:
@@ -56,6 +57,8 @@ def limits(setting: Setting | None) -> str:
         parts.append(f"domains {','.join(map(str, sorted(setting.domains)))}")
     if setting.cpus is not None:
         parts.append(f"CPUs {cpus.render(setting.cpus)}")
+    if setting.weight is not None:
+        parts.append(f"weight {setting.weight:.3g}x")
     return ", ".join(parts) or "-"
 
 
@@ -173,8 +176,9 @@ def status(found: Present) -> None:
 def plan_line(found: Tick) -> None:
     """One tick of a dry run, in a line."""
     slow = [
-        f"{one.group.name} {ratio(one.slowdown)}" for one in found.snapshot.of(PriorityClass.GUARANTEED)
-    ]  # fmt: skip
+        f"{one.group.name} {ratio(one.slowdown)}" + (f", waits {_percent(one.waiting)}" if one.starved else "")
+        for one in found.snapshot.of(PriorityClass.GUARANTEED)
+    ]
     plans = [f"{name}: {limits(one)}" for name, one in sorted(found.plan.settings.items())]
     why = "; ".join(dict.fromkeys(one.text for one in found.plan.reasons.values()))
     print(f"{', '.join(slow) or 'nobody guaranteed'} -> {', '.join(plans) or 'no limits'} ({why})", flush=True)
@@ -186,6 +190,7 @@ def tick_json(found: Tick) -> dict[str, Any]:
     return {
         "tick": found.number, "at": found.at,
         "slowdown": {one.group.name: one.slowdown for one in found.snapshot.of(PriorityClass.GUARANTEED)},
+        "waiting": {one.group.name: one.waiting for one in found.snapshot.of(PriorityClass.GUARANTEED)},
         "plan": {name: setting_json_of(found.plan, name) for name in sorted(found.plan.settings)},
         "reasons": {name: one.as_json() for name, one in found.plan.reasons.items()},
         "faults": list(found.faults), "dry_run": found.dry_run,
@@ -194,8 +199,9 @@ def tick_json(found: Tick) -> dict[str, Any]:
 
 def snapshot(seen: Snapshot, plan: Plan) -> None:
     rows = [_group(one, plan) for one in seen.groups]
-    columns = ["group", "class", "slowdown", "step", "memory", "cpus", "limits", "why"]
+    columns = ["group", "class", "slowdown", "waits", "step", "rate", "memory", "cpus", "limits", "why"]
     output.put(output.table(columns, rows))
+    warnings(seen)
     rows = [
         [
             str(one.domain.id), str(len(one.domain.cpus)), gigabytes(one.bandwidth.known()),
@@ -212,10 +218,37 @@ def _group(one: GroupState, plan: Plan) -> list[str]:
     guaranteed = one.group.priority_class is PriorityClass.GUARANTEED
     reason = plan.reasons.get(name)
     return [
-        name, one.group.priority_class.value, ratio(one.slowdown) if guaranteed else "-", _step(one.step_s),
+        name, one.group.priority_class.value, ratio(one.slowdown) if guaranteed else "-",
+        _percent(one.waiting) if guaranteed else "-", _step(one.step_s), _rate(one.rate),
         gigabytes(one.bandwidth.known()), number(one.cpus.known()),
         limits(plan.settings.get(name)), reason.text if reason else "-",
     ]  # fmt: skip
+
+
+def warnings(seen: Snapshot, group: str | None = None) -> None:
+    """What no limit and no slowdown shows, of one group or all."""
+    for one in seen.groups:
+        if group not in (None, one.group.name):
+            continue
+        if one.unmatched:
+            print(f"warning: {unmatched(one.group.name, one.unmatched)}")
+        if one.starved:
+            print(f"warning: {_starved(one)}")
+
+
+def unmatched(group: str, what: str) -> str:
+    return f"{group}: no process matches: {what}"
+
+
+def _starved(one: GroupState) -> str:
+    return (
+        f"{one.group.name}: waits for a CPU {_percent(one.waiting)} of the time that it could run, and gets "
+        f"{number(one.cpus.known())} CPUs of {one.group.cpus:g} that it was promised; its slowdown is of CPU time only"
+    )
+
+
+def _percent(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
 def _step(reading: Reading) -> str:
@@ -223,7 +256,13 @@ def _step(reading: Reading) -> str:
     return _UNKNOWN if value is None else f"{value * 1e3:.3g} ms"
 
 
-def doctor(places: Topology, found: Mapping[str, Sequence[Capability]]) -> None:
+def _rate(reading: Reading) -> str:
+    value = reading.known()
+    return number(value, "/s") if value is None or value < _MANY else f"{value:.0f}/s"
+
+
+def doctor(places: Topology, found: Mapping[str, Sequence[Capability]], nobody: Mapping[str, str]) -> None:
+    """`nobody` is what of each group's definition matches no process."""
     rows = [
         [
             str(one.id), ",".join(map(str, sorted(one.cpus))), ",".join(map(str, sorted(one.nodes))),
@@ -242,3 +281,5 @@ def doctor(places: Topology, found: Mapping[str, Sequence[Capability]]) -> None:
     print()
     for missing in (one for some in found.values() for one in some if not one.available and one.consequence):
         print(f"without {missing.name}: {missing.consequence}")
+    for name, what in nobody.items():
+        print(f"warning: {unmatched(name, what)}")

@@ -76,7 +76,7 @@ class Directories:
             self._undo.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:
-        return f"{group}/directories:{self._hierarchy.top}"
+        return f"{group}/directories:{self._hierarchy.top}:{self._needs}"
 
     def _its_own(self, group: str, found: Found, directory: str, pid: int, pids: set[int]) -> str:
         name = own_name(group)

@@ -4,7 +4,7 @@ in their environment. Looked up again and again, so that newcomers are found."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,8 +26,7 @@ _SETTLING = 3
 @dataclass(frozen=True, slots=True)
 class Members:
     """Exactly one of these. `cgroup` is a directory (`/sys/fs/cgroup/cpu/a/b`) or its path in every hierarchy
-    (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`, or `NAME` for any value.
-    """
+    (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`."""
 
     cgroup: str = ""
     pids: frozenset[int] = frozenset()
@@ -36,6 +35,15 @@ class Members:
     def __post_init__(self) -> None:
         if bool(self.cgroup) + bool(self.pids) + bool(self.label) != 1:
             raise Invalid("a group's members are named by one of cgroup, pids and label", where="members")
+
+    def unmatched(self, found: Iterable[Process]) -> str:
+        """What of this no process matches: `pids 7, 8`; empty if there is one for everything."""
+        if self.pids:
+            gone = self.pids - {one.pid for one in found}
+            return f"pids {', '.join(map(str, sorted(gone)))}" if gone else ""
+        if any(True for _ in found):
+            return ""
+        return f"cgroup {self.cgroup}" if self.cgroup else f"label {self.label}"
 
 
 class Process(NamedTuple):
@@ -48,12 +56,14 @@ class Process(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Found:
     """A group's processes. `cpus` is where any of their threads may run, `exclusive` those of them where no
-    guaranteed group may; `cgroup` the path in hierarchies that they were found by, if they were."""
+    guaranteed group may; `cgroup` the path in hierarchies that they were found by, if they were; `unmatched` what of
+    the group's definition matches no process."""
 
     processes: frozenset[Process] = frozenset()
     cpus: frozenset[int] = frozenset()
     exclusive: frozenset[int] = frozenset()
     cgroup: str = ""
+    unmatched: str = ""
 
 
 NOBODY = Found()
@@ -132,12 +142,12 @@ class Membership:
             return ""
 
     def _sum_up(self, name: str, taken: frozenset[int]) -> Found:
-        looked, cgroup = self._looked[name], self.groups[name][1].cgroup
-        summed = (looked.processes, looked.cpus, taken, cgroup)
+        looked, members = self._looked[name], self.groups[name][1]
+        summed = (looked.processes, looked.cpus, taken, members)
         if looked.summed == summed:
             return looked.found
-        looked.summed, cgroup = summed, self._path(cgroup)
-        found = Found(looked.processes, looked.cpus, looked.cpus - taken, cgroup)
+        looked.summed, unmatched = summed, members.unmatched(looked.processes)
+        found = Found(looked.processes, looked.cpus, looked.cpus - taken, self._path(members.cgroup), unmatched)
         if found != looked.found:
             looked.found = found
         return looked.found
@@ -214,8 +224,7 @@ class _Environments:
 
     def _carried(self, pid: int) -> frozenset[str]:
         try:
-            items = self._kernel.read(f"/proc/{pid}/environ").split("\0")
+            items = frozenset(self._kernel.read(f"/proc/{pid}/environ").split("\0"))
         except OSError:  # gone, or another user's
             return frozenset()
-        carried = {*items, *(item.partition("=")[0] for item in items)}
-        return frozenset(label for label in self._labels if label in carried)
+        return frozenset(label for label in self._labels if label in items)

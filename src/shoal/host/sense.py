@@ -191,6 +191,9 @@ class Senses:
             cpus=of(Quantity.CPUS) if found.processes else Reading(0.0),
             applied=applied,
             free=free,
+            rate=of(Quantity.RATE),
+            wait=of(Quantity.WAIT),
+            unmatched=found.unmatched,
         )
 
     def _homes(self, found: Found) -> frozenset[int]:

@@ -16,6 +16,9 @@ from shoal.core import PriorityClass, Reason
 TICK_S = 0.1
 STALE_S = 1.0
 """An older reading is as good as none."""
+WAIT_STALE_S = 30.0
+"""Waiting is told thread by thread, which is read seldom, and decides nothing."""
+_MUCH_WAITING, _TOO_FEW_CPUS = 0.1, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Limits on a group; the default limits nothing. Of guaranteed groups `cpus` is all that is ever set.
+    """Limits on a group; the default limits nothing. Of guaranteed groups `cpus` and `weight` are all that is ever set.
 
     `share` is the fraction of its cores' unhindered access to memory that it keeps. Whatever the machine has for that
     is used: bandwidth allocation in hardware, pacing of cores, CPU quota. `cores` and `prefetching` are on how many of
     its cores it runs and hardware prefetchers are on, `domains` and `cpus` where it may run; None leaves each as it was
-    found.
+    found. `weight` is how many times as much as ordinary work it weighs where both want the same CPU; None as found.
     """
 
     share: float = 1.0
@@ -94,6 +97,7 @@ class Setting:
     cpus: frozenset[int] | None = None
     frozen: bool = False
     evicted: bool = False
+    weight: float | None = None
 
 
 UNLIMITED = Setting()
@@ -107,6 +111,9 @@ class GroupState:
     count; `tail_s` the 99th percentile of it; `alone_s` what a unit takes when no best-effort work disturbs, as far as
     known. `cpus` is how many CPUs it kept busy. `domains` is where it runs, on `cores` CPUs; `free` are the CPUs where
     it may run when nothing here binds it, none if that is not known. `applied` is the limit in force.
+
+    `rate` is units of work per second by the clock, `wait` the seconds that its threads could run and did not, per
+    second that they ran. `unmatched` is what of its definition matches no process, such as `pids 7, 8`.
     """
 
     group: Group
@@ -120,6 +127,9 @@ class GroupState:
     cpus: Reading = NOT_SENSED
     applied: Setting = UNLIMITED
     free: frozenset[int] = frozenset()
+    rate: Reading = NOT_SENSED
+    wait: Reading = NOT_SENSED
+    unmatched: str = ""
 
     @property
     def slowdown(self) -> float | None:
@@ -127,10 +137,27 @@ class GroupState:
         now, alone = self.step_s.known(), self.alone_s.known(stale_s=float("inf"))
         return None if now is None or not alone else max(1.0, now / alone)
 
+    @property
+    def waiting(self) -> float | None:
+        """The part of the time in which its threads could run that they waited for a CPU instead, 0 to 1; None if
+        unknown. Not in its steps' CPU time, so nor in `slowdown`."""
+        wait = self.wait.known(stale_s=WAIT_STALE_S)
+        return None if wait is None else wait / (1 + wait)
+
+    @property
+    def starved(self) -> bool:
+        """Whether it waits a tenth of that time although it gets fewer CPUs than it was promised. Where it gets as
+        many, it waits for threads of its own."""
+        promised, cpus, waiting = self.group.cpus, self.cpus.known(), self.waiting
+        if promised is None or cpus is None or waiting is None:
+            return False
+        return waiting >= _MUCH_WAITING and cpus < _TOO_FEW_CPUS * promised
+
 
 class Knob(StrEnum):
     """What a policy may turn, in the order in which it should: the cheapest for best-effort work first."""
 
+    WEIGHT = "weight"
     CPUS = "cpus"
     DOMAINS = "domains"
     SHARE = "share"

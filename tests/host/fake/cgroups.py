@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from tests.host.fake.host import FakeHost
 
 V1_FILES = {
-    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.stat"),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.stat", "cpu.shares"),
     "cpuset": ("cpuset.cpus", "cpuset.mems", "cpuset.memory_migrate"),
     "freezer": ("freezer.state",),
 }
 V2_FILES = {
-    "cpu": ("cpu.max",),
+    "cpu": ("cpu.max", "cpu.weight"),
     "cpuset": ("cpuset.cpus", "cpuset.mems", "cpuset.cpus.effective"),
 }
 
@@ -31,6 +31,8 @@ class Group(Directory):
             "cpu.cfs_quota_us": "-1",
             "cpu.cfs_period_us": "100000",
             "cpu.max": "max 100000",
+            "cpu.shares": "1024",
+            "cpu.weight": "100",
             "cpuset.cpus": "",
             "cpuset.mems": "",
             "cpuset.memory_migrate": "0",
@@ -135,6 +137,12 @@ class Group(Directory):
             self.subtree |= {word[1:] for word in text.split() if word.startswith("+")}
         elif file in ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max"):
             self._limit(file, text)
+        elif file == "cpu.shares":
+            self.values[file] = str(min(max(int(text), 2), 262_144))
+        elif file == "cpu.weight":
+            if not 1 <= int(text) <= 10_000:
+                raise refuse(errno.ERANGE, file)
+            self.values[file] = text
         elif file in ("cpuset.cpus", "cpuset.mems"):
             self._bind(file, text)
         elif file == "freezer.state":
@@ -156,6 +164,8 @@ class Group(Directory):
         bound = self.hierarchy.version == 1 and "cpuset" in self.hierarchy.controllers
         if bound and not (self.values["cpuset.cpus"] and self.values["cpuset.mems"]):
             raise refuse(errno.ENOSPC)
+        if process.real_time and "cpu" in self.hierarchy.controllers and self.parent is not None:
+            raise refuse(errno.EINVAL)
         if self.hierarchy.version == 2 and self.parent is not None and self.subtree:
             raise refuse(errno.EBUSY)  # no processes in inner groups
         process.cgroups[self.hierarchy.top] = self

@@ -35,7 +35,7 @@ _IMC_EVENTS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """`l3s` are the CPUs of each last-level cache, each with its NUMA node; `cgroups` is v1, v2 or hybrid."""
+    """`l3s` are the CPUs of each last-level cache, each with its NUMA node; `cgroups` is v1, v2, hybrid or none."""
 
     processor: tuple[str, int, int] = INTEL
     l3s: Mapping[int, tuple[frozenset[int], int]] = field(default_factory=lambda: {0: (frozenset({0, 1, 2, 3}), 0)})
@@ -221,6 +221,7 @@ class FakeHost:
         layouts: dict[str, list[tuple[int, str, str]]] = {
             "v1": [(1, f"{ROOT}/{one}", one) for one in ("cpu", "cpuset", "freezer")],
             "v2": [(2, ROOT, "cpu cpuset memory")],
+            "none": [],
             "hybrid": [
                 *((1, f"{ROOT}/{one}", one) for one in ("cpu", "cpuset", "freezer")),
                 (2, f"{ROOT}/unified", ""),

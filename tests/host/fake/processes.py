@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class FakeProcess:
     """`busy` CPUs it would keep busy, each moving `demand` bytes per second when nothing holds it back. With `step_s`
     it does units of work that take so much CPU time each, undisturbed, and more beside others' traffic: all of it when
-    `sensitive` is 1. `user_cpus` is the affinity it was given."""
+    `sensitive` is 1. `user_cpus` is the affinity it was given; `real_time` processes
+    cannot join a cgroup without a real-time budget."""
 
     pid: int
     start: int
@@ -33,6 +34,7 @@ class FakeProcess:
     resctrl: str = ""
     monitor: str = ""
     stopped: bool = False
+    real_time: bool = False
     run_ns: float = 0.0
     wait_ns: float = 0.0
     cycles: float = 0.0

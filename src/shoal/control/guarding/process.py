@@ -18,6 +18,7 @@ from shoal.control.home import write_private
 from shoal.control.services.gateway import last_line, start_detached
 from shoal.core import Clock, SystemClock, Unavailable
 from shoal.engine.protocol import Capability
+from shoal.host.types import Knob
 
 log = structlog.get_logger("shoal.guard")
 
@@ -28,6 +29,9 @@ _STEADY_S = 30.0
 _END_S = 5.0
 """What it gets to take its limits back; its warden does it where it hangs."""
 _WITHOUT = "best-effort work may take memory bandwidth from guaranteed work beside it"
+
+_KNOBS = [knob.value for knob in Knob if knob not in (Knob.EVICT, Knob.WEIGHT)]
+"""No weight: the server and its gateway are in no group, and guaranteed jobs are not to go twenty times before them."""
 
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
 
@@ -53,7 +57,8 @@ class GuardProcess:
 
     def tell(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Write what is to be guarded, if it changed. Raises Unavailable."""
-        text = json.dumps({"groups": groups, "policy": self._settings.policy}, indent=1, sort_keys=True)
+        told = {"groups": groups, "policy": self._settings.policy, "actuators": {"allow": _KNOBS}}
+        text = json.dumps(told, indent=1, sort_keys=True)
         self.groups = len(groups)
         if text == self._told:
             return

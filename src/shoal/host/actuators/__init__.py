@@ -12,14 +12,15 @@ from shoal.host.actuators.ladder import LIMITING, PLACING, Applied, Ladder
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
+from shoal.host.actuators.weight import CpuWeight
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.types import Domain
 from shoal.host.undo import UndoLog
 
 __all__ = [
     "LIMITING", "PLACING", "Actuator", "Affinity", "Applied", "BandwidthAllocation", "Binder", "CgroupFreeze",
-    "CoreCount", "Cpuset", "Eviction", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota", "StopSignal",
-    "Unhindered", "standard",
+    "CoreCount", "CpuWeight", "Cpuset", "Eviction", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota",
+    "StopSignal", "Unhindered", "standard",
 ]  # fmt: skip
 
 
@@ -39,6 +40,7 @@ def standard(
     everything: tuple[Actuator | None, ...] = (
         OwnCpus(cpuset),
         OwnCpus(affinity),
+        CpuWeight(undo, kernel=kernel),
         Placement(cpuset),
         Placement(affinity),
         BandwidthAllocation(undo, unhindered=unhindered, kernel=kernel),

@@ -18,6 +18,7 @@ PLACING = (Knob.CPUS, Knob.DOMAINS, Knob.CORES)
 LIMITING = tuple(knob for knob in Knob if knob not in PLACING)
 ALL = (*PLACING, *LIMITING)
 _FIELDS = {
+    Knob.WEIGHT: "weight",
     Knob.CPUS: "cpus",
     Knob.DOMAINS: "domains",
     Knob.SHARE: "share",

@@ -82,7 +82,9 @@ class Quota:
             return  # its owner limits it more
         try:
             if v1:
-                self._undo.write(scope, f"{directory}/cpu.cfs_period_us", str(PERIOD_US))
+                period = f"{directory}/cpu.cfs_period_us"
+                if self._undo.before(period) is None:
+                    self._undo.write(scope, period, str(PERIOD_US))
                 self._undo.write(scope, path, str(quota))
             else:
                 self._undo.write(scope, path, f"{quota} {PERIOD_US}")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,17 +69,18 @@ def paced(cpu: int, frame: tuple[int, int]) -> Limit:
     return limit
 
 
-def cpu_quota(share: float, period_us: int) -> Limit | None:
-    """A cgroup's quota; None where no hierarchy has the cpu controller."""
+def cpu_quota(share: float, period_us: int, *, only: str = "") -> Limit | None:
+    """A cgroup's quota, on all neighbours together or `only` on one; None where no hierarchy has the cpu controller."""
     hierarchy = serving(LINUX, "cpu")
     if hierarchy is None:
         return None
     top, version = Path(hierarchy.top), hierarchy.version
-    group = top / f"shoal-bench-{os.getpid()}"
+    group = top / f"shoal-bench-{os.getpid()}{only}"
     quota = round(share * period_us)
 
     @contextmanager
     def limit(pids: Mapping[str, int]) -> Iterator[None]:
+        pids = {name: pid for name, pid in pids.items() if only in ("", name)}
         group.mkdir(exist_ok=True)
         try:
             if version == 1:
@@ -94,6 +95,19 @@ def cpu_quota(share: float, period_us: int) -> Limit | None:
             for pid in pids.values():
                 (top / "cgroup.procs").write_text(str(pid))
             group.rmdir()
+
+    return limit
+
+
+def together(limits: Sequence[Limit]) -> Limit:
+    """All of these at once."""
+
+    @contextmanager
+    def limit(pids: Mapping[str, int]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in limits:
+                stack.enter_context(one(pids))
+            yield
 
     return limit
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from shoal.core import Unavailable
 from shoal.host.bench.limits import Feed, Limit, prefer
 from shoal.host.bench.neighbour import counter
+from shoal.host.fs import LINUX, children, threads
 from shoal.host.native import Kernel, load
 from shoal.host.topology import decided
 from shoal.host.types import Missing
@@ -38,6 +39,8 @@ LEAST_CPU = 0.8
 """A window in which the pipeline got less of its CPU measures the machine's other work."""
 INTERRUPTED_S = 0.0001
 """A step that waited longer than this for its CPU met with other work there, and with that work's cache lines."""
+MOST_TAKEN = 0.15
+"""A window in which other work or the hypervisor took more of the neighbours' CPU says nothing of what limits leave."""
 LEAST_STEPS = 50
 _READ_EVERY_S = 0.25
 """A ring of 1024 steps is overwritten after half a second at the earliest."""
@@ -75,7 +78,7 @@ class Window:
 
     `same` is whether the two CPUs shared a domain all along; None when that changed or could not be told. `units` are
     the pipeline's steps, `moved` the bytes that each neighbour moved (rounds, of one that only spins), `limiting` the
-    CPU seconds of whatever limited them.
+    CPU seconds of whatever limited them, `taken` those of the neighbours' CPU that went to nobody here.
     """
 
     same: bool | None
@@ -84,6 +87,7 @@ class Window:
     units: tuple[Unit, ...]
     moved: Mapping[Kernel, int]
     limiting: float = 0.0
+    taken: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -201,10 +205,10 @@ class Rig:
 
     def _window(
         self, phase: Phase, cpu_s: Callable[[], float]
-    ) -> tuple[float, float, tuple[Unit, ...], dict[Kernel, int], float]:
+    ) -> tuple[float, float, tuple[Unit, ...], dict[Kernel, int], float, float]:
         counters = {kernel: self._neighbours[kernel][1] for kernel in phase.kernels}
         self._steps.read()
-        spent = cpu_s()
+        spent, taken = cpu_s(), self._taken_s()
         first = {kernel: moved.value for kernel, moved in counters.items()}
         began = time.monotonic()
         units: list[Unit] = []
@@ -215,7 +219,15 @@ class Rig:
             self._sames.add(self.same_domain())
         ended = time.monotonic()
         moved = {kernel: count.value - first[kernel] for kernel, count in counters.items()}
-        return began, ended, tuple(units), moved, cpu_s() - spent
+        return began, ended, tuple(units), moved, cpu_s() - spent, self._taken_s() - taken
+
+    def _taken_s(self) -> float:
+        """CPU seconds of the neighbours' CPU so far that neither this process nor any that it started has used."""
+        name = f"cpu{self.neighbour_cpu}"
+        lines = map(str.split, LINUX.read("/proc/stat").splitlines())
+        _, user, nice, system, _, _, irq, softirq, steal, *_ = next(line for line in lines if line[0] == name)
+        busy = sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
+        return busy - sum(LINUX.cpu_s(pid) for pid in _family(os.getpid()) if pid != self._pipeline.pid)
 
     def _wait(self, seconds: float) -> list[Unit]:
         """The pipeline's steps meanwhile."""
@@ -267,3 +279,11 @@ class Rig:
             if process.poll() is not None or time.monotonic() > until:
                 raise Unavailable(f"{process.args!r} does not start")
             time.sleep(0.02)
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and all its descendants."""
+    yield pid
+    for tid in threads(LINUX, pid):
+        for child in children(LINUX, pid, tid):
+            yield from _family(child)

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from shoal.host.bench.limits import Limit
-from shoal.host.bench.rig import LEAST_CPU, LEAST_STEPS, SETTLE_S, Phase, Rig, Window, unlimited
+from shoal.host.bench.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
 from shoal.host.native import Kernel
 
 FLOODS = frozenset({Kernel.NT_STORE, Kernel.STORE, Kernel.READ, Kernel.TRIAD})
@@ -31,9 +31,9 @@ class Compared:
     `same` is whether both CPUs shared a memory domain all along (None: not, or not to be told). `flaw` is why the rest
     says nothing of the setting; empty if it does. `speed`, `p50`, `p95` and `p99` are ratios by CPU time; `wall_p99`
     and `rate` by the clock, so that waiting for the CPU counts. `bytes_per_s` is of the neighbours that flood memory,
-    `done_per_s` of each by its kernel's name (bytes; rounds of one that spins), `limiting` what the limits cost, in
-    CPUs. `settled_s` is, for each time that flooding began, after how long the promise held, against the phase before
-    it (None: not in that phase).
+    `done_per_s` of each by its kernel's name (bytes; rounds of one that spins), both by the time in which nobody else
+    had their CPU; `limiting` what the limits cost, in CPUs. `settled_s` is, for each time that flooding began, after
+    how long the promise held, against the phase before it (None: not in that phase).
     """
 
     same: bool | None
@@ -80,13 +80,14 @@ def compare(
     wall = np.array([unit.wall_s for window in found for unit in window.units])
     first, last = before.mean_s(), after.mean_s()
     alone, seconds = (first + last) / 2, sum(window.seconds for window in found)
+    had_s = seconds - sum(max(0.0, window.taken) for window in found)
 
     def tail(percent: float) -> float:
         usual = (before.percentile_s(percent) + after.percentile_s(percent)) / 2
         return float(np.percentile(steps, percent)) / usual
 
     def moved(kernels: Collection[Kernel]) -> float:
-        return sum(window.moved.get(kernel, 0) for window in found for kernel in kernels) / seconds
+        return sum(window.moved.get(kernel, 0) for window in found for kernel in kernels) / had_s
 
     return Compared(
         same=same,
@@ -115,6 +116,8 @@ def _flaw(same: bool | None, windows: Sequence[Window], drift: float) -> str:
         return "a CPU moved to another memory domain"
     if (least := min(window.cpu for window in windows)) < LEAST_CPU:
         return f"the pipeline got {least:.0%} of its CPU"
+    if (most := max((window.taken / window.seconds for window in windows if window.moved), default=0.0)) > MOST_TAKEN:
+        return f"others took {most:.0%} of the neighbours' CPU"
     if min(len(window.steps_s) for window in windows) < LEAST_STEPS:
         return "most steps were interrupted"
     return f"alone it was {drift:.0%} faster or slower afterwards" if drift > DRIFT else ""

@@ -4,7 +4,7 @@
       - {name: feed, class: guaranteed, label: ROLE=feed, ring: /run/feed.ring, slo: {max_slowdown: 1.05}}
       - {name: batch, class: best-effort, cgroup: batch.slice, weight: 2, min_share: 0.05}
     policy: model
-    actuators: {allow: [pacing, freeze]}
+    actuators: {allow: [pace, freeze, weight]}
 
 YAML, JSON or TOML, by the file's ending. Everything wrong with it is reported at once, by the name of the field.
 """
@@ -12,6 +12,7 @@ YAML, JSON or TOML, by the file's ending. Everything wrong with it is reported a
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from shoal.host.types import TICK_S, Group, Knob, Policy
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _MOST_BYTES = 10 << 20
+_MOST_SHOWN = 60
 _EXAMPLE = "see docs/host.md for an example"
 
 
@@ -61,7 +63,7 @@ class ReportsConfig(_Part):
 
 class GroupConfig(_Part):
     """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
-    (`NAME` or `NAME=VALUE` in their environment). `ring` is where its program writes its steps (`shoal.ring`), or a
+    (`NAME=VALUE` in their environment). `ring` is where its program writes its steps (`shoal.ring`), or a
     directory of such files; `reports` where its work is reported otherwise. `cpus` is how many CPUs it was promised: a
     guaranteed group that says so gets them to itself while best-effort work runs."""
 
@@ -76,6 +78,14 @@ class GroupConfig(_Part):
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.02
     cpus: Annotated[float, Field(gt=0, le=100_000)] | None = None
+
+    @field_validator("label")
+    @classmethod
+    def _label(cls, value: str) -> str:
+        name, equals, _ = value.partition("=")
+        if value and not (name and equals):
+            raise ValueError(f"must be NAME=VALUE as in the environment of its processes, not {value!r}")
+        return value
 
     @model_validator(mode="after")
     def _members(self) -> GroupConfig:
@@ -204,7 +214,9 @@ def parse_config(value: Any, *, where: str = "configuration", kind: type[GuardCo
         return kind.model_validate(value)
     except ValidationError as error:
         problems = tuple(
-            Invalid(_sentence(one["msg"]), where=".".join(map(str, one["loc"])) or where) for one in error.errors()
+            Invalid(_sentence(one), where=".".join(map(str, one["loc"])) or where)
+            for one in error.errors(include_url=False)
+            if not _echo(one)
         )
         raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=problems) from None
 
@@ -230,5 +242,50 @@ def _parsed(path: Path, text: str) -> Any:
         raise Invalid(f"this is no YAML: {getattr(error, 'problem', error)}", where=line) from None
 
 
-def _sentence(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "there is no such field")
+_BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+_WANTED = {
+    "string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "path": "a path",
+    "tuple": "a list", "list": "a list", "set": "a list", "frozen_set": "a list", "mapping": "a mapping",
+    "dict": "a mapping", "model": "a mapping of fields",
+}  # fmt: skip
+"""By what pydantic calls it before the first `_type`, `_parsing` or `_from_float`."""
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    """What pydantic found, as everything else here would say it. Text that a pattern refused is shown, unless it may
+    hold a password."""
+    kind, value, told = str(problem["type"]), problem["input"], problem.get("ctx", {})
+    bound = next((f"{words} {told[name]:g}" for name, words in _BOUNDS.items() if name in told), None)
+    wanted = _WANTED.get(re.sub(r"_(type|parsing|from_float|attributes_type)$", "", kind))
+    match kind:
+        case "value_error":
+            return str(problem["msg"]).removeprefix("Value error, ")
+        case "missing":
+            return "this field is missing"
+        case "extra_forbidden":
+            return "there is no such field"
+        case "too_short":
+            return "there is nothing in it"
+        case "enum":
+            return f"must be {told['expected'].replace(chr(39), '')}, not {_shown(value)}"
+        case "string_pattern_mismatch" if told["pattern"] == NAME:
+            shape = "up to 63 letters, digits, dots, dashes and underscores, a letter or digit first"
+            return f"must be {shape}, not {_shown(value)}"
+        case "string_pattern_mismatch":
+            return "must be http://HOST:PORT/PATH, without a user"
+        case _ if bound is not None:
+            return f"must be {bound}, not {_shown(value)}"
+        case _ if wanted is not None:
+            return f"must be {wanted}, not {_shown(value)}"
+    text = str(problem["msg"])
+    return text[:1].lower() + text[1:]
+
+
+def _echo(problem: Mapping[str, Any]) -> bool:
+    """A list whose every item is wrong is called empty as well."""
+    return bool(problem["type"] == "too_short" and problem["input"])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -34,6 +34,7 @@ from shoal.host.warden import Warden
 MECHANISMS: Mapping[str, Knob] = {
     "cpus-cpuset": Knob.CPUS,
     "cpus-affinity": Knob.CPUS,
+    "weight": Knob.WEIGHT,
     "placement-cpuset": Knob.DOMAINS,
     "placement-affinity": Knob.DOMAINS,
     "mba": Knob.SHARE,
@@ -175,6 +176,11 @@ class LiveHost:
             "sensors": (native.capability(), *self._senses.capabilities()),
             "actuators": self._ladder.capabilities(),
         }
+
+    def unmatched(self, now: float) -> dict[str, str]:
+        """What of groups' definitions matches no process at `now` (monotonic seconds), by group."""
+        found = self._membership.refresh(now)
+        return {name: one.unmatched for name, one in found.items() if one.unmatched}
 
     def close(self) -> tuple[str, ...]:
         """Leave everything as it was found; returns what could not be, in sentences."""

@@ -133,7 +133,10 @@ class Loop:
             return Plan({}, {one.group.name: reason for one in snapshot.groups}, self._tick_s)
         self._failed = 0
         guaranteed = {one.group.name for one in snapshot.of(PriorityClass.GUARANTEED)}
-        settings = {name: Setting(cpus=one.cpus) if name in guaranteed else one for name, one in plan.settings.items()}
+        settings = {
+            name: Setting(cpus=one.cpus, weight=one.weight) if name in guaranteed else one
+            for name, one in plan.settings.items()
+        }
         settings = {name: one for name, one in settings.items() if one != UNLIMITED}
         next_in_s = self._tick_s if plan.next_in_s == TICK_S else plan.next_in_s
         return Plan(settings, plan.reasons, next_in_s)
@@ -152,9 +155,9 @@ class Loop:
             new, old = settings.get(name, UNLIMITED), self._planned.get(name, UNLIMITED)
             if new == old:
                 continue
-            counts = replace(new, frozen=old.frozen, cpus=old.cpus) != old and bool(settings)
+            counts = replace(new, frozen=old.frozen, cpus=old.cpus, weight=old.weight) != old and bool(settings)
             if counts and len(self._changes) >= self._allowed and not tighter(new, old):
-                settings[name] = replace(old, frozen=new.frozen, cpus=new.cpus)
+                settings[name] = replace(old, frozen=new.frozen, cpus=new.cpus, weight=new.weight)
                 withheld.append(name)
                 reasons[name] = Reason(
                     "too-many-changes", f"more than {self._allowed} changes a minute: loosening waits",
@@ -185,7 +188,7 @@ class Loop:
 
 
 def tighter(new: Setting, old: Setting) -> bool:
-    """Whether nothing in it is looser than before, a freeze and its CPUs left aside."""
+    """Whether nothing in it is looser than before, a freeze, its CPUs and its weight left aside."""
     return (
         new.share <= old.share
         and _at_most(new.prefetching, old.prefetching)
@@ -214,7 +217,7 @@ def aged(snapshot: Snapshot, now: float) -> Snapshot:
     def group(one: GroupState) -> GroupState:
         return replace(
             one, step_s=older(one.step_s), tail_s=older(one.tail_s), bandwidth=older(one.bandwidth),
-            cpi=older(one.cpi), cpus=older(one.cpus),
+            cpi=older(one.cpi), cpus=older(one.cpus), rate=older(one.rate), wait=older(one.wait),
         )  # fmt: skip
 
     return replace(

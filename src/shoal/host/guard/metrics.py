@@ -37,7 +37,7 @@ class Counters:
         self.faults += len(tick.faults)
         if self.last_at is not None:
             states = tick.snapshot.of(PriorityClass.GUARANTEED)
-            slow = [one for one in states if (one.slowdown or 1.0) > 1 / (1 - allowed_loss(one))]
+            slow = [one for one in states if one.starved or (one.slowdown or 1.0) > 1 / (1 - allowed_loss(one))]
             self.violated_s += (tick.at - self.last_at) if slow else 0.0
         self.last_at = tick.at
 
@@ -64,7 +64,7 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
     family(
         "slowdown",
         "gauge",
-        "Of a unit of guaranteed work, against undisturbed.",
+        "Of the CPU time of a unit of guaranteed work, against undisturbed.",
         [(labels, one.slowdown) for labels, one in groups if one.group.priority_class is PriorityClass.GUARANTEED],
     )
     family(
@@ -81,6 +81,18 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
         "gauge",
         "Memory traffic.",
         [(labels, one.bandwidth.known()) for labels, one in groups],
+    )
+    family(
+        "waiting_ratio",
+        "gauge",
+        "Part of the time in which it could run that a group waited for a CPU: no CPU time shows it.",
+        [(labels, one.waiting) for labels, one in groups],
+    )
+    family(
+        "units_per_second",
+        "gauge",
+        "Units of work by the clock.",
+        [(labels, one.rate.known()) for labels, one in groups],
     )
     family("group_cpus", "gauge", "CPUs kept busy.", [(labels, one.cpus.known()) for labels, one in groups])
     family(
@@ -108,6 +120,12 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
         [({"group": name}, one.share) for name, one in settings.items()],
     )
     family(
+        "weight_ratio",
+        "gauge",
+        "How many times as much as ordinary work a group weighs where both want the same CPU.",
+        [({"group": name}, one.weight) for name, one in tick.applied.items()],
+    )
+    family(
         "cores",
         "gauge",
         "Cores that it may use, where they are limited.",
@@ -128,7 +146,7 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
     family(
         "violated_seconds_total",
         "counter",
-        "Time in which guaranteed work was slower than promised.",
+        "Time in which guaranteed work was slower than promised, or waited for CPUs that it was promised.",
         [({}, counters.violated_s)],
     )
     family(

@@ -2,7 +2,8 @@
 
 Where both may run on the same CPUs, they take those from each other, and no such CPU can be paced: what is left is a
 CPU quota, which leaves the slowest steps of guaranteed work slow. So while both are there, guaranteed work has as many
-CPUs as it was promised, and best-effort work all others; alone, each may run where it could.
+CPUs as it was promised, and goes there before what is in no group; best-effort work has all others. Alone, each may run
+where it could.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from shoal.host import cpus
 from shoal.host.types import UNLIMITED, Domain, Knob, Plan, Policy, Snapshot
 
 CPUs = frozenset[int]
+WEIGHT = 20
+"""How many times as much as ordinary work guaranteed work weighs on each CPU that it was promised: beside a busy
+process of nobody's it keeps 95 % of it, as much as it is promised by default. Beside a core paced at 5 % and three such
+processes it keeps 87 %; at 100 it kept 99 %, and all else waited for 0.3 s and more at times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Apart:
 
     def step(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
         plan, state = self.policy.step(snapshot, state)
+        plan = _weighed(snapshot, plan)
         if Knob.CPUS not in snapshot.knobs:
             return plan, state
         sets = apart(snapshot)
@@ -52,6 +58,20 @@ class Apart:
                 text = f"{known.text}; not on CPUs of its own: {sets.why.text}"
                 reasons[name] = replace(known, text=text, facts={**known.facts, "apart": sets.why.as_json()})
         return replace(plan, settings=settings, reasons=reasons), state
+
+
+def _weighed(snapshot: Snapshot, plan: Plan) -> Plan:
+    """What is in no group leaves paced cores for those of guaranteed work, which therefore goes before it there."""
+    beside = any(one.free and not one.applied.evicted for one in snapshot.of(PriorityClass.BEST_EFFORT))
+    if Knob.WEIGHT not in snapshot.knobs or not beside:
+        return plan
+    settings, reasons = dict(plan.settings), dict(plan.reasons)
+    for one in snapshot.of(PriorityClass.GUARANTEED):
+        if one.free and one.group.cpus:
+            name, weight = one.group.name, float(WEIGHT * math.ceil(one.group.cpus))
+            settings[name] = replace(settings.get(name, UNLIMITED), weight=weight)
+            reasons[name] = Reason("weighed", "best-effort work runs beside it: it goes before what is in no group")
+    return replace(plan, settings=settings, reasons=reasons)
 
 
 @dataclass(frozen=True, slots=True)

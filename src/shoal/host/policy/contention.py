@@ -17,8 +17,10 @@ _LEAST_TRUST = 0.25
 """Of an observation above what is allowed: those are acted on, whatever the errors were before."""
 _REMEMBER = 0.8
 """How much of a tick's error is remembered in the next."""
-_NOISE = 0.2
-"""Of a difference of two strains, as measured in 50 ms on the machine of docs/host.md."""
+_NOISE = 0.4
+"""Of a strain against a pause just before it, in 50 ms each on the machine of docs/host.md."""
+_TOLD = 0.8
+"""A group that causes less with all of its share cannot be told from one that causes nothing, and breaks no promise."""
 _VARIANCE, _DRIFT = 0.1, 0.03
 """Of the strain of one tick; and what of an alpha may change in it."""
 _JUMP, _BEYOND = 2.0, 4.0
@@ -103,18 +105,11 @@ class Contention:
             left[name] = doubt[name] * (1 - gain * share / (whole + _VARIANCE)) + (_DRIFT * (1 + alpha[name])) ** 2
         return Contention(alpha, errors, left)
 
-    def attribute(self, name: str, share: float, strain_with: float, strain_without: float) -> Contention:
-        """`name` was paused: what strain went away with it was its own. The smaller its share, the more of that
-        difference is noise; it is believed as far as it is less so than what was known."""
-        if share <= 0:
-            return self
-        found = (strain_with - strain_without) / share
-        before = self.alpha.get(name, 0.0)
-        doubt, noise = max((before / 2 + 0.5) ** 2, self.doubt.get(name, 0.0)), (_NOISE / share) ** 2
-        weight = min(0.5, doubt / (doubt + noise))
-        alpha = {**self.alpha, name: max(LEAST_ALPHA, (1 - weight) * before + weight * found)}
-        left = {**self.doubt, name: self.doubt.get(name, _first_doubt(before)) * (1 - weight)}
-        return replace(self, alpha=alpha, doubt=left)
+    def tried(self, name: str, share: float, strain: float) -> Contention:
+        """`name` ran alone with this share, just after nobody did: the strain was its own."""
+        found = strain / share
+        alpha = {**self.alpha, name: found if found > _TOLD else LEAST_ALPHA}
+        return replace(self, alpha=alpha, doubt={**self.doubt, name: (_NOISE / share) ** 2})
 
     def keep(self, names: Set[str]) -> Contention:
         if self.alpha.keys() <= names:

@@ -2,8 +2,8 @@
 and gives each the share at which all of them together cost nine tenths of what is allowed.
 
 - A group that is new starts low and grows; every change is bounded, downwards less than upwards.
-- What undisturbed means is measured again by pausing best-effort work for 50 ms every few seconds; with several
-  groups, one at a time is paused to learn which of them disturbs.
+- What undisturbed means is measured again by pausing best-effort work for 50 ms every few seconds. Right after that one
+  group at a time goes on alone where it is not known which of several disturbs, or whether one still does (`pauses`).
 - A group that keeps more elsewhere is moved; one at its floor goes up the ladder of `rungs`, and comes down again.
 - While a sensor is silent nothing is loosened; when all have been silent for `HOLD_TICKS`, limits are lifted.
 """
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy import pauses
-from shoal.host.policy.contention import Contention, divide
-from shoal.host.policy.pauses import NO_PAUSE, Pause
+from shoal.host.policy.contention import LEAST_ALPHA, Contention, divide
+from shoal.host.policy.pauses import BASELINE_S, FRESH_S, NO_PAUSE, SOON_S, TRIAL_SHARE, Pause
 from shoal.host.policy.placing import Place, better_place, may_return
 from shoal.host.policy.rungs import Rung, climb, descend, ladder, limit, older
-from shoal.host.policy.strain import Quiet, Seen, Strain, Watch, absorb, is_idle, look
+from shoal.host.policy.strain import Quiet, Seen, Strain, Watch, absorb, has_run, is_idle, look
 from shoal.host.types import TICK_S, GroupState, Knob, Plan, Setting, Snapshot
 
 MEASURING = "measuring"
@@ -30,16 +30,28 @@ _MOST_DOWN, _MOST_UP, _FAST_UP = 8.0, 1.25, 2.0
 _CALM, _LOW, _HIGH = 0.35, 0.7, 1.0
 """Strains: below the first a share may double at once, between the others nothing is changed."""
 _RECOVERED = 0.5
-_NEGLIGIBLE = 0.08
+_NEGLIGIBLE = 0.12
 """A change of a share by less than this part is not worth a write."""
 _WORTH = 0.8
 """Nobody who is unlimited is limited to a share above this: without it strain is within a tenth of what is allowed, and
 no machine's own speed is so steady."""
 _WORTH_APART = 0.65
 """The same of a group whose memory domain guaranteed work does not share: it is not the first to be suspected."""
-_TELLING = 0.5
-"""With less of its share running, what a pause shows of a group is noise."""
 _SMOOTH = 0.5
+_CALM_TICK_S = 2 * TICK_S
+"""While all best-effort work is in memory domains of its own, unlimited, and guaranteed work is as fast as promised:
+each tick takes a millisecond of theirs."""
+_EASY, _LEAST_PREDICTED, _EASY_TICKS = 0.3, 0.5, 4
+"""When strain is below this part of what was predicted, and that was worth it, for so many ticks, limited groups are
+tried again: they may have become harmless."""
+_SLOW_TICKS, _FAR, _FAR_TICKS = 5, 2.5, 2
+"""Innocent groups are tried again when strain was above what is allowed for so long; sooner, and as often as it takes,
+when it is more than the machine has by itself."""
+_PRESUMED_TICKS = 10
+"""After so many, those in the same memory domain are blamed like others: each may cause too little to be convicted."""
+_WEAK = 2.0
+"""A group that causes little more than is allowed with all of its share may have been convicted for a mood of the
+machine's, and is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,8 @@ class Contender:
     """It did nothing when it was looked at last."""
     apart: bool = False
     """It shared no memory domain with guaranteed work then, as far as known."""
+    innocent: bool = False
+    """It is blamed for nothing until a trial convicts it: one has acquitted it, or it is apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,9 @@ class ModelState:
     """Smoothed."""
     pressed: int = 0
     """For how many ticks it has been above what is allowed although every share is at its floor."""
+    slow: int = 0
+    easy: int = 0
+    """For how many ticks strain has been above what is allowed, or far below what was predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +96,7 @@ class Model:
         present = snapshot.of(PriorityClass.BEST_EFFORT)
         homes = frozenset[int]().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
         groups: dict[str, Contender] = {}
-        resumed, left = set[str](), set[str]()
+        resumed, moved = set[str](), set[str]()
         for one in present:
             name = one.group.name
             known = _known(state.groups.get(name), one, snapshot)
@@ -87,11 +104,12 @@ class Model:
             apart = bool(one.domains and homes) and one.domains.isdisjoint(homes)
             if known.idle and not idle:
                 resumed.add(name)
-            if apart and not known.apart:
-                left.add(name)
-            groups[name] = _as_seen(known, idle=idle, apart=apart, free=name in left)
-        contention = state.contention.keep(groups.keys() - left)
-        state = replace(state, groups=groups, contention=contention)
+            if apart != known.apart:
+                moved.add(name)
+            if known.innocent and not apart and state.slow >= _PRESUMED_TICKS:
+                known = replace(known, innocent=False)
+            groups[name] = _as_seen(known, idle=idle, apart=apart)
+        state = _forget(replace(state, groups=groups), moved)
         if not present:
             return Plan({}), replace(state, pause=NO_PAUSE, strain=None)
         if state.pause.groups and not state.pause.settled and Knob.FREEZE in snapshot.knobs:
@@ -103,13 +121,13 @@ class Model:
         if seen.worst is None and not seen.hold:
             return _release(snapshot, state, "blind", "nothing tells how guaranteed work fares: limits are lifted")
         state, reasons = _decide(snapshot, state, seen, measured)
+        pause, doubtful = state.pause, _doubtful(snapshot, state)
         if measured:
-            pause = replace(state.pause, groups=())
+            pause = pauses.next_trial(pause, snapshot, doubtful)
         else:
             pause = pauses.next_pause(
-                snapshot, state.pause, limited=_limited(state), floored=_floored(snapshot, state),
-                apart=all(one.apart for one in state.groups.values()), seen=seen, strain=state.strain,
-                known=state.contention.alpha.keys(),
+                snapshot, pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
+                strain=state.strain, doubtful=doubtful,
             )  # fmt: skip
         return _plan(snapshot, state, pause, reasons)
 
@@ -121,11 +139,41 @@ def _known(remembered: Contender | None, one: GroupState, snapshot: Snapshot) ->
     return remembered if remembered.share >= floor else replace(remembered, share=floor)
 
 
-def _as_seen(one: Contender, *, idle: bool, apart: bool, free: bool) -> Contender:
-    share = 1.0 if free else one.share
-    if (idle, apart, share) == (one.idle, one.apart, one.share):
-        return one
-    return Contender(share, one.rung, one.place, idle, apart)
+def _as_seen(one: Contender, *, idle: bool, apart: bool) -> Contender:
+    """What comes to be apart is let go at once; what was apart and is no longer is judged anew."""
+    if apart != one.apart:
+        return replace(one, share=1.0 if apart else one.share, idle=idle, apart=apart, innocent=apart)
+    return one if idle == one.idle else replace(one, idle=idle)
+
+
+def _forget(state: ModelState, names: Set[str]) -> ModelState:
+    """What these groups cost, and that they were tried: they are elsewhere now, or gone."""
+    contention = state.contention.keep(state.groups.keys() - names)
+    if names.isdisjoint(state.pause.tried):
+        return replace(state, contention=contention)
+    tried = {name: one for name, one in state.pause.tried.items() if name not in names}
+    return replace(state, contention=contention, pause=replace(state.pause, tried=tried))
+
+
+def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
+    """The groups of which a trial is to tell how much they disturb."""
+    busy = {name: one for name, one in state.groups.items() if not (one.idle or one.rung.level)}
+    found = []
+    far = state.slow >= _FAR_TICKS and (state.strain or 0.0) > _FAR
+    for name, one in busy.items():
+        last = state.pause.tried.get(name)
+        age = float("inf") if last is None else snapshot.at - last.at
+        longer = 1 if last is None else last.patience
+        if one.innocent:
+            due = (far and age > FRESH_S) or (state.slow >= _SLOW_TICKS and age > BASELINE_S * longer)
+        elif last is None or not last.told:
+            due = len(busy) > 1 and age > SOON_S
+        else:
+            weak = state.contention.alpha.get(name, 0.0) < _WEAK
+            due = (weak or state.easy >= _EASY_TICKS) and one.share < 1 and age > FRESH_S * longer
+        if due:
+            found.append(name)
+    return found
 
 
 def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
@@ -161,60 +209,58 @@ def _limited(state: ModelState) -> bool:
 
 
 def _floored(snapshot: Snapshot, state: ModelState) -> bool:
-    return all(
-        state.groups[one.group.name].share <= _floor(one, snapshot)
-        for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if not is_idle(one)
-    )
+    suspects = [
+        one for one in snapshot.of(PriorityClass.BEST_EFFORT)
+        if not (is_idle(one) or state.groups[one.group.name].innocent)
+    ]  # fmt: skip
+    return bool(suspects) and all(state.groups[one.group.name].share <= _floor(one, snapshot) for one in suspects)
 
 
 def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[ModelState, Seen, bool]:
-    """What this snapshot teaches. The last value: it shows a pause, so it says nothing about limits. Nor does it say
-    what a unit of share costs where groups have `resumed`, which may have worked for a part of the time only."""
+    """What this snapshot teaches. The last value: it shows a pause or a trial, so it says nothing about limits. Nor
+    does it say what a unit of share costs where groups have `resumed`, which may have worked for a part of the time
+    only."""
     running = _running(snapshot)
     held = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.applied.frozen}
-    measured = bool(state.pause.groups) and held >= set(state.pause.groups) - {""}
+    measured = bool(state.pause.groups or state.pause.trial) and held >= set(state.pause.groups)
+    if measured and state.pause.trial:
+        state = _judged(snapshot, state)
+        return state, look(snapshot, state.watch, state.quiet), True
     if not running:
         quiet = absorb(state.quiet, snapshot)
         seen = look(snapshot, state.watch, quiet)
-        contention, pause = state.contention, state.pause
+        pause = state.pause
         if measured:
-            contention, fruitless = _relief(snapshot, state)
-            pause = pauses.finished(pause, snapshot, heard=quiet != state.quiet, fruitless=fruitless)
-        return replace(state, contention=contention, quiet=quiet, watch=seen.watch, pause=pause), seen, True
+            pause = pauses.undisturbed(pause, snapshot, heard=quiet != state.quiet)
+        return replace(state, quiet=quiet, watch=seen.watch, pause=pause), seen, True
     seen = look(snapshot, state.watch, state.quiet)
     if seen.worst is None:
         return replace(state, watch=seen.watch), seen, measured
-    strain = seen.worst.value
-    if measured and len(state.pause.groups) == 1:
-        name = state.pause.groups[0]
-        contention = state.contention
-        if state.strain is not None:
-            contention = contention.attribute(name, state.groups[name].share, state.strain, strain)
-        pause = pauses.finished(state.pause, snapshot, heard=True)
-        return replace(state, contention=contention, pause=pause, watch=seen.watch), seen, True
+    strain, before = seen.worst.value, state.contention
     smooth = strain if state.strain is None or strain > 2 else (1 - _SMOOTH) * state.strain + _SMOOTH * strain
-    contention = state.contention
-    # In a memory domain of its own a group is convicted by pauses alone: what is seen may be the machine's.
-    free = {name for name in running if state.groups[name].apart and state.groups[name].share >= 1}
-    running = {name: share for name, share in running.items() if name not in free}
-    if resumed.isdisjoint(running) or strain > _HIGH:
-        contention = contention.observe(strain, running, _traffic(snapshot))
-    return replace(state, contention=contention, strain=smooth, watch=seen.watch), seen, False
+    blamed = {name: share for name, share in running.items() if not state.groups[name].innocent}
+    predicted = before.predict(blamed) or 0.0
+    easy = state.easy + 1 if predicted >= _LEAST_PREDICTED and strain < _EASY * predicted else 0
+    slow = state.slow + 1 if strain > _HIGH else 0
+    if resumed.isdisjoint(blamed) or strain > _HIGH:
+        before = before.observe(strain, blamed, _traffic(snapshot))
+    return replace(state, contention=before, strain=smooth, slow=slow, easy=easy, watch=seen.watch), seen, False
 
 
-def _relief(snapshot: Snapshot, state: ModelState) -> tuple[Contention, bool]:
-    """What a pause of everybody says of groups that run in memory domains of their own, or of one that runs by itself
-    and is hardly limited; and whether it was no relief to guaranteed work: then its strain is the machine's."""
-    busy = {name: one for name, one in state.groups.items() if not one.idle}
-    worst = look(snapshot, state.watch, state.quiet).worst
-    alone = len(busy) == 1 and all(one.share >= _TELLING for one in busy.values())
-    if worst is None or state.strain is None or not (alone or all(one.apart for one in busy.values())):
-        return state.contention, False
-    contention = state.contention
-    for name in busy:
-        contention = contention.attribute(name, sum(one.share for one in busy.values()), state.strain, worst.value)
-    return contention, state.strain - worst.value < pauses.WORTH
+def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
+    """What a trial shows: guaranteed work beside one group, against the pause just before."""
+    name = state.pause.trial
+    one = next((one for one in snapshot.groups if one.group.name == name), None)
+    worst = look(snapshot, state.watch, state.quiet.newest()).worst
+    if one is None or worst is None or not has_run(one, before=name in state.contention.alpha):
+        return replace(state, pause=pauses.tried(state.pause, snapshot.at, told=False))
+    before = state.groups[name]
+    contention = state.contention.tried(name, one.applied.share, worst.value)
+    innocent = contention.alpha[name] <= LEAST_ALPHA
+    changed = innocent != before.innocent
+    groups = {**state.groups, name: replace(before, innocent=innocent)}
+    pause = pauses.tried(state.pause, snapshot.at, told=True, changed=changed)
+    return replace(state, groups=groups, contention=contention, pause=pause, slow=0, easy=0)
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
@@ -222,7 +268,10 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
     present = snapshot.of(PriorityClass.BEST_EFFORT)
     worst = seen.worst
     alpha = state.contention.alpha
-    active = [one for one in present if one.group.name in alpha and not is_idle(one)]
+    active = [
+        one for one in present
+        if one.group.name in alpha and not (is_idle(one) or state.groups[one.group.name].innocent)
+    ]  # fmt: skip
     wanted = divide(
         _AIM,
         {one.group.name: alpha[one.group.name] for one in active},
@@ -237,10 +286,12 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         share, code, text = now.share, "held", "held"
         if worst is None:
             code, text = "silent", "nothing tells how guaranteed work fares: held for now"
+        elif now.innocent and not now.rung.level:
+            share, code, text = 1.0, "unlimited", "does no harm"
         elif name in wanted and not now.rung.level:
             share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured)
         share = max(share, _floor(one, snapshot))
-        groups[name] = Contender(share, older(now.rung), now.place, now.idle, now.apart)
+        groups[name] = Contender(share, older(now.rung), now.place, now.idle, now.apart, now.innocent)
         reasons[name] = _reason(code, text, share, alpha.get(name), worst)
     pressed = state.pressed
     if worst is not None and not measured:
@@ -279,7 +330,10 @@ def _rungs(
 ) -> int:
     """At most one group goes one rung up or down. Returns for how long shares have not been enough."""
     present = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT)}
-    active = [name for name, one in present.items() if not is_idle(one) and not one.applied.frozen]
+    active = [
+        name for name, one in present.items()
+        if not (is_idle(one) or one.applied.frozen or groups[name].innocent)
+    ]  # fmt: skip
     enough = any(groups[name].share > _floor(present[name], snapshot) for name in active)
     strain = worst.value if state.strain is None else state.strain
     if strain > _HIGH and active and not enough:
@@ -355,14 +409,18 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
         setting = Setting(share=now.share, domains=now.place.domains)
         if step is not None:
             setting = replace(step.setting, share=now.share, domains=now.place.domains)
+        if name == pause.trial:
+            setting = replace(setting, share=TRIAL_SHARE, frozen=False)
         if name in pause.groups:
             setting = replace(setting, frozen=True)
+        if name in pause.groups or name == pause.trial:
             reasons[name] = Reason(MEASURING, pause.why, {"pause_s": pause.length_s, "then": reasons[name].as_json()})
         if setting != Setting():
             settings[name] = setting
-    next_in_s = TICK_S
-    if pause.groups:
-        next_in_s = pause.length_s if pause.settled else pauses.SETTLE_S
+    calm = state.slow == 0 and all(one.apart and one.share >= 1 for one in state.groups.values())
+    next_in_s = _CALM_TICK_S if calm else TICK_S
+    if pause.groups or pause.trial:
+        next_in_s = pauses.SETTLE_S if not pause.settled else pauses.TRIAL_S if pause.trial else pause.length_s
     return Plan(settings, reasons, next_in_s), replace(state, pause=pause)
 
 

@@ -1,10 +1,13 @@
-"""When best-effort work is paused for some 50 ms to measure: all of it, to see guaranteed work undisturbed; or one
-group, to see what part of the disturbance is its own.
+"""When best-effort work is paused for some 50 ms to measure: all of it, to see guaranteed work undisturbed; and right
+after that one group at a time goes on alone (a *trial*), to see what it does by itself.
+
+Two looks a moment apart, at nobody and at one group with all of its share, tell it from the machine's own moods, which
+last longer, better than pauses of a group that is limited to a tenth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass
@@ -13,42 +16,53 @@ from shoal.host.types import Knob, Snapshot
 
 SETTLE_S = 0.015
 """What a freeze takes to hold, and work that was under way to end, before anything is measured."""
-SHORT_S, FIRST_S, LONG_S = 0.05, 0.2, 0.4
+SHORT_S, FIRST_S, LONG_S = 0.05, 0.1, 0.4
 """The first pause is longer, as nothing else is known. One in which guaranteed work finished no unit is tried twice as
 long, up to the last of these."""
+TRIAL_S = 0.04
 BASELINE_S, CALM_BASELINE_S = 3.0, 20.0
 """How long a baseline is believed: under limits, and while nobody is limited."""
-_FAR = 2.5
-"""A strain that the machine seldom has by itself: whether it is that of groups elsewhere is looked at soon."""
-_MOST_FRUITLESS = 4
-"""Each fruitless pause makes the next one wait twice as long, so many times at most."""
 FRESH_S = 1.0
-ATTRIBUTION_S, LEARNING_S = 1.5, 0.3
-"""How often one of several groups is paused: and while one of them was paused fewer than LESSONS times."""
-LESSONS = 4
-_SELDOM = 0.2
-"""How much less often than others one that is unlimited is paused: it costs it more, and teaches less."""
-_LOW_SHARE, _LOW_S = 0.25, 0.1
-"""To pause a group of so low a share for longer costs it next to nothing, and shows a quota's whole period."""
-WORTH = 0.3
-"""A strain below this is not worth attributing."""
+SOON_S = 0.2
+"""Groups are tried so long after a pause or a trial that told nothing, at the earliest."""
+TRIAL_SHARE = 0.98
+"""Of a group on trial: no limit to speak of. What is not limited at all teaches how many CPUs a group keeps busy, and a
+trial is too short for that."""
+_AT_ONCE = 3
+"""So many trials after one pause at most: meanwhile all others stand still."""
+_MOST_PATIENCE = 4
+"""Each trial that changed nothing makes a group's next one wait twice as long, so many times at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """When a group was on trial last, how often in a row that has changed nothing, and whether any has `told` what the
+    group costs: not while it did nothing."""
+
+    at: float
+    vain: int = 0
+    told: bool = False
+
+    @property
+    def patience(self) -> int:
+        """How many times as long as usual the next one waits."""
+        return 1 << min(self.vain, _MOST_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`groups` are those that the plan given last has frozen to measure. `undisturbed_at` is when all were paused last,
-    `attributed_at` when each group was paused alone. Until it is `settled` nothing is measured."""
+    """`groups` are those that the plan given last has frozen to measure; `trial` goes on alone. Until it is `settled`
+    nothing is measured. `undisturbed_at` is when all were paused last."""
 
     groups: tuple[str, ...] = ()
+    trial: str = ""
     settled: bool = False
     length_s: float = FIRST_S
     why: str = ""
     undisturbed_at: float | None = None
-    attributed_at: Mapping[str, float] = field(default_factory=dict)
-    fruitless: int = 0
-    """How many pauses in a row of groups in memory domains of their own have brought guaranteed work nothing."""
-    lessons: Mapping[str, int] = field(default_factory=dict)
-    """How often each group was paused alone, up to LESSONS."""
+    trials: int = 0
+    """Since everybody was paused."""
+    tried: Mapping[str, Tried] = field(default_factory=dict)
 
 
 NO_PAUSE = Pause()
@@ -60,58 +74,56 @@ def next_pause(
     *,
     limited: bool,
     floored: bool,
-    apart: bool,
     seen: Seen,
     strain: float | None,
-    known: Set[str],
+    doubtful: Collection[str],
 ) -> Pause:
-    """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more; `apart`:
-    nobody shares a memory domain with guaranteed work. `known` are the groups that were seen at work."""
+    """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more;
+    `doubtful` are to be tried."""
     if last.groups or last.settled:
-        last = replace(last, groups=(), settled=False)
+        last = replace(last, groups=(), trial="", settled=False)
     if Knob.FREEZE not in snapshot.knobs or not _can_be_measured(snapshot):
         return last
-    active = [
-        one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if not (is_idle(one) or one.applied.frozen or one.applied.evicted)
-    ]  # fmt: skip
-    if not active:
+    best_effort = snapshot.of(PriorityClass.BEST_EFFORT)
+    if all(is_idle(one) or one.applied.frozen or one.applied.evicted for one in best_effort):
         return last
-    everyone = tuple(one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT))
     age = None if last.undisturbed_at is None else snapshot.at - last.undisturbed_at
-    if apart and not limited:
-        patience = CALM_BASELINE_S if (strain or 0.0) <= 1 else FRESH_S if (strain or 0.0) > _FAR else BASELINE_S
-        patience *= 2 ** min(last.fruitless, _MOST_FRUITLESS)
-    else:
-        patience = BASELINE_S if limited or (strain or 0.0) > 0.7 else CALM_BASELINE_S
-    unexplained = floored and strain is not None and strain > 1
-    wanted = bool(seen.baseless) or unexplained
-    if age is None or age >= patience or (wanted and age >= FRESH_S):
-        return replace(last, groups=everyone, why="to see guaranteed work undisturbed")
-    if limited and len(active) > 1 and known >= set(active) and strain is not None and strain > WORTH:
-        shares = {one.group.name: one.applied.share for one in snapshot.groups}
-        learning = [name for name in active if last.lessons.get(name, 0) < LESSONS]
-        patience, among = (LEARNING_S, learning) if learning else (ATTRIBUTION_S, active)
-        since = {name: snapshot.at - at for name, at in last.attributed_at.items()}
-        name = max(among, key=lambda one: since.get(one, float("inf")) * (1.0 if shares[one] < 1 else _SELDOM))
-        if min(since.values(), default=patience) >= patience:
-            why = "to see what part of the disturbance is its own"
-            return replace(last, groups=(name,), length_s=_LOW_S if shares[name] <= _LOW_SHARE else SHORT_S, why=why)
+    patience = BASELINE_S if limited else CALM_BASELINE_S
+    if doubtful:
+        patience = SOON_S
+    elif seen.baseless or (floored and strain is not None and strain > 1):
+        patience = FRESH_S
+    if age is None or age >= patience:
+        everyone = tuple(one.group.name for one in best_effort)
+        return replace(last, groups=everyone, why="to see guaranteed work undisturbed", trials=0)
     return last
 
 
-def finished(pause: Pause, snapshot: Snapshot, *, heard: bool, fruitless: bool = False) -> Pause:
-    """The pause is over. `heard`: something was measured in it; `fruitless`: it was no relief."""
-    best_effort = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)}
-    attributed = {name: at for name, at in pause.attributed_at.items() if name in best_effort}
-    if set(pause.groups) >= best_effort:
-        length_s = SHORT_S if heard else min(LONG_S, 2 * pause.length_s)
-        times = pause.fruitless + 1 if fruitless else 0
-        return Pause((), False, length_s, "", snapshot.at, attributed, times, pause.lessons)
-    name = pause.groups[0]
-    lessons = {one: count for one, count in pause.lessons.items() if one in best_effort}
-    lessons[name] = min(LESSONS, lessons.get(name, 0) + 1)
-    return replace(pause, groups=(), attributed_at={**attributed, name: snapshot.at}, lessons=lessons)
+def next_trial(pause: Pause, snapshot: Snapshot, doubtful: Collection[str]) -> Pause:
+    """The first of the doubtful goes on alone; with none, or after so many, the pause is over."""
+    if not (pause.groups or pause.trial) or not doubtful or pause.trials >= _AT_ONCE:
+        return replace(pause, groups=(), trial="")
+    name = min(doubtful, key=lambda one: (pause.tried[one].at if one in pause.tried else float("-inf"), one))
+    others = tuple(
+        one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.group.name != name
+    )  # fmt: skip
+    return replace(pause, groups=others, trial=name, trials=pause.trials + 1, why=f"to see what {name} does alone")
+
+
+def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
+    """Everybody was paused. `heard`: something was measured in it; else a trial would be against nothing."""
+    length_s = SHORT_S if heard else min(LONG_S, 2 * pause.length_s)
+    present = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)}
+    tried = {name: one for name, one in pause.tried.items() if name in present}
+    groups = pause.groups if heard else ()
+    return replace(pause, groups=groups, undisturbed_at=snapshot.at, length_s=length_s, tried=tried)
+
+
+def tried(pause: Pause, now: float, *, told: bool, changed: bool = False) -> Pause:
+    """The trial is over; `changed` says whether the group is seen otherwise than before."""
+    before = pause.tried.get(pause.trial, Tried(now, -1))
+    vain = 0 if changed else before.vain + 1
+    return replace(pause, tried={**pause.tried, pause.trial: Tried(now, vain, told or before.told)})
 
 
 def fresh(pause: Pause, snapshot: Snapshot) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal.core import PriorityClass
-from shoal.host.types import DomainState, GroupState, Snapshot
+from shoal.host.types import DomainState, GroupState, Missing, Snapshot
 
 HOLD_TICKS = 20
 """So many ticks without an answer about a guaranteed group limits are held; then it is protected blindly no more."""
@@ -41,6 +41,13 @@ class Quiet:
 
     step_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     latency_ns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def newest(self) -> Quiet:
+        """As it was just now."""
+        steps, latencies = (
+            {key: readings[-1:] for key, readings in one.items()} for one in (self.step_s, self.latency_ns)
+        )
+        return Quiet(steps, latencies)
 
     def step(self, group: str) -> float | None:
         return _median(self.step_s.get(group))
@@ -159,6 +166,13 @@ def is_idle(state: GroupState) -> bool:
     reading was taken."""
     cpus = None if state.applied.frozen else state.cpus.known(stale_s=_NOW_S)
     return cpus is not None and cpus < min(IDLE_CPUS, 0.1 * state.applied.share * state.cores)
+
+
+def has_run(state: GroupState, *, before: bool) -> bool:
+    """Whether it has run since the last tick: as it did `before`, where nothing newer is known."""
+    if state.cpus.known(stale_s=_NOW_S) is not None:
+        return not is_idle(state)
+    return before or isinstance(state.cpus.value, Missing)
 
 
 def _strain(name: str, sensor: Sensor, loss: float, allowed: float) -> Strain:
