@@ -116,9 +116,26 @@ def test_a_home_has_one_server_and_its_files_are_private(shell: Shell) -> None:
 
 def test_a_server_that_cannot_start_detached_says_why(tmp_path: Path, shell: Shell) -> None:
     port = json.loads((shell.home / "server.json").read_text())["url"].rpartition(":")[2]
-    failed = Shell(tmp_path)("up", "--port", port, "--detach", code=4)
+    failed = Shell(tmp_path)("up", "--port", port, "--detach", code=6)
     assert f"port {port} on 127.0.0.1 is taken" in failed.stderr
+    assert "is no address of this machine" in Shell(tmp_path)("up", "--host", "no.invalid", "-d", code=2).stderr
+    (tmp_path / "shoal.db").write_text("not a database, " * 100)
+    damaged = Shell(tmp_path)("up", "--port", "0", "--detach", code=4).stderr
+    assert "put a backup in its place" in damaged
+    assert "pysqlite" not in damaged
     assert "--port" in Shell(tmp_path)("up", "--port", "99999", code=2).stderr
+    assert "--serve-port" in Shell(tmp_path)("up", "--serve-port", "99999", code=2).stderr
+
+
+def test_looking_at_a_machine_makes_no_home(tmp_path: Path) -> None:
+    assert Shell(tmp_path / "new").json("doctor")["capabilities"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_be_given_is_said_in_words(shell: Shell) -> None:
+    assert "only lower-case letters, digits and inner dashes" in shell("tenant", "create", "Bad Name", code=2).stderr
+    assert "not a number of at least 0" in shell("quota", "default", "--cpus=-1", code=2).stderr
+    assert "[1]" not in shell("tenant", "set", "--help").stdout
 
 
 def test_without_a_server_every_command_says_so_and_down_is_content(tmp_path: Path) -> None:

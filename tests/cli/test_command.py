@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from shoal.cli.command import complain
@@ -23,3 +27,12 @@ def test_an_error_that_is_its_only_problem_is_told_once(capsys: pytest.CaptureFi
     problem = Invalid("no file", where="files[0]", hint="check the path")
     complain(Invalid(problem.what, where=problem.where, hint=problem.hint, problems=(problem,)), as_json=False)
     assert capsys.readouterr().err == "error: no file\n  where: files[0]\n  hint: check the path\n"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["schedule", "--help"], ["manifest", "schema"]])
+def test_output_that_cannot_be_written_is_an_error_in_words(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "shoal.cli", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n  where: standard output\n")

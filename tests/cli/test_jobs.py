@@ -76,6 +76,22 @@ def test_show_jobs_events_logs_and_metrics_of_a_job_that_is_over(shell: Shell, m
     assert "SUCCEEDED" in shell("explain", job["id"]).stdout.upper()
 
 
+def test_of_several_files_none_is_submitted_if_one_is_wrong(shell: Shell, manifest: Write, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad\ncommand: [x]\nrankz: 2\n")
+    late = manifest(name="late", deadline="2001-01-01T00:00:00Z")
+    before = shell.json("jobs", "--all")
+    told = shell("submit", manifest(name="fine"), str(bad), late, code=2)
+    assert "2 of 3 manifests are wrong: none was submitted" in told.stderr
+    assert f"{bad}:3: rankz" in told.stderr
+    assert "has passed already" in told.stderr
+    assert told.stdout == ""
+    assert f"{bad}:3: rankz" in shell("submit", manifest(name="fine"), str(bad), code=2).stderr
+    assert f"{late}:1: deadline" in shell("manifest", "check", late, code=2).stderr
+    assert shell.json("jobs", "--all") == before
+    assert len(shell.json("submit", manifest(name="one"), manifest(name="two"))) == 2
+
+
 def test_a_waiting_job_is_explained_and_a_running_one_halted_resumed_and_cancelled(
     shell: Shell, manifest: Write
 ) -> None:

@@ -45,6 +45,11 @@ def test_to_an_object_store_and_back(source: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "back") == tree(source)
 
 
+def test_a_server_that_does_not_answer_is_not_called_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="cannot be reached"):
+        copy("http://127.0.0.1:1/x", str(tmp_path / "x"))
+
+
 def test_what_is_missing_is_named_unless_it_is_optional(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

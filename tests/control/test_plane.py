@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.control.lifecycle import ErrorCode, JobState, Outcome
-from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota
+from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota, Unavailable
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run
 
@@ -159,6 +159,54 @@ def test_limits_of_time(tmp_path: Path) -> None:
         assert plane.job(late).attempt == 0
 
     play(tmp_path, scene, lambda _: Script(run_s=1000.0))
+
+
+def test_nothing_is_launched_after_its_deadline(tmp_path: Path) -> None:
+    launched: list[str] = []
+
+    def behaviour(gang: Gang) -> Script:
+        launched.append(gang.name)
+        return Script(run_s=20.0)
+
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        whole = {"accelerators": 4}
+        fetching = await submit(world, deadline="10s", inputs=[{"from": "/x", "to": "x"}], resources=whole)
+        paused = await submit(world, name="paused", deadline="10s", resources=whole)
+        await plane.halt(paused, actor="alice")
+        await ended(world, fetching)
+        await plane.resume(paused, actor="alice")
+        await ended(world, paused)
+        for job, why in ((fetching, "before it was launched"), (paused, "while it waited")):
+            assert plane.job(job).error_code is ErrorCode.DEADLINE
+            assert why in plane.job(job).message
+        assert launched == [f"{fetching}.1.download"]
+        after = await submit(world, name="after", resources=whole)
+        await world.until(lambda: plane.job(after).state is JobState.RUNNING)
+
+    play(tmp_path, scene, behaviour)
+
+
+def test_a_write_that_failed_is_told_until_one_does_not(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        assert world.store is not None
+        submit_for_real = world.store.submit
+
+        async def full(*_: object) -> None:
+            raise Unavailable("the disk is full", hint="free some space")
+
+        world.store.submit = full  # type: ignore[assignment,method-assign]
+        with pytest.raises(Unavailable):
+            await submit(world)
+        assert "the disk is full" in plane.status()["last_write_failed"]
+        world.store.submit = submit_for_real  # type: ignore[method-assign]
+        await ended(world, await submit(world))
+        assert "last_write_failed" not in plane.status()
+
+    play(tmp_path, scene)
 
 
 def test_quotas_and_idempotency(tmp_path: Path) -> None:

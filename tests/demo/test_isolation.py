@@ -50,6 +50,17 @@ def test_where_nothing_can_be_measured_figures_are_simulated_and_called_so() -> 
     assert demo.report.checks == []
 
 
+def test_measured_figures_are_called_so_beside_simulated_ones() -> None:
+    def services_only(_: Demo, found: Found) -> None:
+        found["services"] = {ALONE: {one.sample: {"p99_ms": 1.0} for one in SERVICES}}
+
+    demo = a_demo()
+    guard_against_a_flood(cast("Demo", demo), services_only)
+    titles = [line.split("  ")[0] for line in demo.screen.lines if "p99 ms" in line or line.startswith("pipeline,")]
+    assert titles == ["p99 ms, measured", "pipeline, simulated"]
+    assert any(line.strip().startswith("pipeline: simulated:") for line in demo.screen.lines)
+
+
 def test_in_different_domains_both_are_shown() -> None:
     def apart(_: Demo, found: Found) -> None:
         found["same_domain"] = False

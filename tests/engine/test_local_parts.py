@@ -248,7 +248,7 @@ def test_the_probe_names_everything_and_leaves_nothing(tmp_path: Path) -> None:
         assert each.detail
         assert each.available or each.consequence
     assert "no NVIDIA accelerator is offered" in found[0].consequence
-    assert list((tmp_path / "home").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unusable_home_is_named(tmp_path: Path) -> None:

@@ -56,6 +56,42 @@ class TestSimulate:
             assert len(list(csv.DictReader(file))) == 12
         assert plot.read_text().startswith("<!doctype html>")
 
+    def test_bare_json_goes_to_stdout(self, inputs: list[str | Path], tmp_path: Path) -> None:
+        for words in (["--json"], ["--json", "--policy", "fifo"], ["--json", "-"]):
+            assert json.loads(shoal("simulate", *inputs, *words).stdout)["simulated"] is True
+        shoal("simulate", *inputs, "--json", tmp_path / "out.json", "--policy", "fifo")
+        assert list(json.loads((tmp_path / "out.json").read_text())["policies"]) == ["fifo"]
+
+    @pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
+    def test_where_nothing_can_be_written_nothing_is_simulated(
+        self, inputs: list[str | Path], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("mine")
+
+        def never(*_: object, **__: object) -> None:
+            raise AssertionError("it was simulated")
+
+        monkeypatch.setattr("shoal.cli.schedule_inputs.simulate", never)
+        for wrong in (tmp_path / "none" / "out", tmp_path, tmp_path / "file" / "out"):
+            told = shoal("simulate", *inputs, option, wrong, code=2).stderr
+            assert "cannot be written" in told
+            assert option in told
+
+    def test_a_result_takes_the_place_of_the_one_before_and_leaves_nothing_beside(
+        self, inputs: list[str | Path], tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "results"
+        folder.mkdir()
+        (folder / "rows.csv").write_text("before")
+        shoal("simulate", *inputs, "--csv", folder / "rows.csv", "--plot", "/dev/null")
+        assert (folder / "rows.csv").read_text().startswith("policy")
+        assert [path.name for path in folder.iterdir()] == ["rows.csv"]
+
+    def test_a_form_that_a_policy_lacks_is_said_to_be_left_out(self, inputs: list[str | Path]) -> None:
+        told = shoal("simulate", *inputs, "--policy", "isolated,max-min", "--space-sharing").stderr
+        assert "isolated knows no --space-sharing" in told
+        assert "max-min knows" not in told
+
     def test_every_option_at_once(self, inputs: list[str | Path], tmp_path: Path) -> None:
         prices = tmp_path / "prices.csv"
         prices.write_text("seconds,type,usd_per_hour\n0,fast,2\n")
@@ -123,7 +159,7 @@ class TestSimulate:
         trace = write_trace(tmp_path, line(), line(steps=-4), name="wrong.trace")
         assert "wrong.trace:2" in shoal("simulate", "--trace", trace, *inputs[2:], code=2).stderr
         shoal("simulate", "--trace", tmp_path / "none", *inputs[2:], code=3)
-        assert "--throughputs" in shoal("simulate", *inputs[:2], code=2).stderr
+        assert "has no 'alpha'" in shoal("simulate", *inputs[:2], "--cluster", "v100=4", code=2).stderr
         assert "--cluster" in shoal("simulate", *inputs[:4], code=2).stderr
 
 
@@ -182,3 +218,15 @@ def test_a_generated_trace_can_be_simulated(tmp_path: Path) -> None:
         ).stdout
         assert text.startswith("20 jobs over")
         shoal("simulate", "--trace", trace, "--throughputs", path, "--cluster", "v100=8,p100=8", "--policy", "blend")
+
+
+def test_without_a_table_there_is_an_example(tmp_path: Path) -> None:
+    trace = tmp_path / "small.trace"
+    assert "made-up" in shoal("generate", "--out", trace, "--jobs", "12", "--gangs").stdout
+    words = ["--trace", trace, "--cluster", "v100=8,p100=8,k80=8", "--policy", "max-min,fifo"]
+    told = shoal("simulate", *words, "--space-sharing")
+    assert "made-up" in told.stderr
+    assert "made-up" in shoal("compare", *words).stderr
+    shoal("generate", "--kind", "philly", "--out", trace, "--jobs", "12", "--accelerators", "16")
+    assert len(trace.read_text().splitlines()) == 12
+    assert "cannot be written" in shoal("generate", "--out", tmp_path / "none" / "x.trace", code=2).stderr

@@ -217,6 +217,12 @@ class TestPhilly:
         assert [found.tenants[at].name for at in found.tenant] == ["b", "a", "b"]
         assert found.where(0) == f"{path}:4"
 
+    def test_rows_that_cannot_be_are_named(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, "submit_time,run_time,gpus\n-5,100,1\n0,100,0\n0,-1,1\nnan,100,1\n0,100,1\n")
+        with pytest.raises(Invalid) as caught:
+            read_philly(path, throughputs(), reference="fast")
+        assert [problem.where for problem in caught.value.problems] == [f"{path}:{line}" for line in (2, 3, 4, 5)]
+
     def test_kinds_are_drawn_where_the_trace_tells_none(self, tmp_path: Path) -> None:
         rows = "".join(f"{at},100,1\n" for at in range(60))
         path = self.write(tmp_path, "submit_time,run_time,gpus\n" + rows)

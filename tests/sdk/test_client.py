@@ -122,6 +122,14 @@ def test_errors_come_back_as_they_were_raised(status: int, kind: type[ShoalError
         assert error.retry_after_s == 7
 
 
+def test_a_manifest_that_is_too_large_is_named(tmp_path: Path) -> None:
+    (tmp_path / "big.yaml").write_text("name: big")
+    body = {"error": {"code": "too-large", "what": "the body is over 1048576 bytes", "where": None, "hint": None}}
+    with Server(httpx.Response(413, json=body)).client() as client, pytest.raises(Invalid) as raised:
+        client.submit(tmp_path / "big.yaml")
+    assert raised.value.where == str(tmp_path / "big.yaml")
+
+
 def test_an_answer_that_is_not_shoals_is_called_that() -> None:
     server = Server(httpx.Response(404, text="<html>"))
     with server.client() as client, pytest.raises(ShoalError, match="not as Shoal does"):

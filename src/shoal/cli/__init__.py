@@ -21,7 +21,17 @@ def main() -> None:
     _prepare_output()
     from shoal.cli.app import app
 
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        from shoal.cli.command import lost_output
+
+        sys.exit(lost_output(error))
 
 
 def _prepare_output() -> None:

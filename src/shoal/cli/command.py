@@ -125,22 +125,22 @@ def guarded(door: Door, action: Callable[[], None]) -> None:
     except ShoalError as error:
         complain(error, as_json=door.json)
         raise typer.Exit(exit_code(error)) from None
-    except BrokenPipeError:
-        # Whoever read our output has gone: so do we, without a word.
-        _drop_output()
-        raise typer.Exit(FAILED) from None
     except OSError as error:
         if error.filename is None:  # not a file that was opened, but what we print: to a full disk, for one
-            _drop_output()
-        complain(ShoalError(error.strerror or str(error), where=error.filename or "standard output"), as_json=door.json)
+            raise typer.Exit(lost_output(error, as_json=door.json)) from None
+        complain(ShoalError(error.strerror or str(error), where=error.filename), as_json=door.json)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _drop_output() -> None:
-    """So that Python does not fail on it again when it flushes at its end."""
+def lost_output(error: OSError, *, as_json: bool = False) -> int:
+    """What we print cannot be written: say so, unless whoever read it has gone. Returns the exit code."""
+    # So that Python does not fail on it again when it flushes at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        complain(ShoalError(error.strerror or str(error), where="standard output"), as_json=as_json)
+    return FAILED
 
 
 def exit_code(error: ShoalError) -> int:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shoal.sdk.models import ExplanationView, JobDetail, JobView
 
 _PANEL = "Jobs"
+_WAITS = "waits: "
+"""How the reason of a wait begins, where nothing before it says so."""
 
 Files = Annotated[
     list[Path] | None,
@@ -46,11 +48,14 @@ def submit(
     paths = _paths(files, file)
     if key is not None and len(paths) > 1:
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
+    manifests = [read_manifest(path) for path in paths]
     accepted = []
     with door.client() as client:
+        if len(manifests) > 1:
+            _check_all(client, manifests, tenant)
         try:
-            for path in paths:
-                job = _submit(client, path, tenant, key)
+            for manifest in manifests:
+                job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
                 if not door.json:
                     print(f"{job.id}  {job.name} ({job.tenant})", flush=True)
@@ -71,8 +76,21 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def _submit(client: Client, path: Path, tenant: str | None, key: str | None) -> JobView:
-    return client.submit(read_manifest(path), tenant=tenant, idempotency_key=key)
+def _check_all(client: Client, manifests: list[Path | str], tenant: str | None) -> None:
+    """Of several files none is submitted if one is wrong. Raises Invalid with the problems of all."""
+    found: list[Invalid] = []
+    for manifest in manifests:
+        try:
+            client.check(manifest, tenant=tenant)
+        except Invalid as error:
+            found.append(error)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        problems = [problem for error in found for problem in (error.problems or (error,))]
+        raise Invalid(
+            f"{len(found)} of {len(manifests)} manifests are wrong: none was submitted", problems=tuple(problems)
+        )
 
 
 def run(
@@ -91,7 +109,7 @@ def run(
     if len(paths) != 1:
         raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
     with door.client(patience_s=30.0) as client:
-        job = _submit(client, paths[0], tenant, key)
+        job = client.submit(read_manifest(paths[0]), tenant=tenant, idempotency_key=key)
         door.note(f"{job.id}  {job.name} ({job.tenant})")
         try:
             ended = _follow(door, client, job.id, rank)
@@ -112,7 +130,7 @@ def _follow(door: Door, client: Client, job_id: str, rank: int) -> JobDetail:
     if client.log_piece(job_id, rank=rank, wait_s=1.0, limit=1).attempt == 0:
         waiting = client.explain(job_id)
         if waiting.causes:
-            door.note(f"waiting: {waiting.summary}")
+            door.note(waiting.summary)
     for piece in client.logs(job_id, rank=rank, attempt=None, follow=True):
         out.write(piece.data)
         out.flush()
@@ -167,6 +185,7 @@ def _show(job: JobDetail) -> None:
     from shoal.cli import output
 
     reason = (job.reason or {}).get("text", "")
+    waited_for = (job.wait_cause or {}).get("text", "")
     output.facts(
         {
             "job": job.id,
@@ -183,8 +202,8 @@ def _show(job: JobDetail) -> None:
             "waited": output.duration(output.waited(job)),
             "ran": output.duration(output.ran(job)),
             "progress": output.progress(job),
-            "waits for" if job.state is JobState.QUEUED else "decision": reason,
-            "had waited for": (job.wait_cause or {}).get("text"),
+            "waits" if job.state is JobState.QUEUED else "decision": reason.removeprefix(_WAITS),
+            "had waited": waited_for.removeprefix(_WAITS),
             "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),
             "error": f"{job.error_code} ({job.fault}'s fault)" if job.error_code else None,
             "message": job.message,

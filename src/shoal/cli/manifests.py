@@ -55,7 +55,7 @@ def check(
     if not offline:
         try:
             with door.client(patience_s=0.0) as client:
-                answer = client.check(text, tenant=tenant)
+                answer = client.check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
             door.note("no server answers: checked the text only")
     if answer is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from shoal.cli.command import Door, JsonFlag, guarded
 from shoal.cli.quiet import hushed
@@ -40,7 +41,8 @@ TraceOption = Annotated[
                  rich_help_panel=_JOBS),
 ]  # fmt: skip
 ThroughputsOption = Annotated[
-    Path | None, typer.Option("--throughputs", help="Measured speeds: Gavel's JSON.", rich_help_panel=_JOBS)
+    Path | None,
+    typer.Option("--throughputs", help="Measured speeds: Gavel's JSON; else a made-up example.", rich_help_panel=_JOBS),
 ]
 ClusterOption = Annotated[
     str | None,
@@ -102,7 +104,7 @@ PricesOption = Annotated[
     Path | None, typer.Option("--prices", help="CSV: seconds,type,usd_per_hour.", rich_help_panel=_COSTS)
 ]
 OutOption = Annotated[
-    str | None, typer.Option("--json", help="Write the JSON there; - is stdout.", rich_help_panel=_OUTPUT)
+    str | None, typer.Option("--json", metavar="[OUT]", help="JSON, on stdout or into a file.", rich_help_panel=_OUTPUT)
 ]
 CsvOption = Annotated[Path | None, typer.Option("--csv", help="One row for each job.", rich_help_panel=_OUTPUT)]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page with figures.", rich_help_panel=_OUTPUT)]
@@ -116,7 +118,19 @@ def register(app: typer.Typer) -> None:
     app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
 
 
-@schedule_app.command("simulate")
+class _BareJson(TyperCommand):
+    """Lets `--json` stand without a file, for stdout, as it does in other commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = []
+        for word, following in zip(args, [*args[1:], "--"], strict=True):
+            words.append(word)
+            if word == "--json" and following.startswith("-") and following != "-":
+                words.append("-")
+        return super().parse_args(ctx, words)
+
+
+@schedule_app.command("simulate", cls=_BareJson)
 def simulate(
     trace: TraceOption,
     throughputs: ThroughputsOption = None,
@@ -149,8 +163,13 @@ def simulate(
 
     def act() -> None:
         from shoal.cli import schedule_view as view
+        from shoal.cli.files import OutFile
         from shoal.cli.schedule_inputs import Inputs, played
 
+        asked = {"--json": Path(json) if json not in (None, "-") else None, "--csv": csv, "--plot": plot}
+        files = {option: OutFile(path, option) for option, path in asked.items() if path is not None}
+        for file in files.values():
+            file.check()
         inputs = Inputs.read(
             trace, throughputs, cluster, measure=measure_jobs, per_node=gpus_per_node, unconsolidated=unconsolidated,
             prices=prices, seed=seed, scaled=scale_gangs,
@@ -160,7 +179,7 @@ def simulate(
             space_sharing=space_sharing, lengths=lengths, mechanism=mechanism and mechanism.value,
             checkpoint=checkpoint, mtbf_h=mtbf,
         )  # fmt: skip
-        view.outcome(found, inputs, json=json, csv=csv, plot=plot, lengths=lengths, restart_s=restart_cost)
+        view.outcome(found, inputs, as_json=door.json, files=files, lengths=lengths, restart_s=restart_cost)
 
     guarded(door, act)
 
@@ -192,6 +211,7 @@ def compare(
             raise Invalid("a comparison needs at least two policies", where="--policy", hint="max-min,blend, say")
         inputs = Inputs.read(trace, throughputs, cluster, measure=measure_jobs, per_node=gpus_per_node, seed=seed)
         found = played(inputs, names, round_s=round, restart_s=restart_cost, seed=seed, lengths=lengths)
+        view.remark(inputs)
         every = [each.metrics for each in found]
         body = {
             "simulated": True,
@@ -205,8 +225,8 @@ def compare(
 
 @schedule_app.command("generate")
 def generate(
-    throughputs: Annotated[Path, typer.Option("--throughputs", help="Measured speeds: Gavel's JSON.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write, in Gavel's ten fields.")],
+    throughputs: ThroughputsOption = None,
     kind: Annotated[Kind, typer.Option("--kind", help="Whose distributions.")] = Kind.GAVEL,
     jobs: Annotated[int, typer.Option("--jobs", "-n", min=1)] = 1000,
     per_hour: Annotated[float, typer.Option("--per-hour", min=0, help="Arrivals; 0: all at once (gavel).")] = 4.4,
@@ -218,15 +238,20 @@ def generate(
     """Draw jobs from the papers' distributions and write them as a trace."""
 
     def act() -> None:
-        from shoal.schedule.workloads import gavel_jobs, gavel_lines, philly_jobs, read_throughputs
+        from shoal.cli.files import OutFile
+        from shoal.cli.schedule_inputs import table_of
+        from shoal.schedule.workloads import gavel_jobs, gavel_lines, philly_jobs
 
-        table = read_throughputs(throughputs)
+        written = OutFile(out, "--out")
+        written.check()
+        table = table_of(throughputs)
         if kind is Kind.GAVEL:
             work = gavel_jobs(table, count=jobs, per_hour=per_hour, seed=seed, gangs=gangs)
         else:
             work = philly_jobs(table, count=jobs, accelerators=accelerators, load=load, seed=seed)
-        out.write_text("".join(f"{line}\n" for line in gavel_lines(work, table)), encoding="utf-8")
-        print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}")
+        written.write("".join(f"{line}\n" for line in gavel_lines(work, table)))
+        speeds = f", with the made-up speeds of {table.source}" if throughputs is None else ""
+        print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}{speeds}")
 
     guarded(Door(False, None, None), act)
 

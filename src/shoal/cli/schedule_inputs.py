@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from shoal.cli.quiet import hushed
 from shoal.cli.schedule_progress import bar
@@ -16,9 +19,11 @@ from shoal.schedule.policy import POLICIES
 from shoal.schedule.simulate import Faults, Lengths, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.types import Pool
 from shoal.schedule.workloads import (
+    EXAMPLE,
     PriceChange,
     Throughputs,
     Workload,
+    example_throughputs,
     is_snapshot,
     read_gavel,
     read_philly,
@@ -29,6 +34,9 @@ from shoal.schedule.workloads import (
 
 GAVEL_PRICES = {"v100": Money.usd("0.74"), "p100": Money.usd("0.43"), "k80": Money.usd("0.135")}
 """Dollars an hour, as Gavel has them (Google's preemptible prices of its time)."""
+
+_SHARES = ("gandiva",)
+"""Policies in which jobs share accelerators without being asked to."""
 
 _POOL = re.compile(r"(?P<type>[^=]+)=\s*(?P<count>\d+)(@(?P<usd>\d+(\.\d+)?))?")
 
@@ -64,12 +72,10 @@ class Inputs:
             if not pools:
                 raise Invalid("the snapshot has no pools", where=str(trace), hint="give --cluster")
             return cls(work, table, pools, changes, _window(measure, work.jobs))
-        if throughputs is None:
-            raise Invalid("a trace needs the speeds of its jobs", where="--throughputs", hint="Gavel's JSON, say")
         if cluster is None:
             raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
         philly = trace.suffix.lower() == ".csv"
-        table = read_throughputs(throughputs, scaled=scaled or philly)
+        table = table_of(throughputs, scaled=scaled or philly)
         pools = pools_of(cluster, per_node, table, unconsolidated)
         reference = "v100" if "v100" in table.types else pools[0].type
         work = (
@@ -77,7 +83,26 @@ class Inputs:
             if philly
             else read_gavel(trace, table, reference=reference)
         )
+        if throughputs is None:
+            _known_by_example(work, table)
         return cls(work, table, pools, changes, _window(measure, work.jobs))
+
+
+def table_of(path: Path | None, *, scaled: bool = False) -> Throughputs:
+    """The table in this file; the example without one."""
+    if path is None:
+        return replace(example_throughputs(), scaled=scaled)
+    return read_throughputs(path, scaled=scaled)
+
+
+def _known_by_example(work: Workload, table: Throughputs) -> None:
+    for at in np.unique(work.kind):
+        if work.kinds[at] not in table.gangs:
+            job = int(np.flatnonzero(work.kind == at)[0])
+            raise Invalid(
+                f"{EXAMPLE} of throughputs has no {work.kinds[at]!r}", where=work.where(job),
+                hint="give the measured speeds of these jobs: --throughputs FILE",
+            )  # fmt: skip
 
 
 def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated: bool) -> tuple[Pool, ...]:
@@ -141,6 +166,8 @@ def played(
                 hint="known, predicted:FACTOR, or a policy that needs no lengths, such as max-min",
             )  # fmt: skip
     faults = _faults(checkpoint, mtbf_h)
+    for name in names:
+        _say_what_it_lacks(name, agnostic, space_sharing)
     runs = [
         run_of(name, lengths=knows, faults=faults, agnostic=agnostic, space_sharing=space_sharing, **options)
         for name in names
@@ -148,7 +175,7 @@ def played(
     clusters = [
         cluster_of(
             inputs.workload, inputs.pools, inputs.throughputs, elastic=run.policy == "elastic", prices=inputs.prices,
-            space_sharing=bool(run.settings.get("space_sharing")) or (run.policy == "gandiva"),
+            space_sharing=bool(run.settings.get("space_sharing")) or (run.policy in _SHARES),
         )
         for run in runs
     ]  # fmt: skip
@@ -158,6 +185,14 @@ def played(
             simulated = simulate(cluster, run, measured=inputs.measured, on_progress=on_progress)
         found.append(Played(simulated, metrics_of(simulated)))
     return found
+
+
+def _say_what_it_lacks(name: str, agnostic: bool, space_sharing: bool) -> None:
+    """Of several policies some may lack a form that was asked for: they are simulated without it."""
+    known = POLICIES.get(name)
+    for option, asked in (("agnostic", agnostic), ("space_sharing", space_sharing and name not in _SHARES)):
+        if asked and known is not None and not getattr(known, option):
+            print(f"note: {name} knows no --{option.replace('_', '-')}: it is simulated without", file=sys.stderr)
 
 
 def _faults(checkpoint: str | None, mtbf_h: float | None) -> Faults:

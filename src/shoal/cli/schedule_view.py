@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv as csv_module
+import io
 import json as json_module
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.cli import output
+from shoal.cli.files import OutFile
 from shoal.cli.schedule_inputs import Inputs, Played
 from shoal.schedule.metrics import COMPARED, JOB_COLUMNS, Metrics, job_rows, relative
 from shoal.schedule.plots import cells, page
 from shoal.schedule.types import Allocation
+from shoal.schedule.workloads import EXAMPLE
 
 LITTLE = 1e-6
 SHOWN = 40
@@ -26,9 +28,8 @@ def outcome(
     found: Sequence[Played],
     inputs: Inputs,
     *,
-    json: str | None,
-    csv: Path | None,
-    plot: Path | None,
+    as_json: bool,
+    files: Mapping[str, OutFile],
     lengths: str,
     restart_s: float,
 ) -> None:
@@ -39,27 +40,38 @@ def outcome(
         "lengths": lengths,
         "restart cost": f"{restart_s:g} s",
     }
+    remark(inputs)
     every = [each.metrics for each in found]
     body = {"simulated": True, **facts, "policies": {each.policy: each.as_json() for each in every}}
-    if json == "-":
+    if as_json:
         print(json_module.dumps(body, indent=2))
     else:
         print(f"simulated: {facts['trace']} on {facts['cluster']}, lengths {lengths}, {restart_s:g} s a migration")
         output.put(output.table(["policy", "jobs", *(name for _, name in COMPARED)], _rows(every)))
-        if json is not None:
-            Path(json).write_text(json_module.dumps(body, indent=2) + "\n", encoding="utf-8")
-    if csv is not None:
-        with csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv_module.writer(file)
-            writer.writerow(JOB_COLUMNS)
-            for each in found:
-                writer.writerows(job_rows(each.simulated))
-    if plot is not None:
+    if "--json" in files:
+        files["--json"].write(json_module.dumps(body, indent=2) + "\n")
+    if "--csv" in files:
+        files["--csv"].write(_job_table(found))
+    if "--plot" in files:
         times = {each.metrics.policy: each.simulated.jct_s for each in found}
-        plot.write_text(page("Simulated scheduling policies", every, times, facts=facts), encoding="utf-8")
-    written = [str(path) for path in (json if json != "-" else None, csv, plot) if path is not None]
-    if written:
-        print(f"written: {', '.join(written)}", file=sys.stderr)
+        files["--plot"].write(page("Simulated scheduling policies", every, times, facts=facts))
+    if files:
+        print(f"written: {', '.join(str(file.path) for file in files.values())}", file=sys.stderr)
+
+
+def remark(inputs: Inputs) -> None:
+    """Whoever gave no throughputs is told whose these are."""
+    if inputs.throughputs.source == EXAMPLE:
+        print(f"with the made-up speeds of {EXAMPLE}: give measured ones with --throughputs", file=sys.stderr)
+
+
+def _job_table(found: Sequence[Played]) -> str:
+    text = io.StringIO()
+    writer = csv_module.writer(text)
+    writer.writerow(JOB_COLUMNS)
+    for each in found:
+        writer.writerows(job_rows(each.simulated))
+    return text.getvalue()
 
 
 def _rows(every: Sequence[Metrics]) -> list[list[Any]]:

@@ -47,6 +47,8 @@ def up(
     schedule_prices: Annotated[
         str | None, typer.Option(help="Dollars an hour of one accelerator: a100=2.48,k80=0.9")
     ] = None,
+    serve_port: Annotated[int | None, typer.Option(help="Services answer HTTP on this port. [7071]")] = None,
+    serve_grpc_port: Annotated[int | None, typer.Option(help="Services answer gRPC on this port. [7072]")] = None,
     guard: Annotated[
         bool | None, typer.Option("--guard/--no-guard", help="Keep best-effort work from slowing down guaranteed? [no]")
     ] = None,
@@ -68,7 +70,8 @@ def up(
         "preemption": preemption, "guard": guard, "schedule_policy": schedule_policy,
         "schedule_agnostic": schedule_agnostic,
         "schedule_round_s": schedule_round_s, "schedule_restart_cost_s": schedule_restart_cost_s,
-        "schedule_prices": schedule_prices, "log_level": log_level,
+        "schedule_prices": schedule_prices, "serve_port": serve_port, "serve_grpc_port": serve_grpc_port,
+        "log_level": log_level,
     }  # fmt: skip
     settings = load_settings(flags, config=config)
     home = settings.home
@@ -81,7 +84,11 @@ def up(
         tell_starter(info)
         door.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
 
-    run_server(settings, ready=ready)
+    try:
+        run_server(settings, ready=ready)
+    except ShoalError as error:
+        tell_starter(error)
+        raise
 
 
 def _again(flags: dict[str, Any], config: Path | None) -> list[str]:

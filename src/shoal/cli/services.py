@@ -232,7 +232,9 @@ def scale(
         changed: ServiceView = client.scale(service, replicas, tenant=tenant, cause=because)
         if wait:
             changed = client.wait_ready(changed.id, timeout_s=timeout)
-    door.show(changed, lambda: print(f"{_line(changed)}, {changed.ready} of {changed.replicas} replicas ready"))
+    ready = f"{min(changed.ready, changed.replicas)} of {changed.replicas} replicas ready"
+    leaving = changed.ready - changed.replicas
+    door.show(changed, lambda: print(f"{_line(changed)}, {ready}{f', {leaving} leaving' if leaving > 0 else ''}"))
 
 
 def undeploy(

@@ -18,6 +18,7 @@ _PANEL = "Tenants"
 _NONE = ("none", "unlimited", "-")
 
 Weight = Annotated[float | None, typer.Option(help="Its share when tenants compete. [1]")]
+NewWeight = Annotated[float | None, typer.Option("--weight", help="Its share when tenants compete.")]
 MaxClass = Annotated[
     str | None, typer.Option("--max-class", help="Highest class it may submit: guaranteed or best-effort.")
 ]
@@ -78,7 +79,8 @@ def _number(word: str, option: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise Invalid(f"{word!r} is no number", where=option, hint="such as 4 or 0.5, or none for no limit")
+        what = f"{word!r} is not a number of at least 0"
+        raise Invalid(what, where=option, hint="such as 4 or 0.5, or none for no limit")
     return number
 
 
@@ -132,7 +134,7 @@ def listing(door: Door) -> None:
 def change(
     door: Door,
     name: Annotated[str, typer.Argument()],
-    weight: Weight = None,
+    weight: NewWeight = None,
     max_class: MaxClass = None,
 ) -> None:
     """Change a tenant's weight or highest class. Its limits: `shoal quota`."""

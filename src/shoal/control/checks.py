@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from shoal.control.records import TenantRecord
 from shoal.control.stages import Layout
@@ -34,3 +35,16 @@ def check_files(layout: Layout, bundle: str | None, left: tuple[str, ...], comma
             "the files were not uploaded", where="files",
             hint=f"use `{command}`, or upload a bundle and name it under `bundle`",
         )  # fmt: skip
+
+
+def check_deadline(deadline_at: float | None, now: float) -> None:
+    """What is to be done by then can still begin. Both in Unix seconds. Raises Invalid."""
+    if deadline_at is not None and deadline_at <= now:
+        raise Invalid(
+            f"the deadline has passed already, {_moment(deadline_at)}", where="deadline",
+            hint=f"write a time after now, {_moment(now)}, or a duration from submission such as 2h",
+        )  # fmt: skip
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

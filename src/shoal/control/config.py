@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -329,6 +329,7 @@ def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tupl
 
     try:
         found = yaml.safe_load(text)
+        problems += _repeated(yaml.compose(text, yaml.SafeLoader), str(path))
     except yaml.YAMLError as error:
         raise Invalid(f"the config file is not YAML: {error}", where=str(path)) from error
     if found is None:
@@ -347,3 +348,17 @@ def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tupl
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_OPTIONS)}"
             problems.append(Invalid(f"there is no setting {key!r}", where=str(path), hint=hint))
     return found, str(path)
+
+
+def _repeated(node: Any, source: str, levels: int = 3) -> Iterator[Invalid]:
+    """Settings that a file holds twice: YAML's reader would take the last one, without a word. No setting is more than
+    three levels deep, and an alias may lead back to where it stands."""
+    lines: dict[str, int] = {}
+    for key, value in node.value if getattr(node, "id", "") == "mapping" else ():
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            what = f"{key.value} is given twice, first on line {lines[key.value]}"
+            yield Invalid(what, where=f"{source}:{line}: {key.value}", hint="keep one of them")
+        lines.setdefault(str(key.value), line)
+        if levels > 1:
+            yield from _repeated(value, source, levels - 1)

@@ -55,6 +55,17 @@ def _copy_local(source: Path, target: Path, *, optional: bool) -> None:
     staged.replace(target)
 
 
+def _absence(filesystem: Any, path: str, source: str) -> OSError:
+    """Why a source is not there. fsspec calls a server that does not answer a missing file as well; the cause of its
+    error tells."""
+    try:
+        filesystem.info(path)
+    except FileNotFoundError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            return ConnectionError(f"{source} cannot be reached: {error.__cause__}")
+    return FileNotFoundError(f"no such file or directory: {source}")
+
+
 def _copy_by_url(source: str, target: str, *, optional: bool) -> None:
     from fsspec.core import url_to_fs  # heavy, and needed for URLs only
 
@@ -62,7 +73,7 @@ def _copy_by_url(source: str, target: str, *, optional: bool) -> None:
     if not source_fs.exists(source_path):
         if optional:
             return
-        raise FileNotFoundError(f"no such file or directory: {source}")
+        raise _absence(source_fs, source_path, source)
     target_fs, target_path = url_to_fs(target)
     if not _is_tree(source_fs, source_path):
         _copy_file(source_fs, source_path, target_fs, target_path)

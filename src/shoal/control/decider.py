@@ -110,10 +110,14 @@ class Decider:
         note_at = math.inf
         for start in decision.starts:
             live = self._ledger.view.get(start.job_id)
-            if live is not None and live.job.state is JobState.QUEUED:
-                changes.append(
-                    steps.place(live.job, start.placement, start.reason, epoch=self._epoch, now=now, wait=live.wait)
-                )
+            if live is None or live.job.state is not JobState.QUEUED:
+                continue
+            if steps.late(live.job, now):
+                changes.append(steps.expire(live.job, now, "decider"))
+                continue
+            changes.append(
+                steps.place(live.job, start.placement, start.reason, epoch=self._epoch, now=now, wait=live.wait)
+            )
         for preemption in decision.preemptions:
             change = self._preempt(preemption, now)
             if change is not None:

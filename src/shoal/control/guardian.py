@@ -161,6 +161,10 @@ class Guardian:
     async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
         was_launched = ORDER[live.job.state] >= ORDER[state]
+        if not was_launched and stage != STORE and live.job.deadline_at is not None:
+            await self._ledger.change(
+                live.job.id, lambda job, attempt: steps.stop_late(job, _must(attempt), self._ledger.now())
+            )
         if was_launched or (_stopped(live) and stage != STORE):
             found = await self._engine.status(gang_name(live.job.id, live.job.attempt, stage))
             if found is None:

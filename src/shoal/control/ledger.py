@@ -8,9 +8,24 @@ from typing import Any
 from shoal.control.records import AttemptRecord, Change, JobRecord
 from shoal.control.store import Store
 from shoal.control.view import Live, View
-from shoal.core import Clock
+from shoal.core import Clock, Unavailable
 
 Step = Callable[[JobRecord, AttemptRecord | None], Change | None]
+
+
+class Writing:
+    """Around whatever is written. `trouble` is why the last write failed; None once another one did not."""
+
+    trouble: Unavailable | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.trouble = None
+        elif isinstance(error, Unavailable):
+            self.trouble = error
 
 
 class Ledger:
@@ -22,6 +37,7 @@ class Ledger:
         self.view = view
         self.clock = clock
         self.fault = fault or (lambda _: None)
+        self.writing = Writing()
 
     def now(self) -> float:
         return self.clock.now()
@@ -38,7 +54,8 @@ class Ledger:
             if change is None:
                 return live.job
             self.fault("before-commit")
-            applied = await self.store.apply(change)
+            with self.writing:
+                applied = await self.store.apply(change)
             if applied:
                 self.view.applied(change)
                 self.fault("after-commit")
@@ -48,7 +65,8 @@ class Ledger:
     async def apply_all(self, changes: Sequence[Change]) -> list[Change]:
         """Commit many independent changes together; returns those that were not stale."""
         self.fault("before-commit")
-        applied = await self.store.apply_all(changes)
+        with self.writing:
+            applied = await self.store.apply_all(changes)
         done = [change for change, ok in zip(changes, applied, strict=True) if ok]
         for change in done:
             self.view.applied(change)

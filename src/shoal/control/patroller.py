@@ -63,10 +63,10 @@ class Patroller:
         now = self._ledger.now()
         for job_id in list(self._ledger.view.deadlines):
             live = self._ledger.view.get(job_id)
-            if live is None or live.job.state is not JobState.QUEUED or (live.job.deadline_at or now) > now:
+            if live is None or live.job.state is not JobState.QUEUED or not steps.late(live.job, now):
                 continue
             await self._ledger.change(
-                job_id, lambda job, _: steps.expire(job, now) if job.state is JobState.QUEUED else None
+                job_id, lambda job, _: steps.expire(job, now, "patroller") if job.state is JobState.QUEUED else None
             )
 
     async def patrol(self) -> None:

@@ -23,7 +23,7 @@ from shoal.control.admission import (
     explain,
 )
 from shoal.control.bundles import add_bundle
-from shoal.control.checks import check_class, check_files
+from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.config import GuardSettings, ScheduleSettings
 from shoal.control.decider import Decide, Decider
@@ -189,8 +189,9 @@ class ControlPlane:
         manifest before: then the earlier job is returned."""
         job = self._new_job(manifest, tenant, idempotency_key)
         try:
+            check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
-        except Overloaded:
+        except (Invalid, Overloaded):
             earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
             if earlier is None or earlier.fingerprint != job.fingerprint:
                 raise
@@ -199,7 +200,8 @@ class ControlPlane:
             NewEvent(job.submitted_at, "job.submitted", actor, f"job {manifest.name} was submitted", tenant=tenant,
                      job_id=job.id, new_state=JobState.QUEUED),
         )  # fmt: skip
-        stored = await self.store.submit(job, events)
+        with self.ledger.writing:
+            stored = await self.store.submit(job, events)
         created = stored.id == job.id
         if created:
             self.view.added(stored, manifest=manifest)
@@ -228,8 +230,10 @@ class ControlPlane:
 
     def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
+        job = self._new_job(manifest, tenant, None)
+        check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
-        return self._remarks(self._new_job(manifest, tenant, None), manifest.secrets)
+        return self._remarks(job, manifest.secrets)
 
     def check_service(self, manifest: ServiceManifest, *, tenant: str) -> list[Reason]:
         """The same of a service."""
@@ -400,6 +404,7 @@ class ControlPlane:
             counts[state] = counts.get(state, 0) + number
         return {
             "ready": self.ready,
+            **({"last_write_failed": str(trouble)} if (trouble := self.ledger.writing.trouble) is not None else {}),
             "epoch": self.store.epoch,
             "uptime_s": round(self.clock.now() - self._opened_at, 3),
             "reconcile_s": round(self.recovery_s, 4),

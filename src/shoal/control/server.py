@@ -34,7 +34,7 @@ from shoal.control.home import (
     write_private,
     write_server,
 )
-from shoal.core import Conflict, Invalid, Unavailable, token_digest
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
 if TYPE_CHECKING:
     from shoal.control.api.context import Context
@@ -276,18 +276,27 @@ async def _ensure_tenant(context: Context) -> None:
         await context.plane.put_tenant(DEFAULT_TENANT, actor="server")
 
 
-def tell_starter(info: ServerInfo) -> None:
-    """Tell the process that started this one detached, if there is one, that it answers."""
+def tell_starter(info: ServerInfo | ShoalError) -> None:
+    """Tell the process that started this one detached, if there is one, that it answers, or why it cannot."""
     descriptor = os.environ.pop(READY_FD, "")
-    if descriptor.isdecimal():
-        with os.fdopen(int(descriptor), "w") as pipe:
-            json.dump({"url": info.url, "pid": info.pid}, pipe)
+    if not descriptor.isdecimal():
+        return
+    answer: dict[str, object]
+    if isinstance(info, ShoalError):
+        answer = {"error": {"code": info.code, "what": info.what, "where": info.where, "hint": info.hint}}
+    else:
+        answer = {"url": info.url, "pid": info.pid}
+    with os.fdopen(int(descriptor), "w") as pipe:
+        json.dump(answer, pipe)
+
+
+_RAISED: tuple[type[ShoalError], ...] = (Invalid, Conflict, NotFound, Forbidden, Unavailable)
 
 
 def start_detached(arguments: Sequence[str], home: Home, *, timeout_s: float = 30.0) -> ServerInfo:
     """Start `shoal up ARGUMENTS` in a session of its own, its output in HOME/server.log, and wait until it answers.
 
-    Raises Unavailable with the end of its log when it does not come up.
+    Raises what it raised when it does not come up; where it could not say that, Unavailable with the end of its log.
     """
     prepare_home(home.path)
     readable, writable = os.pipe()
@@ -307,6 +316,10 @@ def start_detached(arguments: Sequence[str], home: Home, *, timeout_s: float = 3
         return info
     if answered:
         process.wait()
+    if told and "error" in (answer := json.loads(told)):
+        error = answer["error"]
+        kind = next((kind for kind in _RAISED if kind.code == error["code"]), Unavailable)
+        raise kind(error["what"], where=error["where"], hint=error["hint"])
     tail = _tail(home.log_file, before)
     how = f"it ended with code {process.returncode}" if answered else f"it does not answer after {timeout_s:g} s"
     raise Unavailable(f"the server did not start: {how}", where=str(home.log_file), hint=tail or "its log is empty")

@@ -163,6 +163,14 @@ def request_stop(
 _STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.HALT: 2, Stop.CANCEL: 3}
 
 
+def stop_late(job: JobRecord, attempt: AttemptRecord, now: float) -> Change | None:
+    """An attempt whose deadline passed before its next stage was launched is to end without it."""
+    if not late(job, now):
+        return None
+    cause = "its deadline passed before it was launched"
+    return request_stop(job, attempt, Stop.DEADLINE, now=now, actor="guardian", cause=cause)
+
+
 def cancel_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
     """QUEUED or HALTED > CANCELLED: nothing runs, so nothing has to be stopped first."""
     return Change(
@@ -208,13 +216,18 @@ def resume(job: JobRecord, now: float, actor: str, cause: str) -> Change:
     )
 
 
-def expire(job: JobRecord, now: float) -> Change:
+def late(job: JobRecord, now: float) -> bool:
+    """Whether the job's deadline has passed, so that nothing of it may be launched any more."""
+    return job.deadline_at is not None and job.deadline_at <= now
+
+
+def expire(job: JobRecord, now: float, actor: str) -> Change:
     """QUEUED > FAILED: its deadline passed while it waited."""
     cause = "its deadline passed while it waited"
     return Change(
         before=job,
         after=_moved(job, JobState.FAILED, now, ended_at=now, error_code=ErrorCode.DEADLINE, message=cause),
-        events=(_state_event(job, JobState.FAILED, now, "patroller", cause, error_code=ErrorCode.DEADLINE),),
+        events=(_state_event(job, JobState.FAILED, now, actor, cause, error_code=ErrorCode.DEADLINE),),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import signal
@@ -81,9 +82,14 @@ def _try_prctl() -> None:
 
 def _disk(home: Path) -> tuple[Capability, ...]:
     cost = "the engine cannot keep its records there: `shoal up` will refuse this home"
+    # A home that is not there yet would be made in the nearest folder that is. Looking makes nothing.
+    place = next(path for path in (home, *home.parents) if path.exists())
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        free_bytes = shutil.disk_usage(home).free
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        free_bytes = shutil.disk_usage(place).free
     except OSError as problem:
         return (Capability("disk", False, f"{home}: {problem.strerror}", cost),)
     space = Capability(
@@ -97,10 +103,10 @@ def _disk(home: Path) -> tuple[Capability, ...]:
     return (
         space,
         _tried("fsync", f"writes to {home} reach the disk", f"{cost}, or may lose what it acknowledged",
-               lambda: _with_file(home, _try_fsync)),
+               lambda: _with_file(place, _try_fsync)),
         _tried("fifo", f"named pipes work in {home}",
                "every launch and end is noticed up to a second late: put the home on a local file system",
-               lambda: _with_file(home, lambda path: os.mkfifo(path, 0o600))),
+               lambda: _with_file(place, lambda path: os.mkfifo(path, 0o600))),
     )  # fmt: skip
 
 

@@ -136,6 +136,7 @@ def _called(source: str) -> Iterator[None]:
         for one in (error, *error.problems):
             if one.where is not None and (one.where == _UNNAMED or one.where.startswith(_UNNAMED + ":")):
                 one.where = source + one.where.removeprefix(_UNNAMED)
+        error.where = error.where or source
         raise
 
 

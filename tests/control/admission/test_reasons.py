@@ -40,6 +40,8 @@ def test_a_job_blocked_by_cores_beside_a_free_device_is_told_so() -> None:
     [
         ("accelerators", 1, "1 accelerator"), ("accelerators", 2, "2 accelerators"), ("accelerators.a100", 1, "1 a100"),
         ("cpu_milli", 1000, "1 core"), ("memory_bytes", GIB, "1 GiB"), ("running_jobs", 1, "one more running job"),
+        ("memory_bytes", 999 * 1024 * GIB, "999 TiB"), ("memory_bytes", 1023 * GIB, "1023 GiB"),
+        ("memory_bytes", GIB // 2, "512 MiB"),
     ],
 )  # fmt: skip
 def test_a_quota_counts_in_words(name: str, number: int, text: str) -> None:

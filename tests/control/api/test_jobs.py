@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -43,6 +44,29 @@ async def test_the_same_key_twice_is_one_job(house: House) -> None:
     assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
     assert again.json()["id"] == first.json()["id"]
     assert len(listed) == 1
+
+
+async def test_a_deadline_that_has_passed_is_refused_with_its_line(house: House) -> None:
+    late = "name: late\ncommand: [run]\ndeadline: 2001-01-01T00:00:00Z\n"
+    async with house.client("red") as client:
+        for path in ("/v1/jobs", "/v1/manifests/check"):
+            response = await client.post(path, content=late)
+            error = models.ErrorView.model_validate(response.json()).error
+            assert (response.status_code, error.where) == (422, "manifest:3: deadline")
+            assert "has passed already, 2001-01-01T00:00:00Z" in error.what
+            assert "a time after now" in str(error.hint)
+        assert (await client.get("/v1/jobs")).json()["jobs"] == []
+
+
+async def test_a_repeated_submission_is_answered_even_after_its_deadline(house: House) -> None:
+    soon = datetime.fromtimestamp(house.plane.clock.now() + 5.0, UTC).isoformat()
+    body = {**MANIFEST, "deadline": soon}
+    async with house.client("red") as client:
+        first = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+        await asyncio.sleep(10.0)
+        again = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["id"] == first.json()["id"]
 
 
 async def test_the_same_key_of_two_tenants_is_two_jobs(house: House) -> None:

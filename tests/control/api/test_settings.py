@@ -41,6 +41,18 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
     assert (policy.placement, policy.preemption) == (Spread.SPREAD, False)
 
 
+def test_a_setting_that_the_file_has_twice_is_named(tmp_path: Path) -> None:
+    text = "port: 1\nguard: {enabled: on, enabled: off}\nport: 2\n"
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(Invalid) as caught:
+        load_settings({"home": tmp_path}, environ={})
+    found = [(problem.what, problem.where) for problem in caught.value.problems]
+    assert found == [
+        ("enabled is given twice, first on line 2", f"{tmp_path}/config.yaml:2: enabled"),
+        ("port is given twice, first on line 1", f"{tmp_path}/config.yaml:3: port"),
+    ]
+
+
 def test_the_home_comes_from_flag_environment_or_user_and_holds_the_database(tmp_path: Path) -> None:
     assert load_settings({}, environ={"SHOAL_HOME": str(tmp_path)}).db == f"sqlite:///{tmp_path}/shoal.db"
     assert load_settings({"home": tmp_path / "x"}, environ={"SHOAL_HOME": "/y"}).home.path == tmp_path / "x"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.control.config import ServeSettings
-from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, start_detached
+from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, last_line, start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, TenantEntry
@@ -132,6 +132,18 @@ def test_one_that_does_not_come_up_is_tried_ever_more_slowly_and_says_why(folder
         gateway.serve(WISH)
         assert len(starts.processes) == number
         clock.advance(0.01)
+
+
+def test_what_went_well_is_not_why_it_died(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+    stamp = "2026-01-01 00:00:00,000"
+    for last, said in (
+        (f"{stamp} INFO shoal.serve replica joined", ""),
+        (f"{stamp} ERROR shoal.serve the port is taken", f"{stamp} ERROR shoal.serve the port is taken"),
+        ("MemoryError", "MemoryError"),
+    ):
+        log.write_text(f"{stamp} INFO shoal.serve up\n{last}\n")
+        assert last_line(log) == said
 
 
 def test_a_gateway_that_says_nothing_is_not_believed(folder: Path, starts: Starts) -> None:

@@ -10,6 +10,7 @@ Equal jobs are handled as one group: once one of them cannot start, the rest is 
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -414,7 +415,7 @@ class _Cycle:
         return False
 
     def _backoff(self, job: Pending) -> Reason:
-        text = f"waits: tries again in {job.not_before - self._now:.0f} s after a failure"
+        text = f"waits: tries again in {math.ceil(job.not_before - self._now)} s after a failure"
         return Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
 
     def _save_quota(self, job: Pending, account: Account, exceeded: Iterable[tuple[Limit, ...]]) -> None:

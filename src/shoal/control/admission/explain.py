@@ -6,6 +6,7 @@ The estimate is made the same way, by deciding ahead along the expected ends of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -91,10 +92,10 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     """The causes, and in one word which of share and priority stands in the way once the others are gone."""
     causes: list[Blocker] = []
     if job.not_before > snapshot.now:
-        wait_s = job.not_before - snapshot.now
+        wait_s = math.ceil(job.not_before - snapshot.now)
         facts = {"not_before": job.not_before, "to_start": {"not_before": 0.0}}
-        backoff = Reason(reasons.BACKOFF, f"tries again in {wait_s:.0f} s after a failure", facts)
-        causes.append(Blocker(reasons.BACKOFF, True, backoff, f"wait {wait_s:.0f} s"))
+        backoff = Reason(reasons.BACKOFF, f"tries again in {wait_s} s after a failure", facts)
+        causes.append(Blocker(reasons.BACKOFF, True, backoff, f"wait {wait_s} s"))
     need, limits = _quota_choice(snapshot, job, needs)
     quota = {limit.name: limit.used + limit.needs for limit in limits}
     room = Room(snapshot)

@@ -44,8 +44,12 @@ def cores(milli: int) -> str:
     return f"{milli / 1000:g} core{'' if milli == 1000 else 's'}"
 
 
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"))
+
+
 def memory(number: int) -> str:
-    return f"{number / 2**30:.3g} GiB" if number >= 2**30 else f"{number / 2**20:.3g} MiB"
+    unit, name = next(((unit, name) for unit, name in _UNITS if number >= unit), _UNITS[-1])
+    return f"{number / unit:.3g} {name}" if number < 1000 * unit else f"{number / unit:.0f} {name}"
 
 
 def need_facts(need: Need, ranks: int) -> dict[str, object]:

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from shoal.control.api import models
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
@@ -90,7 +91,18 @@ async def _invalid_request(_request: Request, error: Exception) -> Response:
     return error_response(422, Invalid.code, what, where=where, hint=hint, problems=problems)
 
 
+_SHAPES = {
+    models.TENANT_NAME: "only lower-case letters, digits and inner dashes are allowed, at most 63",
+    models.ACCELERATOR_TYPE: "only lower-case letters, digits and inner . _ - are allowed, at most 63",
+    models.SECRET_NAME: "only letters, digits and inner . _ - are allowed, at most 128",
+    models.NO_NUL: "NUL characters are not allowed",
+}
+"""What the patterns of fields allow, in words."""
+
+
 def _sentence(found: dict[str, Any]) -> str:
+    if found["type"] == "string_pattern_mismatch" and found["ctx"]["pattern"] in _SHAPES:
+        return _SHAPES[found["ctx"]["pattern"]]
     text = str(found["msg"])
     return text[:1].lower() + text[1:]
 

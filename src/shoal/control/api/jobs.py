@@ -23,7 +23,7 @@ from shoal.control.api.context import (
 from shoal.control.api.describe import Responses, fails, shows, takes_manifest
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
 from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, ServiceManifest, parse_manifest
+from shoal.control.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
 from shoal.control.records import JobFilter, JobRecord
 from shoal.control.tokens import Principal
 from shoal.core import Invalid
@@ -98,9 +98,13 @@ async def submit(request: Request) -> Response:
     context = await get_context(request)
     who = context.tokens.principal(request.headers.get("authorization"))
     key = read_key(request)
-    manifest = await parse_body(await read_body(request, context.limits.body_bytes), parse_manifest)
+    body = await read_body(request, context.limits.body_bytes)
+    manifest = await parse_body(body, parse_manifest)
     tenant = owner(manifest, who, request.query_params.get("tenant"))
-    job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
+    try:
+        job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
+    except Invalid as error:
+        raise await asyncio.to_thread(with_line, error, body) from None
     return answer(job_view(job), 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 

@@ -23,7 +23,9 @@ from shoal.control.manifest import (
     parse_manifest,
     parse_service,
     service_schema,
+    with_line,
 )
+from shoal.core import Invalid
 
 router = APIRouter(prefix="/v1", tags=["manifests"])
 
@@ -57,7 +59,10 @@ async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = 
     else:
         manifest = await parse_body(body, parse_manifest)
         name = owner(manifest, who, tenant)
-        remarks = context.plane.check(manifest, tenant=name)
+        try:
+            remarks = context.plane.check(manifest, tenant=name)
+        except Invalid as error:
+            raise await asyncio.to_thread(with_line, error, body) from None
     return answer(
         {
             "name": manifest.name,

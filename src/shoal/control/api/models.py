@@ -303,7 +303,9 @@ class BundleView(View):
 
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-AcceleratorType = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")]
+ACCELERATOR_TYPE = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
+SECRET_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$"  # noqa: S105 - the name is none
+AcceleratorType = Annotated[str, Field(pattern=ACCELERATOR_TYPE)]
 
 
 class QuotaView(Given):
@@ -334,7 +336,7 @@ class TenantList(View):
     tenants: list[TenantView]
 
 
-_NO_NUL = r"^[^\x00]*$"
+NO_NUL = r"^[^\x00]*$"
 TENANT_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 Weight = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
 
@@ -355,7 +357,7 @@ class TenantChange(Given):
 
 
 class TokenCreate(Given):
-    label: Annotated[str, Field(max_length=100, pattern=_NO_NUL)] = ""
+    label: Annotated[str, Field(max_length=100, pattern=NO_NUL)] = ""
 
 
 class TokenView(View):
@@ -377,7 +379,7 @@ class TokenList(View):
 
 
 class SecretPut(Given):
-    value: Annotated[str, Field(max_length=65536, pattern=_NO_NUL, repr=False)]
+    value: Annotated[str, Field(max_length=65536, pattern=NO_NUL, repr=False)]
 
 
 class SecretView(View):

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["tenants"])
 
 Name = Annotated[str, Path(max_length=63)]
 _NO_LABEL = models.TokenCreate()
-SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$")]
+SecretName = Annotated[str, Path(pattern=models.SECRET_NAME)]
 
 
 @router.get("/tenants", summary="Tenants", responses={**shows(models.TenantList), **fails(503)})

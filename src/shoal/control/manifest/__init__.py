@@ -7,7 +7,7 @@ manifests of FfDL (Middleware'19).
 
 from shoal.control.manifest.document import MAX_BYTES
 from shoal.control.manifest.ffdl import import_ffdl
-from shoal.control.manifest.parse import is_service, parse_manifest, parse_service
+from shoal.control.manifest.parse import is_service, parse_manifest, parse_service, with_line
 from shoal.control.manifest.schema import (
     Accelerators,
     Checkpoint,
@@ -27,4 +27,5 @@ __all__ = [
     "MAX_BYTES", "Accelerators", "Checkpoint", "Input", "JobManifest", "Metrics", "Model", "Output", "Placement",
     "ResourceRequest", "Restart", "RestartLimits", "RouteField", "ServiceManifest", "Slo", "TensorField",
     "import_ffdl", "is_service", "manifest_schema", "parse_manifest", "parse_service", "service_schema",
+    "with_line",
 ]  # fmt: skip

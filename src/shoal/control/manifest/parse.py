@@ -47,6 +47,15 @@ def is_service(text: str | bytes) -> bool:
     return False
 
 
+def with_line(error: Invalid, text: str | bytes, *, source: str = "manifest") -> Invalid:
+    """An error about a field of a text that was parsed, with `where` as `parse_manifest` has it, if the text has it."""
+    document = read_document(decode(text, source), source)
+    if error.where is None or (error.where,) not in document.lines:
+        return error
+    where = f"{source}:{document.line((error.where,))}: {error.where}"
+    return Invalid(error.what, where=where, hint=error.hint, problems=error.problems)
+
+
 def _parse(text: str | bytes, source: str, kind: Kind) -> Any:
     text = decode(text, source)
     model: type[Part] = kind.model

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -301,8 +302,12 @@ def _signal(status: GatewayStatus, signum: int) -> None:
         os.close(descriptor)
 
 
+_UNREMARKABLE = re.compile(r"\d{4}-\d\d-\d\d \S+ (DEBUG|INFO) ")
+"""How a line begins that says what went well."""
+
+
 def last_line(path: Path) -> str:
-    """What a process said last, by its log."""
+    """What a process said last, by its log; nothing if it said nothing about its end."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -310,4 +315,4 @@ def last_line(path: Path) -> str:
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1][:300] if lines else ""
+    return lines[-1][:300] if lines and not _UNREMARKABLE.match(lines[-1]) else ""

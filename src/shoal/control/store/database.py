@@ -54,7 +54,8 @@ class Database:
         self._readers = self._reading_engine()
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        """As a person would write it: without SQLAlchemy's name of the driver, and without the password."""
+        return self.url.set(drivername=self.url.get_backend_name()).render_as_string(hide_password=True)
 
     # --- connections ---
 
@@ -142,6 +143,11 @@ class Database:
             return Invalid(f"the database cannot keep this value: {text}")
         if "disk is full" in text or "No space left" in text or "DiskFull" in type(error).__name__:
             return Unavailable("the disk is full", where=str(self), hint="free some space; nothing was written")
+        if "is not a database" in text or "malformed" in text:
+            return Unavailable(
+                f"the database is damaged: {text}", where=str(self),
+                hint="put a backup in its place, or begin anew in another home: `shoal up --home DIRECTORY`",
+            )  # fmt: skip
         hint = (
             "check that the file and its directory can be written; then repeat the request"
             if self.is_sqlite

@@ -4,6 +4,7 @@ A `Workload` is the jobs in columns, `Throughputs` how fast they are. Whatever i
 names the file and the line.
 """
 
+from shoal.schedule.workloads.example import EXAMPLE, example_throughputs
 from shoal.schedule.workloads.gavel import read_gavel
 from shoal.schedule.workloads.generate import gavel_jobs, philly_jobs
 from shoal.schedule.workloads.philly import read_philly
@@ -14,6 +15,7 @@ from shoal.schedule.workloads.types import PriceChange, Throughputs, Workload
 from shoal.schedule.workloads.write import gavel_lines
 
 __all__ = [
-    "PriceChange", "Snapshot", "Throughputs", "Workload", "gavel_jobs", "gavel_lines", "is_snapshot", "philly_jobs",
-    "read_gavel", "read_philly", "read_prices", "read_snapshot", "read_throughputs", "snapshot_lines",
+    "EXAMPLE", "PriceChange", "Snapshot", "Throughputs", "Workload", "example_throughputs", "gavel_jobs",
+    "gavel_lines", "is_snapshot", "philly_jobs", "read_gavel", "read_philly", "read_prices", "read_snapshot",
+    "read_throughputs", "snapshot_lines",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ _OPTIONAL = {"tenant": ("vc", "tenant", "user", "cluster"), "kind": ("kind", "mo
 
 
 def read_philly(path: Path | str, throughputs: Throughputs, *, reference: str = "v100", seed: int = 0) -> Workload:
-    """The work of a job is what it did in its duration on the reference type; jobs that did nothing (duration or gang
+    """The work of a job is what it did in its duration on the reference type; jobs that did nothing (a duration
     of zero) are left out. Raises `Invalid` naming the line of each fault."""
     lines = Lines(path)
     rows = list(csv.reader(lines.lines))
@@ -50,8 +50,8 @@ def read_philly(path: Path | str, throughputs: Throughputs, *, reference: str = 
             continue
         arrived = _moment(lines, number, row[at["arrival"]])
         duration = lines.number(number, "duration", row[at["duration"]])
-        gang = lines.whole(number, "gang", row[at["gang"]], least=0)
-        if duration > 0.0 and gang > 0:
+        gang = lines.whole(number, "number of accelerators", row[at["gang"]])
+        if duration > 0.0:
             told = {name: row[at[name]].strip() for name in _OPTIONAL if name in at}
             jobs.append((arrived, duration, gang, told.get("tenant") or "default", told.get("kind", ""), number))
     lines.raise_faults()
@@ -119,9 +119,11 @@ def _rate(throughputs: Throughputs, kind: str, gang: int, column: int) -> float:
 
 def _moment(lines: Lines, number: int, text: str) -> float:
     try:
-        return float(text)
+        float(text)
     except ValueError:
         pass
+    else:
+        return lines.number(number, "arrival", text)
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
