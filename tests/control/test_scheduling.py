@@ -28,8 +28,8 @@ def kind_of(gang: Gang) -> str:
 
 
 def train(world: World, gang: Gang, steps: Callable[[str], float]) -> Script:
-    """A job that reports its step each second, as fast as `steps` says for its name and type, and goes on after a
-    checkpoint from the step that was reported last. Without accelerators it just runs."""
+    """A job that reports its step and a checkpoint each second, as fast as `steps` says for its name and type, and goes
+    on from the step that was reported last. Without accelerators it just runs."""
     assert world.plane is not None
     if not gang.ranks[0].devices:
         return Script(run_s=30.0)
@@ -40,8 +40,9 @@ def train(world: World, gang: Gang, steps: Callable[[str], float]) -> Script:
     began = world.clock.now()
     left_s = max(total - done, 0.0) / rate
     lines = tuple(
-        Line(at, json.dumps({"at": began + at, "step": int(done + at * rate), "total": total}), "metrics")
+        Line(at, json.dumps({"at": began + at, "step": int(done + at * rate)} | what), "metrics")
         for at in range(1, int(left_s) + 1)
+        for what in ({"total": total}, {"checkpoint": "c"})
     )
     return Script(run_s=left_s, lines=lines, checkpoint_s=0.5)
 

@@ -47,6 +47,7 @@ class Server:
             job = JobRecord(
                 f"j-{at}", f"t{at % 3}", asked.name, JobState.QUEUED, 1, asked.canonical_json(),
                 asked.resources_per_rank(), 1, PriorityClass.BEST_EFFORT, 0, NOW - jobs + at, NOW,
+                progress={"hooks": True},
             )  # fmt: skip
             self.jobs[job.id] = Live(job, _manifest=asked)
             self.index.add_pending(Pending(
@@ -161,6 +162,9 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
             assert plane.scheduler is not None
             async with asyncio.timeout(30):
                 while not (beside := plane.scheduler._beside):
+                    await asyncio.sleep(0.02)
+            async with asyncio.timeout(30):
+                while not any(plane.job(job.id).state == "RUNNING" for job, _ in jobs):
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.3)  # what came before it is written down
             before, number = plane.decider.cycles, plane.scheduler.status()["round"]

@@ -35,17 +35,22 @@ HELD_S = 10.0
 
 
 def train(world: World, gang: Gang, totals: Mapping[str, float], power: float, times: float = 1.0) -> Script:
-    """A job that does `ranks ** power` steps a second, some `times` that, and goes on, after a checkpoint, from the
-    last that it reported. Of one whose name begins with `deaf`, which reports by a file, nobody knows that it does."""
+    """A job that does `ranks ** power` steps a second, some `times` that, saves each of them and goes on from the last.
+    One whose name begins with `deaf` reports its steps by a file, and not that it saves them."""
     assert world.plane is not None
     job = world.plane.job(gang.name.split(".")[0])
     total, rate = totals.get(job.name, 100.0), times * len(gang.ranks) ** power
     done, began = float(job.progress.get("step") or 0.0), world.clock.now()
     left_s = max(total - done, 0.0) / rate
-    stream = "file:own.jsonl" if job.name.startswith("deaf") else "metrics"
+    deaf = job.name.startswith("deaf")
     lines = tuple(
-        Line(at, json.dumps({"at": began + at, "step": int(done + at * rate), "total": total}), stream)
+        Line(at, json.dumps({"at": began + at, "step": int(done + at * rate)} | what), stream)
         for at in range(1, int(left_s) + 1)
+        for what, stream in (
+            ({"total": total}, "file:own.jsonl" if deaf else "metrics"),
+            ({"checkpoint": "c"}, "metrics"),
+        )
+        if not deaf or "total" in what
     )
     return Script(run_s=left_s, lines=lines, checkpoint_s=0.5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from shoal.control.config import ScheduleSettings
 from shoal.control.scheduling.memory import NOTHING
 from shoal.control.scheduling.plan import Plan, make
-from shoal.control.scheduling.scene import Place, Rules, Scene
+from shoal.control.scheduling.scene import NOBODY, Place, Rules, Scene
 from shoal.core import Invalid
 from shoal.schedule import POLICIES, Allocation, Entity, Problem, decide
 from shoal.schedule.rounds import Settings
@@ -28,9 +29,8 @@ PAUSED = 0.1
 another that has not waited long, and then the one that ran longest."""
 
 PATIENCE = 2.0
-"""Who has waited for longer than so many times the least run of the others counts for more, until it has its turn."""
-
-NOBODY: Mapping[str, float] = {}
+"""Who has waited for longer than so many times the least run of the others counts for more, until it has its turn; who
+runs for longer at a time because it does not save its work has to wait for longer, too."""
 
 
 def ask(
@@ -39,10 +39,15 @@ def ask(
     previous: Allocation | None = None,
     *,
     since_s: Mapping[str, float] = NOBODY,
+    turn_s: Mapping[str, float] = NOBODY,
 ) -> Allocation:
-    """`since_s` is for how long jobs have been in the queue, or in the place that they have. Raises `Invalid` where the
-    policy has no such form or cannot decide on this problem, and what solving raises."""
+    """`since_s` is for how long jobs have been in the queue, or in the place that they have, `turn_s` how long the
+    turns are of those that do not save their work. Raises `Invalid` where the policy has no such form or cannot
+    decide on this problem, and what solving raises."""
     policy = POLICIES[settings.policy]
+    if policy.name != "elastic" and problem.held.any():
+        # Shares are what is fair. Who is held has more, and the rounds remember that it owes it.
+        problem = replace(problem, held=np.zeros(problem.jobs, np.bool_))
     given: dict[str, Any] = {}
     if settings.agnostic:
         if not policy.agnostic:
@@ -56,8 +61,8 @@ def ask(
         given |= {"whole": True, "aging": 1.25, "keep": 0.2, "restart_s": settings.restart_cost_s}
     if policy.name == "elastic":
         # It knows no turns: without this, who finds no room would wait until others end.
-        patience_s = PATIENCE * max(KEEP_RESTARTS * settings.restart_cost_s, settings.round_s)
-        since = np.array([max(since_s.get(str(job), 0.0), 0.0) for job in problem.ids]) / patience_s
+        turn = [max(turn_s.get(str(job), 0.0), bearable_s(settings)) for job in problem.ids]
+        since = np.array([max(since_s.get(str(job), 0.0), 0.0) for job in problem.ids]) / (PATIENCE * np.array(turn))
         worse = np.where(problem.placed >= 0, 1.0 + PAUSED / (1.0 + since), np.maximum(since, 1.0))
         given |= {"restart_s": settings.restart_cost_s, "unserved": UNSERVED * worse}
     if policy.remembers:
@@ -71,13 +76,19 @@ def rules_of(settings: ScheduleSettings) -> Rules:
     return Rules(
         prices=dict(settings.prices), predict=policy.needs_lengths, by_tenant=policy.name == "hierarchical",
         soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=KEEP_RESTARTS * settings.restart_cost_s,
+        bearable_s=bearable_s(settings),
     )  # fmt: skip
+
+
+def bearable_s(settings: ScheduleSettings) -> float:
+    """For how long a job that saves its work keeps its place."""
+    return max(KEEP_RESTARTS * settings.restart_cost_s, settings.round_s)
 
 
 def rounds_of(settings: ScheduleSettings) -> Settings:
     """How its answer becomes rounds."""
     keep_s = KEEP_RESTARTS * settings.restart_cost_s
-    return Settings(round_s=settings.round_s, keep_s=keep_s, quantum_s=max(keep_s, settings.round_s), min_run_s=keep_s)
+    return Settings(round_s=settings.round_s, keep_s=keep_s, quantum_s=bearable_s(settings), min_run_s=keep_s)
 
 
 def what_if(found: Snapshot, settings: ScheduleSettings) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.control.lifecycle import Stop
+from shoal.control.records import JobRecord
 from shoal.control.view import Live
 
 KIND_LABEL = "kind"
@@ -18,8 +19,9 @@ KIND_LABEL = "kind"
 class Facts:
     """`kind` is what runs alike, whatever its size. `ranks` are the fewest and the most that it may have, where these
     differ. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of earlier attempts.
-    `queued_at` is since when it waits, if it does. One that `saves` checkpoints when it is asked to, as far as is
-    known. A job that is `leaving` was asked to end or to pause, and will not come back by itself."""
+    `queued_at` is since when it waits, if it does. One that `saves` uses the hooks or has reported a checkpoint, the
+    last at `saved_at`; `lost_s` is the run time of earlier attempts after that, as far as is known. A job that is
+    `leaving` was asked to end or to pause, and will not come back by itself."""
 
     kind: str
     submitted_at: float = 0.0
@@ -32,6 +34,8 @@ class Facts:
     ranks: tuple[int, int] | None = None
     queued_at: float = 0.0
     saves: bool = False
+    saved_at: float | None = None
+    lost_s: float = 0.0
 
     def sized(self, accelerators: int) -> str:
         """The kind with its size: only gangs of one size run alike."""
@@ -58,7 +62,15 @@ def facts_of(live: Live) -> Facts:
         ranks=(asked.min_ranks, asked.max_ranks) if asked.min_ranks < asked.max_ranks else None,
         queued_at=job.queued_at,
         saves=bool(job.progress.get("hooks")) or job.progress.get("checkpoint_at") is not None,
+        saved_at=job.progress.get("checkpoint_at"),
+        lost_s=lost_s(job),
     )
+
+
+def lost_s(job: JobRecord) -> float:
+    """The run time of earlier attempts that was not saved; where some was, at most: what it waited since is in it."""
+    saved_at = job.progress.get("checkpoint_at")
+    return job.ran_s if saved_at is None else min(job.ran_s, max(0.0, job.queued_at - saved_at))
 
 
 def steps_left(progress: Mapping[str, Any]) -> float | None:

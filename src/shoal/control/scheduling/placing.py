@@ -7,6 +7,7 @@ way of a gang), as admission keeps it for a blocked gang: only what surely ends 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from shoal.control.admission.snapshot import (
 )
 from shoal.control.admission.types import Decision, Pending, Preemption, Running, Start
 from shoal.control.records import RankPlacement
+from shoal.control.scheduling.patience import span
 from shoal.control.scheduling.plan import Plan
 from shoal.control.scheduling.scene import competes, competing_groups, held_by_all, needs_of
 from shoal.core import Reason, Resources
@@ -89,9 +91,9 @@ def _turn_over(snapshot: Snapshot, plan: Plan, job_id: str) -> Reason:
     facts: dict[str, Any] = {} if found is None else dict(found.facts)
     target, size, place = plan.target.get(job_id), plan.size.get(job_id), plan.leave.get(job_id)
     if target is None:
-        return Reason("turn-over", "its turn is over: others are owed more", facts)
+        return Reason("turn-over", f"its turn is over: others are owed more{_lost(plan, job_id)}", facts)
     if place is None or size is None or size == place.accelerators:
-        return Reason("moved", f"moves to {target}, where its share is now", facts)
+        return Reason("moved", f"moves to {target}, where its share is now{_lost(plan, job_id)}", facts)
     count = snapshot.running[job_id].resources.accelerator_count
     change = f"{place.accelerators // count} to {size // count} ranks"
     change += f" on {target}" if target == place.type else f", from {place.type} to {target}"
@@ -100,9 +102,15 @@ def _turn_over(snapshot: Snapshot, plan: Plan, job_id: str) -> Reason:
     why = "what it leaves is worth more to others"
     if gain is not None and gain > 1.0:
         why = f"{gain:.2g} times as fast, as far as is known"
+    why += _lost(plan, job_id)
     if size < place.accelerators:
         return Reason("shrunk", f"shrinks from {change}: {why}", facts)
     return Reason("grown", f"grows from {change}: {why}", facts)
+
+
+def _lost(plan: Plan, job_id: str) -> str:
+    risk = plan.unsaved.get(job_id)
+    return f"; it did not save its work, and loses {span(risk.lose_s)} of it" if risk is not None else ""
 
 
 @dataclass(slots=True)
@@ -177,7 +185,7 @@ class _Filling:
                 found[head.job_id] = self._reason(head)
             if (delayed := group.delayed.first()) is not None:
                 due = delayed[1].not_before
-                text = f"waits: tries again in {due - now:.0f} s after a failure"
+                text = f"waits: tries again in {math.ceil(due - now)} s after a failure"
                 found[delayed[1].job_id] = Reason(reasons.BACKOFF, text, {"not_before": due})
         return found
 
@@ -263,7 +271,7 @@ class _Filling:
         if found is not None:
             return Reason(reasons.PLACED, f"starts on {where}: {found.text}", found.facts)
         facts = {"waited_s": max(0.0, self._snapshot.now - job.queued_at)}
-        return Reason("spare", f"starts on {where}, which is left over until the next round", facts)
+        return Reason("spare", f"starts on {where}, which is left over", facts)
 
     def _over_quota(self, job: Pending, needs: Sequence[Need]) -> bool:
         """Whether the tenant's quota allows none of these now; if so, the reason is noted."""

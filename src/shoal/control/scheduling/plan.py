@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.control.scheduling.patience import Unsaved, behind
 from shoal.control.scheduling.scene import Place, Scene
 from shoal.core import Reason, Resources
 from shoal.schedule import Allocation
@@ -20,12 +21,15 @@ LITTLE = 1e-6
 NOISE = 1e-12
 """So are prices below this."""
 
+_WAITS = ("turn", "room", "no-share")
+
 
 @dataclass(frozen=True)
 class Plan:
     """What a round decided. `target` is the type that each job shall run on; `size` how many accelerators, for jobs of
     which the policy chose that; `rank` orders all jobs of the round, those that shall run first; `leave` are the
-    running jobs whose turn is over, or whose place is of another type or size now, with the place that they have."""
+    running jobs whose turn is over, or whose place is of another type or size now, with the place that they have;
+    `unsaved` the running jobs that would lose their work. `waited_since` is the scene's, for the next round."""
 
     at: float
     allocation: Allocation
@@ -34,6 +38,8 @@ class Plan:
     rank: Mapping[str, int]
     leave: Mapping[str, Place] = field(default_factory=dict)
     size: Mapping[str, int] = field(default_factory=dict)
+    unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
+    waited_since: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def row(self) -> Mapping[str, int]:
@@ -88,16 +94,30 @@ class Plan:
         facts: dict[str, Any] = {"share": {**share.facts, "limits": limits}, "round": turn.facts, "prices": self.prices}
         if self.allocation.certificate is not None:
             facts["objective"] = self.allocation.certificate.objective
-        text = f"{turn.text}. By {self.allocation.policy} it {share.text}"
+        # What `elastic` says of a job that is held is that it is.
+        text = turn.text if share.code == "held" else f"{turn.text}. By {self.allocation.policy} it {share.text}"
         dear = {kind: price for kind, price in self.prices.items() if price}
         if dear:
             listed = ", ".join(f"{kind} {price:.3g}" for kind, price in dear.items())
             text += f" (prices: {listed})"
         return Reason(turn.code, text, facts)
 
+    def _before(self, row: int, found: Reason) -> dict[str, Unsaved]:
+        """The jobs that would have to give way to a waiting one, did they not keep their places for their work."""
+        problem = self.round.problem
+        if not self.unsaved or (found.code == "turn" and found.facts["owed_s"] <= 0.0):
+            return {}
+        able = {problem.columns[at].key for at in np.flatnonzero(problem.possible[row])}
+        return {job: each for job, each in self.unsaved.items() if each.kept and each.type in able}
+
     def _turn(self, job: str, row: int) -> Reason:
-        """Why by the round: a change of size on one type is no move."""
+        """Why by the round: a change of size on one type is no move, and who is held for its work is told so."""
         found, before, size = self.round.reason(row), self.leave.get(job), self.size.get(job)
+        if found.code == "held" and (risk := self.unsaved.get(job)) is not None and risk.kept:
+            return Reason(found.code, f"keeps its place on {risk.type}: it would lose its work", found.facts)
+        if found.code in _WAITS and (others := self._before(row, found)):
+            why = behind(others, found.facts["owed_s"])
+            return Reason(why.code, why.text, {**found.facts, **why.facts})
         if before is None or size is None or self.target.get(job) != before.type:
             return found
         text = f"goes on with {size} accelerators on {before.type} in place of {before.accelerators}"
@@ -106,10 +126,15 @@ class Plan:
 
 def make(scene: Scene, allocation: Allocation, state: State, settings: Settings) -> tuple[Plan, State]:
     """The plan, and what to remember for the next one. `allocation` is of the problem of this scene. Pure."""
-    rounds = Rounds.restore(settled(state, scene.on, scene.now), settings)
-    rounds.enter(allocation.problem, allocation, now=scene.now)
+    # A turn longer than usual is paid for in full: what the job had too much is not forgotten before the others had it.
+    had_s = (-owed for job in state.jobs.values() for owed in job.owed_s.values())
+    owed_s = max([settings.quantum_s, *scene.turn_s.values(), *had_s])
+    rounds = Rounds.restore(settled(state, scene.on, scene.now), replace(settings, owed_s=owed_s))
+    young = np.array([view.placed_s < view.min_run_s for view in scene.views], np.bool_)
+    problem = replace(allocation.problem, held=young & (allocation.problem.placed >= 0))
+    rounds.enter(problem, replace(allocation, problem=problem), now=scene.now)
     found = rounds.next(scene.now)
-    problem, columns = allocation.problem, allocation.problem.columns
+    columns = problem.columns
     target = {str(problem.ids[row]): columns[found.column[row]].key for row in found}
     deserved = found.share.sum(axis=1) + np.asarray(found.owed_s) / settings.quantum_s
     order = np.lexsort((problem.arrived, -deserved, found.column < 0))
@@ -120,7 +145,8 @@ def make(scene: Scene, allocation: Allocation, state: State, settings: Settings)
         for job, place in scene.on.items()
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
-    return Plan(scene.now, allocation, found, target, rank, leave, size), rounds.state()
+    plan = Plan(scene.now, allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since)
+    return plan, rounds.state()
 
 
 def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:

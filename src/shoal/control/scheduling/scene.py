@@ -18,6 +18,7 @@ from shoal.control.admission.types import Pending, Running
 from shoal.control.records import RankPlacement
 from shoal.control.scheduling.facts import Facts, Look
 from shoal.control.scheduling.goodput import complete, ladder
+from shoal.control.scheduling.patience import Unsaved, saves, unsaved, waited_for
 from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
 from shoal.schedule.oracle import Oracle
@@ -25,13 +26,16 @@ from shoal.schedule.oracle import Oracle
 PRIORITY_DOUBLES = 10.0
 """So many points of priority double a job's weight."""
 
+NOBODY: Mapping[str, float] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What of the configuration shapes the problem. With `predict`, a job that does not say how much work it has left
     is given what admission expects of it; with `by_tenant`, a tenant's weight is its entity's and not each job's.
     `soon_s`: jobs whose back-off ends within that time compete. With `sizes`, the policy chooses the size of jobs that
-    leave it open; then nobody who came to run less than `hold_s` ago is moved."""
+    leave it open; then nobody who came to run less than `hold_s` ago is moved. `bearable_s` is for how long a job keeps
+    its place that saves its work; others keep it for longer (`patience`)."""
 
     prices: Mapping[str, Money] = field(default_factory=dict)
     predict: bool = False
@@ -39,6 +43,7 @@ class Rules:
     soon_s: float = 0.0
     sizes: bool = False
     hold_s: float = 0.0
+    bearable_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ class Place:
 @dataclass(frozen=True)
 class Scene:
     """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
-    asked to leave, `since_s` for how long they have, and the others have been in the queue."""
+    asked to leave, `since_s` for how long they have, and the others have been in the queue. `unsaved` are those of them
+    that would lose their work, `turn_s` is how long the turns are of those that do not save it, running or not, and
+    `waited_since` since when somebody has been waiting for each type that somebody waits for."""
 
     now: float
     views: tuple[JobView, ...]
@@ -61,6 +68,9 @@ class Scene:
     tenants: tuple[Tenant, ...]
     on: Mapping[str, Place]
     since_s: Mapping[str, float] = field(default_factory=dict)
+    unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
+    turn_s: Mapping[str, float] = field(default_factory=dict)
+    waited_since: Mapping[str, float] = field(default_factory=dict)
 
     def problem(self) -> Problem:
         """Raises `Invalid` as `Problem` does."""
@@ -110,8 +120,10 @@ def held_by_all(snapshot: Snapshot, need: Need, ranks: int) -> int:
     )
 
 
-def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Scene:
-    """Pure but for `look`."""
+def scene_of(
+    snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules, waited_since: Mapping[str, float] = NOBODY
+) -> Scene:
+    """`waited_since` is the last round's. Pure but for `look`."""
     waiting = [(job, facts) for job in _waiting(snapshot, rules.soon_s) if (facts := look(job.job_id)) is not None]
     running: list[tuple[Running, Facts, Place | None]] = []
     taken: dict[str, int] = {}
@@ -140,6 +152,17 @@ def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Sc
     asked += [views.asked(job, facts, None, job.ranks) for job, facts in waiting]
     views.learn(asked)
     found = [views.of(each) for each in asked]
+    since_s = {job.job_id: snapshot.now - facts.queued_at for job, facts in waiting}
+    wanted = [(view.throughput, since_s[view.id]) for view in found if view.id in since_s]
+    waited_since = waited_for(wanted, waited_since, snapshot.now)
+    risks = {
+        each.job_id: risk
+        for each, facts, place in running
+        if place is not None
+        and (risk := unsaved(facts, place.type, place.since, snapshot.now,
+                             waited_since=waited_since.get(place.type), bearable_s=rules.bearable_s))
+    }  # fmt: skip
+    found = [_held(view, risks.get(view.id)) for view in found]
     found.sort(key=lambda view: (view.arrived, view.id))
     tenants = tuple(
         _without(state.tenant, held.get(name, {}))
@@ -149,9 +172,19 @@ def scene_of(snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules) -> Sc
     return Scene(
         snapshot.now, tuple(found), pools, tenants,
         {each.job_id: place for each, _, place in running if place is not None},
-        {job.job_id: snapshot.now - facts.queued_at for job, facts in waiting}
-        | {each.job_id: snapshot.now - place.since for each, _, place in running if place is not None},
+        since_s | {each.job_id: snapshot.now - place.since for each, _, place in running if place is not None},
+        risks,
+        {job.job_id: facts.lost_s for job, facts in waiting if facts.lost_s > rules.bearable_s}
+        | {job_id: risk.turn_s for job_id, risk in risks.items()},
+        waited_since,
     )  # fmt: skip
+
+
+def _held(view: JobView, risk: Unsaved | None) -> JobView:
+    """Held in its place for as long as it keeps it."""
+    if risk is None or not risk.kept:
+        return view
+    return replace(view, min_run_s=max(view.min_run_s, view.placed_s + risk.keeps_s))
 
 
 def _waiting(snapshot: Snapshot, soon_s: float) -> Iterator[Pending]:
@@ -268,7 +301,7 @@ class _Views:
 
     def _configurations(self, asked: _Asked) -> Iterator[Configuration]:
         """Whoever would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
-        place = asked.place if not asked.facts.saves else None
+        place = asked.place if not saves(asked.facts, self._rules.bearable_s) else None
         count = asked.job.resources.accelerator_count
         for size in asked.sizes:
             for kind, speed in self._speeds(asked.job, size // count, size).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
@@ -19,13 +19,14 @@ from shoal.control.admission.types import Pending
 from shoal.control.config import ScheduleSettings
 from shoal.control.loops import Defects
 from shoal.control.scheduling import memory
-from shoal.control.scheduling.asking import ask, rounds_of, rules_of
+from shoal.control.scheduling.asking import ask, bearable_s, rounds_of, rules_of
 from shoal.control.scheduling.facts import Facts, Look, facts_of
 from shoal.control.scheduling.goodput import by_size
 from shoal.control.scheduling.meter import Meter
+from shoal.control.scheduling.patience import BEHIND, saves, span, unsaved
 from shoal.control.scheduling.placing import place, without_competing
 from shoal.control.scheduling.plan import Plan, make
-from shoal.control.scheduling.scene import Rules, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.control.scheduling.scene import NOBODY, Rules, competes, competing_groups, needs_of, scene_of, type_of
 from shoal.control.view import Live
 from shoal.core import ANY, Reason, ShoalError
 from shoal.schedule import Allocation, Problem
@@ -149,10 +150,10 @@ class Scheduler:
 
     def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:
         """The next round, None if there is nothing to share out; changes nothing."""
-        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings))
+        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since)
         if not scene.views or not scene.pools:
             return None
-        allocation = ask(self.settings, scene.problem(), self._allocation, since_s=scene.since_s)
+        allocation = ask(self.settings, scene.problem(), self._allocation, since_s=scene.since_s, turn_s=scene.turn_s)
         plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
         return _Made(plan, state, allocation, usual(allocation.problem))
 
@@ -220,6 +221,11 @@ class Scheduler:
             self._rates[name] = {kind: 1.0 if rate > ALIKE * best else rate / best for kind, rate in found.items()}
         return self._rates[name]
 
+    @property
+    def waited_since(self) -> Mapping[str, float]:
+        """Since when somebody has been waiting for each accelerator type, as far as the last round knew."""
+        return self._plan.waited_since if self._plan is not None else NOBODY
+
     # --- sensing
 
     def reported(self, live: Live) -> None:
@@ -259,7 +265,7 @@ class Scheduler:
         waiting = snapshot.pending.by_id.get(job.id)
         if waiting is None and job.id not in snapshot.running:
             return None
-        causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting)]
+        causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting), *self._work(snapshot, live)]
         causes += [*self._size(snapshot, live), *self._speeds(snapshot, live)]
         if waiting is not None:
             summary = next((cause.reason.text for cause in causes if cause.blocking), summary)
@@ -295,9 +301,25 @@ class Scheduler:
         at = self._decided_at
         due_s = 0.0 if at is None else max(0.0, at + self.settings.round_s - snapshot.now)
         change = f"wait for the next round, in {due_s:.0f} s; or a greater weight of {live.job.tenant}"
+        if found.code == BEHIND:
+            change = "let these jobs save checkpoints (shoal.train): then all take turns; or cancel one of them"
         if ANY not in live.job.resources.accelerators:
             change += "; or take any accelerator type"
         return Blocker("schedule", True, found, change)
+
+    def _work(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+        """Of a job that would not take its work along, or has not: what that is, and what it means for its turns."""
+        facts, now, bearable = facts_of(live), snapshot.running.get(live.job.id), bearable_s(self.settings)
+        if facts.replica:
+            return
+        if now is not None and (kind := type_of(snapshot, now.placement)) is not None:
+            since = self.waited_since.get(kind)
+            risk = unsaved(facts, kind, now.started_at, snapshot.now, waited_since=since, bearable_s=bearable)
+            if risk is not None:
+                yield Blocker("work", False, risk.reason())
+        elif now is None and facts.lost_s > 0.0 and not saves(facts, bearable):
+            text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next turn is twice as long"
+            yield Blocker("work", False, Reason("unsaved", text, {"lost_s": round(facts.lost_s, 1)}))
 
     def _size(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
         """Of a job that leaves its size open, what it has, and what decided that."""
@@ -362,7 +384,10 @@ def live_snapshot(snapshot: Snapshot, find: Callable[[str], Live | None], schedu
         live = find(job_id)
         return None if live is None else facts_of(live)
 
-    oracle = scheduler.oracle if scheduler is not None else Oracle()
-    prices = dict(scheduler.settings.prices) if scheduler is not None else {}
-    scene = scene_of(snapshot, look, oracle, Rules(prices, predict=True, sizes=True))
+    oracle, waited_since = Oracle(), NOBODY
+    settings = ScheduleSettings("none")
+    if scheduler is not None:
+        oracle, settings, waited_since = scheduler.oracle, scheduler.settings, scheduler.waited_since
+    rules = Rules(dict(settings.prices), predict=True, sizes=True, bearable_s=bearable_s(settings))
+    scene = scene_of(snapshot, look, oracle, rules, waited_since)
     return snapshot_lines(scene.views, scene.pools, scene.tenants, now=scene.now)

@@ -188,7 +188,8 @@ class Rounds:
         if self.settings.ranking is Ranking.CREDIT:
             # What is owed in a column that a job no longer has a share of is forgotten, what is owed is bounded.
             owed = self._credit * (self._share > 0.0)
-            self._credit = np.clip(owed, -self.settings.quantum_s, self.settings.quantum_s)
+            most_s = self.settings.quantum_s if self.settings.owed_s is None else self.settings.owed_s
+            self._credit = np.clip(owed, -most_s, most_s)
 
     # The next round
 

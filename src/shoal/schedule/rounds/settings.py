@@ -21,7 +21,8 @@ class Ranking(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`keep_s` is how many seconds of running another job must be owed more before one loses its place; `quantum_s`
-    the seconds of credit that weigh as much as a whole share; `min_run_s` how long a job stays where it was put;
+    the seconds of credit that weigh as much as a whole share; `owed_s` up to how many are remembered, either way (None:
+    as many); `min_run_s` how long a job stays where it was put;
     `spare` gives out what no share asks for; `shuffle` seeds the order in which `PRIORITY` visits columns (None: the
     fastest first)."""
 
@@ -29,6 +30,7 @@ class Settings:
     ranking: Ranking = Ranking.CREDIT
     keep_s: float = 3600.0
     quantum_s: float = 3600.0
+    owed_s: float | None = None
     min_run_s: float = 0.0
     spare: bool = True
     shuffle: int | None = None

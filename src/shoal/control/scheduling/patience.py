@@ -1,0 +1,134 @@
+"""How long a job keeps its place that would lose its work by leaving it.
+
+Whoever saves its work when it is asked to leave loses a restart. Any other starts from nothing, or from its last
+checkpoint, and by turns of equal length would do so for ever. So it keeps its place while nobody waits for its type,
+and then for the longest of three times: `FIRST` times what a saving job is left, as long as it had worked before
+anybody waited, and `LONGER` times as long as all that it has lost before. So turns that save nothing grow by
+threes: whoever needs T seconds in one go is turned out at most logarithmically often and loses less than 1.5 T, and one
+without end is turned out again and again. What it had beyond its share is remembered (`plan.make`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.control.scheduling.facts import Facts
+from shoal.core import Reason
+
+FIRST = 10.0
+"""The first turn of a job that saves nothing, in turns of one that does: it stands to lose more than a restart."""
+
+LONGER = 2.0
+"""The next turn, in all that the turns before it have lost."""
+
+BEHIND = "behind-unsaved"
+"""Code of the wait of a job that waits for such a turn to end."""
+
+_NAMED = 3
+"""So many jobs are named to one that waits for any of them."""
+
+_MINUTE, _HOUR = 60.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaved:
+    """A running job that would lose `lose_s` of work by leaving its place on `type` now. It keeps it until it ends, or
+    for `keeps_s` more (zero: its turn is over) if somebody goes on to wait for the type, as is so (`wanted`) or not.
+    `ever` says whether it has saved anything at all."""
+
+    type: str
+    lose_s: float
+    keeps_s: float
+    wanted: bool = True
+    ever: bool = False
+
+    @property
+    def kept(self) -> bool:
+        return self.keeps_s > 0.0
+
+    @property
+    def turn_s(self) -> float:
+        """How long it has worked at the end of its turn."""
+        return self.lose_s + self.keeps_s
+
+    @property
+    def why(self) -> str:
+        before = "it did not save its work when it was stopped before" if self.ever else "it has saved nothing yet"
+        return f"{before}, so stopping it would lose {span(self.lose_s)} of work"
+
+    @property
+    def until(self) -> str:
+        if not self.wanted:
+            return f"for as long as nobody waits for {self.type}"
+        return f"until it ends, or for {span(self.keeps_s)} more"
+
+    def reason(self) -> Reason:
+        """Of the job itself."""
+        facts = {"lose_s": round(self.lose_s, 1), "keeps_s": round(self.keeps_s, 1), "wanted": self.wanted}
+        if not self.kept:
+            return Reason("unsaved", f"its turn may end in any round; {self.why}", facts)
+        return Reason("unsaved", f"keeps its place {self.until}: {self.why}", facts)
+
+
+def saves(facts: Facts, bearable_s: float) -> bool:
+    """Whether the job takes its work along when it is asked to leave: it uses the hooks or has reported a checkpoint,
+    and stops before have not cost it more than is bearable."""
+    return facts.saves and facts.lost_s <= bearable_s
+
+
+def unsaved(
+    facts: Facts, kind: str, since: float, now: float, *, waited_since: float | None, bearable_s: float
+) -> Unsaved | None:
+    """What a job stands to lose that runs on `kind` since then; None for one that saves. `waited_since`: since when
+    somebody or other has been waiting for the type, None if nobody is. `bearable_s` is for how long a job that saves
+    keeps its place."""
+    if saves(facts, bearable_s):
+        return None
+    lose_s = max(0.0, now - max(since, facts.saved_at or since))
+    turn_s = 0.0 if waited_since is None else max(0.0, now - max(since, waited_since))
+    least_s = max(FIRST * bearable_s, lose_s - turn_s, LONGER * facts.lost_s)
+    return Unsaved(kind, lose_s, max(0.0, least_s - turn_s), waited_since is not None, facts.saved_at is not None)
+
+
+def waited_for(
+    waiting: Iterable[tuple[Iterable[str], float]], before: Mapping[str, float], now: float
+) -> dict[str, float]:
+    """Since when somebody or other has been waiting for each type, of the types that somebody waits for now. `waiting`
+    has the types that each could use and for how long it has waited, `before` is what this was in the last round."""
+    found: dict[str, float] = {}
+    for kinds, waited_s in waiting:
+        for kind in kinds:
+            found[kind] = min(found.get(kind, now), now - waited_s, before.get(kind, now))
+    return found
+
+
+def behind(others: Mapping[str, Unsaved], owed_s: float) -> Reason:
+    """Of a job that waits for these to end their turns."""
+    soonest = sorted(others.items(), key=lambda item: item[1].keeps_s)[:_NAMED]
+    job, first = soonest[0]
+    facts: dict[str, Any] = {
+        "behind": {job: round(each.lose_s, 1) for job, each in soonest},
+        "behind_count": len(others),
+        "keeps_s": round(first.keeps_s, 1),
+    }
+    owed = f", owed {span(owed_s)}," if owed_s >= 1.0 else ""
+    if len(others) == 1:
+        return Reason(BEHIND, f"waits{owed} for {job}, which keeps its place {first.until}: {first.why}", facts)
+    named = ", ".join(f"{job} {span(each.lose_s)}" for job, each in soonest) + ", ..." * (len(others) > len(soonest))
+    return Reason(
+        BEHIND,
+        f"waits{owed} for one of {len(others)} jobs that have not saved their work, and would lose it by stopping "
+        f"({named}); they keep their places until they end, the first for at most {span(first.keeps_s)} more",
+        facts,
+    )
+
+
+def span(seconds: float) -> str:
+    """As people say it: 34 s, 12 min, 3.5 h."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.1f} h"
