@@ -7,11 +7,10 @@ way of a gang), as admission keeps it for a blocked gang: only what surely ends 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from shoal.control.admission import ClusterIndex, reasons
@@ -185,7 +184,7 @@ class _Filling:
                 found[head.job_id] = self._reason(head)
             if (delayed := group.delayed.first()) is not None:
                 due = delayed[1].not_before
-                text = f"waits: tries again in {math.ceil(due - now)} s after a failure"
+                text = f"waits: tries again in {ceil(due - now)} s after a failure"
                 found[delayed[1].job_id] = Reason(reasons.BACKOFF, text, {"not_before": due})
         return found
 
