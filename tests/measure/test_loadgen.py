@@ -16,8 +16,7 @@ from tests.measure.servers import Fake, running_server
 
 
 def test_both_agree_on_what_is_clear() -> None:
-    # A goal that one stall of the machine cannot miss, and a load that misses it by far. A warm-up as long as the
-    # objective: before that, the queue of a rate that is too much has not grown beyond it.
+    # A goal that one stall of the machine cannot miss, and a load that misses it by far.
     goal = Goal(0.5, 0.5)
     told: list[Trial] = []
     with running_server(Fake(models={"fake": 0.002})) as url:
@@ -26,7 +25,7 @@ def test_both_agree_on_what_is_clear() -> None:
             hard = run_loadgen(issue, goal, rate_per_s=5000.0, queries=1000)
         ours = measure_capacity(
             Target(url, "fake"), goal, effort=Effort(tolerance=0.5, most_requests=1000, most_trials=5),
-            settings=Settings(warmup_s=goal.slo_s), trial_s=0.5, on_trial=told.append,
+            settings=Settings(warmup_s=0.05), trial_s=0.5, on_trial=told.append,
         )  # fmt: skip
     assert easy.valid
     assert easy.kept

@@ -119,6 +119,8 @@ def live_trial(
 ) -> LoadResult:
     """One Poisson load at this rate, for `trial_s` at most, ended as soon as `enough` says so; `number` tells trials of
     one search apart."""
+    # Where the rate is too much, the queue needs at least so long to grow beyond the objective.
+    settings = replace(settings, warmup_s=max(settings.warmup_s, goal.slo_s))
     most = max(_FEWEST, min(_SPARE * effort.most_requests, rate_per_s * trial_s))
     duration_s = settings.warmup_s + most / rate_per_s
     arrivals = poisson(rate_per_s, duration_s, seed=settings.seed * 1009 + number)
