@@ -71,7 +71,7 @@ def commit(connection: sqlite3.Connection, bulks: Mapping[str, Bulk], epoch: int
         if ruling == epoch and write(works, seq, run):
             connection.execute("COMMIT")
             return seq
-    except (sqlite3.Error, OverflowError):
+    except (sqlite3.Error, OverflowError, ValueError):
         pass  # the server meets it again when it does the same, and tells its callers
     if connection.in_transaction:
         connection.execute("ROLLBACK")

@@ -53,7 +53,8 @@ def serve_alone(demo: Demo) -> None:
     else did run: one stop of a busy machine, longer than the objective, is more than it allows for."""
     seconds = _FAST_ALONE_S if demo.report.extra.get("fast") else _ALONE_S
     load = load_of(demo)
-    for _ in range(_TRIES_ALONE):
+    for tries in range(1, _TRIES_ALONE + 1):
+        demo.report.extra["measured_alone"] = tries
         demo.screen.say(f"  {seconds:g} s of load at random moments, alone ...")
         load.start(ALONE, seconds)
         load.finish()
@@ -78,7 +79,6 @@ def count_the_answers(demo: Demo) -> None:
     lost = sum(facts["unanswered"] for column in found.values() for facts in column.values())
     asked = sum(facts["requests"] for column in found.values() for facts in column.values())
     kept = _kept(found[ALONE])
-    typical = all(facts["p50_ms"] <= SLO_MS for facts in found[ALONE].values())
     status = [demo.tenants[TENANT].service(one.sample) for one in SERVICES]
     serving: dict[str, Any] = demo.report.extra["serving"]
     serving |= {"columns": list(found), "services": found, "cost": _cost(demo)}
@@ -90,9 +90,9 @@ def count_the_answers(demo: Demo) -> None:
         )
     demo.report.check("no request unanswered", asked > 0 and not lost, f"{asked} requests, {lost} without an answer")
     demo.report.check(
-        "services kept their objective alone", kept or typical,
+        "services kept their objective alone", kept,
         ", ".join(f"{name} {facts['within_slo']:.1%} within {SLO_MS:g} ms" for name, facts in found[ALONE].items())
-        + ("" if kept else "; half of them at least were in time: other work held up the rest"),
+        + (f" (measured {tries} times)" if (tries := demo.report.extra["measured_alone"]) > 1 else ""),
     )  # fmt: skip
     demo.report.check(
         "services outlive the server",

@@ -18,7 +18,7 @@ from shoal.control.records import MetricPoint
 from shoal.control.store import Store, open_store
 from shoal.control.store.database import Database
 from shoal.control.store.dictation import Dictation, ScribeGone
-from shoal.core import Conflict, LeaseLost, ShoalError, Unavailable
+from shoal.core import Conflict, Invalid, LeaseLost, ShoalError, Unavailable
 
 
 @pytest.fixture
@@ -173,16 +173,20 @@ def test_what_is_stale_or_doubled_in_a_large_group_stands_or_falls_alone(make, s
             store.submit(make.job("k4"), [make.event()]),
             store.apply(make.change(first[0], JobState.ADMITTED)),
             store.apply(make.change(first[0], JobState.CANCELLED)),
+            store.submit(make.job("half", tenant="\ud800"), [make.event()]),
             return_exceptions=True,
         )
         assert [job.id for job in again[:20]] == [f"k{n}" for n in range(20)]
         assert [job.id for job in again[20:40]] == [f"new{n}" for n in range(20)]
         assert isinstance(again[40], Conflict)
         assert isinstance(again[41], Conflict)
-        assert again[42:] == [True, False]
+        assert again[42:44] == [True, False]
+        assert isinstance(again[44], Invalid)
 
+    asyncio.run(crowd(store, make, "before"))
+    pid = the_scribe(path)
     asyncio.run(scene())
-    assert scribes(path)
+    assert the_scribe(path) == pid
     assert store.job("k0").state is JobState.ADMITTED
     assert numbers(path) == list(range(1, len(numbers(path)) + 1))
 

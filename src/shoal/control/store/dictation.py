@@ -27,12 +27,15 @@ class Dictation:
         self.written = 0
         self._stream, other = socket.socketpair()
         self._source = self._stream.makefile("rb")
-        with other:
+        with contextlib.ExitStack() as undo, other:
+            undo.callback(self._stream.close)
+            undo.callback(self._source.close)
             # A session of its own: Ctrl-C in the server's terminal is the server's to answer.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "shoal.control.scribe", str(other.fileno()), str(path)],
                 pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+            undo.pop_all()
         with contextlib.suppress(OSError):  # the first group finds out
             scribe.send(self._stream, (str(path), dict(pragmas), {kind: tuple(bulk) for kind, bulk in bulks.items()}))
 
