@@ -20,11 +20,12 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
 from shoal.serve.client import InferenceClient
+from shoal.serve.errors import ReplicaLost
 from tests.serve import models
 from tests.serve.gateway_kit import ENDS_WITHIN_S, ONE, eventually
 
 CALLABLES = """
-import os
+import os, signal
 from shoal.serve.types import DataType, TensorSpec
 
 TAKES = (TensorSpec("x", DataType.FP32, (-1, -1)),)
@@ -35,6 +36,13 @@ class Double:
 
     def __call__(self, arrays):
         return {"y": 2 * arrays["x"]}
+
+class Fragile(Double):
+    def __call__(self, arrays):
+        if arrays["x"].sum() > 100:
+            print("a fault in native code", flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().__call__(arrays)
 
 class Crash(Double):
     def __init__(self):
@@ -217,6 +225,19 @@ def test_it_serves_until_it_is_interrupted(here: Path, linear: str, shell: Calla
     assert running.err.read_text() == ""
     assert psutil.wait_procs(replicas, ENDS_WITHIN_S)[1] == []
     assert nothing_left(here)
+
+
+def test_the_end_of_a_replica_is_told_with_signal_and_last_words(here: Path, shell: Callable[..., Shell]) -> None:
+    running = shell("mine:Fragile", "--json")
+    client = InferenceClient(json.loads(running.said("\n"))["http"])
+    with pytest.raises(ReplicaLost):
+        client.infer("Fragile", {"x": 1000 * ONE})
+    said = eventually(lambda: running.err.read_text())
+    assert "replica default.models-0-1 ended with signal SIGSEGV, and last said: a fault in native code" in said
+    assert "it starts again in 0.00 s" in said
+    assert client.infer("Fragile", {"x": ONE})["y"].sum() == 8
+    assert running.interrupt() == 0
+    assert running.err.read_text() == said
 
 
 def test_interrupted_before_it_is_ready_it_ends_as_well(here: Path, shell: Callable[..., Shell]) -> None:

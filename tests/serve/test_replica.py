@@ -45,6 +45,10 @@ def test_a_request_alone_fails_without_a_second_try() -> None:
     assert runtime.runs == [1]
 
 
+def test_what_a_model_raises_is_its_answer_even_when_it_is_no_exception() -> None:
+    assert texts(run_batch(CountingRuntime("leaves"), rows(1), (), [1])) == ["SystemExit: 3"]
+
+
 class CountingRuntime:
     """A callable of `tests.serve.models`; `runs` are the batch sizes that it was run with."""
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from shoal.control.config import ServeSettings
-from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, last_line, start_detached
+from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, TenantEntry
+from shoal.serve.ends import last_line
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from shoal.control.home import start_ticks
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
+from shoal.serve.ends import last_line
 
 log = structlog.get_logger("shoal.gateway")
 
@@ -37,7 +37,6 @@ _STEADY_S = 30.0
 """A gateway that lived so long is started again at once."""
 _FAILING_ENDS = 3
 _KILL_AFTER_S = 15.0
-_TAIL_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,19 +299,3 @@ def _signal(status: GatewayStatus, signum: int) -> None:
         return
     finally:
         os.close(descriptor)
-
-
-_UNREMARKABLE = re.compile(r"\d{4}-\d\d-\d\d \S+ (DEBUG|INFO) ")
-"""How a line begins that says what went well."""
-
-
-def last_line(path: Path) -> str:
-    """What a process said last, by its log; nothing if it said nothing about its end."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1][:300] if lines and not _UNREMARKABLE.match(lines[-1]) else ""

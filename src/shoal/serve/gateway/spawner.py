@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.serve.ends import describe_end, last_line
 from shoal.serve.polling import FORBIDS_POLLING
 
 log = logging.getLogger("shoal.serve.spawner")
@@ -75,11 +76,15 @@ class ReplicaProcess:
             environ["PYTHONPATH"] = os.pathsep.join((*map(str, self.python_path), *own_path))
         return environ | dict(self.environment)
 
+    def log_file(self, name: str) -> Path | None:
+        return self.log_directory / f"{name}.log" if self.log_directory is not None else None
+
     async def start(self, name: str) -> Process:
         with contextlib.ExitStack() as stack:
             output = None
-            if self.log_directory is not None:
-                output = stack.enter_context((self.log_directory / f"{name}.log").open("ab"))
+            log_file = self.log_file(name)
+            if log_file is not None:
+                output = stack.enter_context(log_file.open("ab"))
             token_fd = os.memfd_create("shoal-token", os.MFD_CLOEXEC)
             stack.callback(os.close, token_fd)
             os.pwrite(token_fd, self.token.encode(), 0)
@@ -143,24 +148,26 @@ class Spawner:
     async def _keep(self, name: str, kept: _Kept) -> None:
         quick_deaths = 0
         while True:
-            lived_s = await self._live(name, kept)
+            lived_s, how = await self._live(name, kept)
             quick_deaths = quick_deaths + 1 if lived_s < self._restarts.settled_s else 1
             pause_s = self._restarts.pause_s(quick_deaths)
+            if not kept.stopping.is_set():
+                log.error("replica %s %s (after %.1f s; it starts again in %.2f s)", name, how, lived_s, pause_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await kept.stopping.wait()
             if kept.stopping.is_set():
                 return
-            log.warning("starting replica %s again, after %.1f s of life and %.2f s of pause", name, lived_s, pause_s)
 
-    async def _live(self, name: str, kept: _Kept) -> float:
-        """One life of the process, in seconds."""
+    async def _live(self, name: str, kept: _Kept) -> tuple[float, str]:
+        """One life of the process: its seconds, and how it ended."""
+        log_file = self._how.log_file(name)
+        said_before = log_file.stat().st_size if log_file is not None and log_file.exists() else 0
         started = time.monotonic()
         try:
             kept.process = process = await self._how.start(name)
         except OSError as error:
-            log.error("replica %s cannot be started: %s", name, error)
-            return 0.0
+            return 0.0, f"could not be started: {error}"
         kept.starts += 1
         ended, told = asyncio.ensure_future(process.wait()), asyncio.ensure_future(kept.stopping.wait())
         await asyncio.wait((ended, told), return_when=asyncio.FIRST_COMPLETED)
@@ -169,8 +176,9 @@ class Spawner:
             await self._stop(process)
         code = await ended
         kept.process = None
-        log.info("replica %s ended with %s", name, code)
-        return time.monotonic() - started
+        said = last_line(log_file, said_before) if log_file is not None else ""
+        how = f"ended with {describe_end(code)}"
+        return time.monotonic() - started, f"{how}, and last said: {said}" if said else how
 
     async def _stop(self, process: Process) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -52,8 +52,10 @@ def read_shape(value: object, kind: DataType, where: str) -> tuple[int, ...]:
         if type(length) is not int or length < 0:
             raise BadRequest(f"{length!r:.40} is no length of a dimension", where=where, hint="0 or a positive integer")
     most = MOST_STRINGS if kind is DataType.BYTES else MOST_ELEMENTS
-    if prod(value) > most:
-        raise BadRequest(f"a tensor of {kind} has at most {most} elements", where=where)
+    if prod([length or 1 for length in value]) > most:  # lengths of 0 must not hide lengths that nothing can hold
+        raise BadRequest(
+            f"a tensor of {kind} has at most {most} elements", where=where, hint="lengths of 0 count as 1 here"
+        )
     return tuple(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shoal.core import ShoalError
-from shoal.serve.errors import BadRequest, ModelFailed
+from shoal.serve.errors import ModelFailed
 from shoal.serve.replica.messages import Outcome, Placed
 from shoal.serve.runtimes.base import Array, Runtime
 from shoal.serve.tensors import split, to_tensor
@@ -21,9 +21,9 @@ def run_batch(
     request that the model cannot digest does not spoil the others."""
     try:
         return [*split(runtime.run(inputs, outputs), sizes)]
-    except (ModelFailed, BadRequest) as error:
+    except BaseException as error:  # a model's code can raise anything, SystemExit as well
         if len(sizes) == 1:
-            return [error]
+            return [error if isinstance(error, ShoalError) else ModelFailed(f"{type(error).__name__}: {error}")]
     results: list[Result] = []
     start = 0
     for size in sizes:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.serve.errors import BadModel, BadRequest, NotReady
+from shoal.core import ShoalError
+from shoal.serve.errors import BadModel, ModelFailed, NotReady
 from shoal.serve.replica.execute import place_outputs, run_batch
 from shoal.serve.replica.link import Gone, Link, Refused, StopSignal
 from shoal.serve.replica.messages import (
@@ -139,7 +140,7 @@ class Worker:
     def _answer(self, link: Link, frame: Frame) -> None:
         match frame.kind:
             case Kind.EXECUTE:
-                self._execute(link, frame)
+                self._execute_safely(link, frame)
             case Kind.LOAD:
                 self._load(link, frame)
             case Kind.UNLOAD:
@@ -154,7 +155,7 @@ class Worker:
         spec = read_spec(frame.body)
         try:
             runtime, report = self._open_model(spec)
-        except Exception as error:  # a model's file and code can make anything fail; the gateway hears what
+        except BaseException as error:  # a model's file and code can raise anything, SystemExit as well
             known = error if isinstance(error, BadModel) else BadModel(f"{type(error).__name__}: {error}")
             link.send(Kind.FAILED, frame.number, write_error(known))
             return
@@ -172,6 +173,20 @@ class Worker:
             gc.unfreeze()
             give_back()
 
+    def _execute_safely(self, link: Link, frame: Frame) -> None:
+        """One request must not end the replica for all others: whatever it makes fail is the request's error."""
+        try:
+            self._execute(link, frame)
+        except (Gone, WireError):
+            raise
+        except BaseException as error:
+            if isinstance(error, ShoalError):
+                failed = error
+            else:
+                log.exception("a request could not be executed")
+                failed = ModelFailed(f"{type(error).__name__}: {error}", where=f"replica {self._name!r}")
+            link.send(Kind.FAILED, frame.number, write_error(failed))
+
     def _execute(self, link: Link, frame: Frame) -> None:
         started = time.perf_counter()
         question = read_question(frame.body)
@@ -179,14 +194,8 @@ class Worker:
         loaded = self._models.get(question.model)
         if loaded is None:
             name, version = question.model
-            error = NotReady(f"version {version} is not loaded", where=f"model {name!r}")
-            link.send(Kind.FAILED, frame.number, write_error(error))
-            return
-        try:
-            inputs = _inputs(question, link, frame.payload)
-        except BadRequest as bad:
-            link.send(Kind.FAILED, frame.number, write_error(bad))
-            return
+            raise NotReady(f"version {version} is not loaded", where=f"model {name!r}")
+        inputs = _inputs(question, link, frame.payload)
         ready = time.perf_counter()
         results = run_batch(loaded.runtime, inputs, question.outputs, question.sizes)
         done = time.perf_counter()
