@@ -24,7 +24,7 @@ from pathlib import Path
 
 from common import Row, Server, parser, report
 
-from shoal.control.lifecycle import TRANSITIONS, JobState
+from shoal.contract.lifecycle import TRANSITIONS, JobState
 
 RANK = """
 exec 9>>"$LOCKS/$SHOAL_JOB_ID.$RANK"
@@ -51,7 +51,6 @@ def main() -> int:
         Row("faults: server killed", found["killed"]["server"], ""),
         Row("faults: supervisors killed", found["killed"]["supervisor"], ""),
         Row("faults: ranks killed", found["killed"]["rank"], ""),
-        Row("faults: scribes killed (there is one only once many write at a time)", found["killed"]["scribe"], ""),
         Row("faults: disk filled", found["killed"]["disk"], "" if is_small else "(needs root)"),
         Row("attempts in all", found["attempts"], ""),
         Row("acknowledged jobs lost", found["lost"], "", "0", found["lost"] == 0),
@@ -161,7 +160,7 @@ class Chaos:
 
     def _torment(self, every_s: float) -> None:
         while not self.over.wait(self.draw.expovariate(1 / every_s)):
-            what = self.draw.choice(("rank", "rank", "supervisor", "supervisor", "server", "scribe", "disk"))
+            what = self.draw.choice(("rank", "rank", "supervisor", "supervisor", "server", "disk"))
             if what == "server":
                 self._kill_server()
             elif what == "disk" and self.is_small:
@@ -211,8 +210,6 @@ class Chaos:
                 continue
             if b"supervisor.py" in words and (home in words or home in marks):
                 found.append((int(entry.name), "supervisor"))
-            elif b"shoal.control.scribe" in words and home in words:
-                found.append((int(entry.name), "scribe"))
             elif b"SHOAL_HOME=" + home in marks and b"SHOAL_GANG=" in marks:
                 found.append((int(entry.name), "rank"))
         return found

@@ -29,7 +29,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from shoal.control.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
+from shoal.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
 from shoal.core import Device, Node, PriorityClass, Resources, Tenant
 
 GIB = 2**30

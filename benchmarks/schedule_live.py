@@ -14,11 +14,11 @@ import argparse
 import json
 import time
 
-from shoal.control.admission import ClusterIndex, Pending, Running
+from shoal.admission import ClusterIndex, Pending, Running
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import JobRecord
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest
-from shoal.control.records import JobRecord
 from shoal.control.scheduling import Scheduler
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass

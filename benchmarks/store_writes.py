@@ -21,10 +21,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from shoal.control.lifecycle import JobState
-from shoal.control.records import AttemptRecord, Change, JobRecord, MetricPoint, NewEvent, RankPlacement
-from shoal.control.store import Store, open_store
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import AttemptRecord, Change, JobRecord, MetricPoint, NewEvent, RankPlacement
 from shoal.core import PriorityClass, Resources
+from shoal.store import Store, open_store
 
 MANIFEST = '{"name":"train","command":["python","train.py"],"resources":{"gpu":1}}' + " " * 900
 

@@ -13,19 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shoal.contract import service_lifecycle as services
+from shoal.contract.lifecycle import TRANSITIONS, JobState
+from shoal.contract.manifest import JobManifest, parse_manifest
+from shoal.contract.records import JobFilter
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.contract.service_records import ServiceFilter
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import TRANSITIONS, JobState
-from shoal.control.manifest import JobManifest, parse_manifest
 from shoal.control.plane import ControlPlane
-from shoal.control.records import JobFilter
-from shoal.control.services import lifecycle as services
 from shoal.control.services.gateway import Gateway
-from shoal.control.services.lifecycle import ServiceState
-from shoal.control.services.records import ServiceFilter
-from shoal.control.store import Store, open_store
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
+from shoal.store import Store, open_store
 
 
 class Crash(BaseException):

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import ServiceManifest
+from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.contract.service_records import ServiceRecord
 from shoal.control.config import GuardSettings, load_settings
 from shoal.control.guarding import GuardKeeper, groups, guard_capability
 from shoal.control.guarding.groups import MIN_SHARE, Places
 from shoal.control.guarding.process import CONFIG_FILE, GuardProcess
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import ServiceManifest
 from shoal.control.plane import ControlPlane
-from shoal.control.records import AttemptRecord, JobRecord, TenantRecord
 from shoal.control.services.book import Known
-from shoal.control.services.lifecycle import ServiceState
-from shoal.control.services.records import ServiceRecord
-from shoal.control.store import open_store
 from shoal.control.view import Live
 from shoal.core import Invalid, ManualClock, PriorityClass, Quota, Resources, Unavailable
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from shoal.host.guard.config import FollowedConfig, parse_config
 from shoal.serve.contract import Address
+from shoal.store import open_store
 
 from .simulation import manifest, nodes
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.control import steps
-from shoal.control.lifecycle import (
+from shoal.contract.lifecycle import (
     ACTIVE,
     TERMINAL,
     TRANSITIONS,
@@ -21,7 +20,8 @@ from shoal.control.lifecycle import (
     Stop,
     check_step,
 )
-from shoal.control.records import AttemptRecord, Change, JobRecord, RankPlacement
+from shoal.contract.records import AttemptRecord, Change, JobRecord, RankPlacement
+from shoal.control import steps
 from shoal.control.steps import AttemptEnd
 from shoal.core import Conflict, Fault, PriorityClass, Reason, Resources
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.lifecycle import ErrorCode, JobState, Outcome
+from shoal.contract.lifecycle import ErrorCode, JobState, Outcome
 from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota, Unavailable
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run

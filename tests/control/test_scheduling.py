@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.contract.lifecycle import JobState, Outcome
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import JobState, Outcome
 from shoal.core import Money, PriorityClass
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from shoal.control.admission import ClusterIndex, Decision, Pending, Running
+from shoal.admission import ClusterIndex, Decision, Pending, Running
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import JobRecord
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
-from shoal.control.records import JobRecord
 from shoal.control.scheduling import Scheduler
 from shoal.control.scheduling.plan import make
-from shoal.control.store import open_store
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
+from shoal.store import open_store
 
 NOW = 1_700_000_000.0
 SETTINGS = ScheduleSettings("max-min", round_s=60.0, restart_cost_s=1.0)

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.contract.lifecycle import JobState, Outcome
+from shoal.contract.records import AttemptRecord
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import JobState, Outcome
-from shoal.control.records import AttemptRecord
 from shoal.control.scheduling.goodput import complete, ladder
 from shoal.core import PriorityClass, Quota
 from shoal.engine import Gang

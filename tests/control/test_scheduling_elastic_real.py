@@ -10,15 +10,15 @@ from collections.abc import Callable
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from shoal.contract.lifecycle import Outcome
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import AttemptRecord
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import Outcome
-from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
-from shoal.control.records import AttemptRecord
-from shoal.control.store import open_store
 from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
+from shoal.store import open_store
 
 STEP_S = 0.06
 """What one rank takes for a step; more of them share it."""

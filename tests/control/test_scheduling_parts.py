@@ -13,9 +13,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from shoal.admission import ClusterIndex, Decision, Snapshot
+from shoal.admission import decide as admit
 from shoal.cli.app import app
-from shoal.control.admission import ClusterIndex, Decision, Snapshot
-from shoal.control.admission import decide as admit
 from shoal.control.config import ScheduleSettings, load_settings
 from shoal.control.scheduling import Facts
 from shoal.control.scheduling.asking import ask, rounds_of, rules_of
@@ -28,7 +28,7 @@ from shoal.control.scheduling.scene import Place, Scene, competing_groups, scene
 from shoal.core import ANY, Invalid, Money, Quota, Tenant
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.rounds import JobState, State
-from tests.control.admission.cases import (
+from tests.admission.cases import (
     NOW,
     B,
     G,

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.contract.lifecycle import JobState, Outcome
+from shoal.contract.manifest import JobManifest
 from shoal.control.config import ScheduleSettings
-from shoal.control.lifecycle import JobState, Outcome
-from shoal.control.manifest import JobManifest
 from shoal.control.plane import ControlPlane
 from shoal.control.scheduling import Facts, what_if
 from shoal.control.scheduling.patience import FIRST, Unsaved, behind, span, unsaved, waited_for
-from shoal.control.store import open_store
 from shoal.core import Device, PriorityClass
 from shoal.engine import Gang
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.simulated import Line, Script, run
 from shoal.schedule.workloads import read_snapshot
+from shoal.store import open_store
 
 from .simulation import World, check_history, manifest, nodes
 

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from shoal.control.manifest import parse_service
+from shoal.contract.manifest import parse_service
 from shoal.core import NotFound, Unavailable
 from shoal.demo.models import (
     DEMO,

@@ -10,7 +10,7 @@ import typer
 
 from shoal.cli.command import FAILED, INTERRUPTED, Door, JobArgument, TenantOption, command
 from shoal.cli.services import meant_service, print_explanation
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid
 
 if TYPE_CHECKING:

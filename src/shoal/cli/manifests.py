@@ -13,7 +13,7 @@ from shoal.cli.command import Door, TenantOption, command
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.control.manifest import JobManifest, ServiceManifest
+    from shoal.contract.manifest import JobManifest, ServiceManifest
     from shoal.sdk.models import CheckView
 
 _PANEL = "Manifests"
@@ -46,7 +46,7 @@ def check(
     offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
 ) -> None:
     """Check a manifest without submitting it: its text here, and against tenant and nodes where a server answers."""
-    from shoal.control.manifest import is_service, parse_manifest, parse_service
+    from shoal.contract.manifest import is_service, parse_manifest, parse_service
     from shoal.sdk import NoServer
 
     text, source = _read(file)
@@ -80,7 +80,7 @@ def schema(
     kind: Annotated[str, typer.Option(help="job or service.")] = "job",
 ) -> None:
     """The manifest's JSON Schema."""
-    from shoal.control.manifest import manifest_schema, service_schema
+    from shoal.contract.manifest import manifest_schema, service_schema
 
     known = {"job": manifest_schema, "service": service_schema}
     if kind not in known:
@@ -95,7 +95,7 @@ def ffdl(
     tenant: TenantOption = None,
 ) -> None:
     """Translate a manifest of FfDL (Middleware'19): the result on stdout, what was changed or left out on stderr."""
-    from shoal.control.manifest import import_ffdl
+    from shoal.contract.manifest import import_ffdl
 
     text, _ = _read(file)
     manifest, notes = import_ffdl(text)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shoal.control.manifest.quantities import read_duration, read_duration_or_zero, read_size
+from shoal.contract.manifest.quantities import read_duration, read_duration_or_zero, read_size
 from shoal.core import Invalid, Money, NotFound, ShoalError
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 

@@ -66,7 +66,7 @@ CapOption = Annotated[int, typer.Option("--max-outstanding", min=1, help="Unansw
 def seconds_of(text: str | None, where: str, *, zero: bool = False) -> float:
     from pydantic_core import PydanticCustomError
 
-    from shoal.control.manifest.quantities import read_duration, read_duration_or_zero
+    from shoal.contract.manifest.quantities import read_duration, read_duration_or_zero
 
     try:
         return (read_duration_or_zero if zero else read_duration)(text)

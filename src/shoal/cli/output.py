@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -70,7 +70,7 @@ def serve(
     `shoal serve ocr=text.onnx` answers at http://127.0.0.1:8000/v2/models/ocr/infer. For models of several tenants,
     kept running and measured, deploy services: `shoal deploy`.
     """
-    from shoal.control.manifest.quantities import read_duration, read_size
+    from shoal.contract.manifest.quantities import read_duration, read_size
     from shoal.serve.contract import Address
     from shoal.serve.gateway.standalone import Standalone
     from shoal.serve.scheduling import make_scheduler

@@ -74,7 +74,7 @@ def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any],
         return _of_model(file, given.get("name")) | given, file.absolute().parent
     if str(file) != "-" and not given:
         return file, None
-    from shoal.control.manifest import parse_service
+    from shoal.contract.manifest import parse_service
 
     text, source = (sys.stdin.read(), "stdin") if str(file) == "-" else (_read(file), str(file))
     values = parse_service(text, source=source).values() | given
@@ -122,7 +122,7 @@ def services(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
 ) -> None:
     """List services, or show one with its replicas and models."""
-    from shoal.control.services.lifecycle import ServiceState
+    from shoal.contract.service_lifecycle import ServiceState
 
     with door.client() as client:
         if service is not None:

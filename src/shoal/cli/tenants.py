@@ -85,7 +85,7 @@ def _number(word: str, option: str) -> float:
 
 
 def _size(word: str) -> int:
-    from shoal.control.manifest.quantities import read_size
+    from shoal.contract.manifest.quantities import read_size
 
     try:
         return int(read_size(word))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.command import Door, command
-from shoal.control.lifecycle import ACTIVE, JobState
+from shoal.contract.lifecycle import ACTIVE, JobState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from shoal.control.records import TenantRecord
+from shoal.contract.records import TenantRecord
 from shoal.control.stages import Layout
 from shoal.core import Forbidden, Invalid, NotFound, PriorityClass
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import structlog
 
+from shoal.contract.lifecycle import JobState
+from shoal.contract.patterns import Pattern, compile_pattern
+from shoal.contract.records import MetricPoint
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import JobState
 from shoal.control.loops import Defects
-from shoal.control.patterns import Pattern, compile_pattern
-from shoal.control.records import MetricPoint
 from shoal.control.stages import RUN, gang_name
 from shoal.control.view import Live
 from shoal.core import NotFound, ShoalError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.control.admission.types import Policy, Spread
+from shoal.admission.types import Policy, Spread
 from shoal.control.home import Home, default_home
 from shoal.core import Invalid, Money
 from shoal.serve.contract import FREE, Address

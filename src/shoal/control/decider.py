@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import structlog
 
+from shoal.admission import Decision, Preemption, Snapshot, decide
+from shoal.contract.lifecycle import JobState, Stop
+from shoal.contract.records import Change
 from shoal.control import steps
-from shoal.control.admission import Decision, Preemption, Snapshot, decide
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import JobState, Stop
 from shoal.control.loops import Turns
-from shoal.control.records import Change
 
 log = structlog.get_logger("shoal.decider")
 

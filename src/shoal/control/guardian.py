@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import structlog
 
+from shoal.contract.lifecycle import ErrorCode, JobState, Stop
+from shoal.contract.records import AttemptRecord, Change, JobRecord
 from shoal.control import stages, steps
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import ErrorCode, JobState, Stop
 from shoal.control.loops import Turns
-from shoal.control.records import AttemptRecord, Change, JobRecord
 from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
 from shoal.control.steps import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing

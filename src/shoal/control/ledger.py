@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal.control.records import AttemptRecord, Change, JobRecord
-from shoal.control.store import Store
+from shoal.contract.records import AttemptRecord, Change, JobRecord
 from shoal.control.view import Live, View
 from shoal.core import Clock, Unavailable
+from shoal.store import Store
 
 Step = Callable[[JobRecord, AttemptRecord | None], Change | None]
 

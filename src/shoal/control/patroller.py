@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import structlog
 
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import NewEvent
 from shoal.control import steps
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import JobState
 from shoal.control.loops import Turns
-from shoal.control.records import NewEvent
 from shoal.control.stages import parse_gang_name
 from shoal.engine import Engine
 

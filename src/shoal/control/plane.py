@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from shoal.control import steps
-from shoal.control.admission import (
+from shoal.admission import (
     ClusterIndex,
     Explanation,
     NodeState,
@@ -22,24 +21,24 @@ from shoal.control.admission import (
     decide,
     explain,
 )
+from shoal.contract.ids import Ids
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest, ServiceManifest
+from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
+from shoal.control import steps
 from shoal.control.bundles import add_bundle
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.config import GuardSettings, ScheduleSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
-from shoal.control.ids import Ids
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import JobState
 from shoal.control.loops import Loop
-from shoal.control.manifest import JobManifest, ServiceManifest
 from shoal.control.patroller import Patroller
-from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control.services.book import Services
 from shoal.control.services.gateway import Gateway, NoGateway
 from shoal.control.services.keeper import ServiceKeeper
 from shoal.control.stages import RUN, Layout, gang_name
-from shoal.control.store import Store
 from shoal.control.vault import SecretMissing, Vault
 from shoal.control.view import Live, View
 from shoal.core import (
@@ -56,6 +55,7 @@ from shoal.core import (
 )
 from shoal.engine import Capability, Engine, LogChunk
 from shoal.serve.contract import TOKEN_VARIABLE, parse_replica_name
+from shoal.store import Store
 
 if TYPE_CHECKING:
     from shoal.control.guarding import GuardKeeper

@@ -38,8 +38,8 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unava
 
 if TYPE_CHECKING:
     from shoal.control.api.context import Context
-    from shoal.control.store import Store
     from shoal.engine.local import LocalEngine
+    from shoal.store import Store
 
 READY_FD = "SHOAL_READY_FD"
 """Names the pipe on which a detached server tells its starter that it answers."""
@@ -119,8 +119,8 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
     from shoal.control.api.feed import Feed
     from shoal.control.plane import ControlPlane
     from shoal.control.services.gateway import LocalGateway
-    from shoal.control.store import open_store
     from shoal.control.tokens import TokenCache
+    from shoal.store import open_store
 
     log = structlog.get_logger("shoal.server")
     url = _url(listener, settings.host)
@@ -254,7 +254,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 async def _first_start(store: Store, home: Home, now: float) -> None:
     """See that the home's token file holds an admin token that is valid; the file first, so that a crash between
     leaves a token that opens nothing, not one that nobody knows."""
-    from shoal.control.records import NewEvent, TokenRecord
+    from shoal.contract.records import NewEvent, TokenRecord
     from shoal.control.tokens import new_token, new_token_id
 
     valid = {token.token_sha256 for token in store.tokens() if token.tenant is None and token.revoked_at is None}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.control.manifest import JobManifest
-from shoal.control.records import AttemptRecord, JobRecord
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.engine import Gang, RankSpec
 
 DOWNLOAD, RUN, STORE = "download", "run", "store"

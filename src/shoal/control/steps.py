@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shoal.control.lifecycle import TERMINAL, Desired, ErrorCode, JobState, Outcome, Stop, check_step
-from shoal.control.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
+from shoal.contract.lifecycle import TERMINAL, Desired, ErrorCode, JobState, Outcome, Stop, check_step
+from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
 from shoal.core import Conflict, Fault, Reason
 from shoal.engine import Exit, GangStatus, Phase
 

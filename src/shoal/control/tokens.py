@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shoal.control.records import TokenRecord
+from shoal.contract.records import TokenRecord
 from shoal.core import Forbidden, ShoalError, token_digest
 
 ADMIN = "admin"

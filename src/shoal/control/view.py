@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.control.admission import ClusterIndex, Pending, Running, Spread
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, parse_manifest
-from shoal.control.records import AttemptRecord, Change, JobRecord
+from shoal.admission import ClusterIndex, Pending, Running, Spread
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest, parse_manifest
+from shoal.contract.records import AttemptRecord, Change, JobRecord
 from shoal.core import Node, NotFound, Reason, Tenant
 
 

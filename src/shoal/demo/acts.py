@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid
 from shoal.demo.isolation import guard_against_a_flood
 from shoal.demo.judge import judge

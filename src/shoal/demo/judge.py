@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.core import NotFound
 from shoal.demo.evidence import Execution, doublings, training
 from shoal.demo.play import Demo

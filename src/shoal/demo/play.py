@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.core import Unavailable
 from shoal.demo.evidence import Execution, executions, read_facts
 from shoal.demo.load import Load

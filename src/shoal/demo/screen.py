@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.demo.report import JobResult, Report
 from shoal.sdk.models import JobView
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.control.lifecycle import JobState
-from shoal.control.services.lifecycle import ServiceState
+from shoal.contract.lifecycle import JobState
+from shoal.contract.service_lifecycle import ServiceState
 from shoal.core import Invalid, ShoalError, Unavailable
 from shoal.sdk import bundle, models, operations
 from shoal.sdk.effects import Emit, Exchange, Flow, Pause, fresh_key
 
 if TYPE_CHECKING:
-    from shoal.control.manifest import JobManifest
+    from shoal.contract.manifest import JobManifest
 
 Manifest = Mapping[str, Any] | str | bytes | Path
 """A mapping, YAML or JSON text, or the path of a file that holds it."""
@@ -59,7 +59,7 @@ def deploy(
     Its `files`, and models that are files, are packed relative to `base` (default: the manifest's directory, else the
     present one) and uploaded first. Without an `idempotency_key` a fresh one is made.
     """
-    from shoal.control.manifest import parse_service
+    from shoal.contract.manifest import parse_service
 
     text, folder, source = _text(manifest, base)
     parsed = parse_service(text, source=source)
@@ -117,7 +117,7 @@ def _left(give_up_at: float | None) -> float:
 
 def check(exchange: Exchange, manifest: Manifest, *, tenant: str | None = None) -> Flow[models.CheckView]:
     """What would become of a manifest, without submitting it. Raises Invalid with every problem."""
-    from shoal.control.manifest import is_service
+    from shoal.contract.manifest import is_service
 
     text, _, source = _text(manifest, None)
     parsed = None if is_service(text) else _with_files(text, source)
@@ -170,7 +170,7 @@ def _with_files(text: str | bytes, source: str) -> JobManifest | None:
     word = b"files" if isinstance(text, bytes) else "files"
     if word not in text:  # type: ignore[operator]
         return None
-    from shoal.control.manifest import parse_manifest
+    from shoal.contract.manifest import parse_manifest
 
     parsed = parse_manifest(text, source=source)
     return parsed if parsed.files else None

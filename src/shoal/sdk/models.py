@@ -1,10 +1,10 @@
-"""What the clients return. The values are the API's own, see `shoal.control.api.models`."""
+"""What the clients return. The values are the API's own, see `shoal.contract.models`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.control.api.models import (
+from shoal.contract.models import (
     AttemptView,
     BlockerView,
     BundleView,

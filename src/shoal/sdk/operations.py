@@ -10,8 +10,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from shoal.control.lifecycle import JobState
-from shoal.control.services.lifecycle import ServiceState
+from shoal.contract.lifecycle import JobState
+from shoal.contract.service_lifecycle import ServiceState
 from shoal.core import Invalid, PriorityClass
 from shoal.sdk import models
 from shoal.sdk.effects import Call

@@ -14,11 +14,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from shoal.contract.records import NewEvent, TokenRecord
 from shoal.control.api.app import create_app
 from shoal.control.api.context import Context, Limits
 from shoal.control.api.feed import Feed
 from shoal.control.plane import ControlPlane
-from shoal.control.records import NewEvent, TokenRecord
 from shoal.control.tokens import TokenCache, new_token
 from shoal.core import token_digest
 from shoal.engine import Gang

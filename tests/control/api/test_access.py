@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.control.api.models import ErrorView
+from shoal.contract.models import ErrorView
 from tests.control.api.conftest import House
 
 pytestmark = pytest.mark.virtual_time

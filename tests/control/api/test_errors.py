@@ -7,10 +7,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from shoal.contract.models import ErrorView
 from shoal.control import logsetup
 from shoal.control.api import errors
 from shoal.control.api.edge import Edge
-from shoal.control.api.models import ErrorView
 from shoal.control.api.prometheus import Metrics
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from shoal.control.api import models
+from shoal.contract import models
 from tests.control.api.conftest import House
 
 pytestmark = pytest.mark.virtual_time

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.admission.types import Spread
+from shoal.contract.records import TokenRecord
 from shoal.control import logsetup
-from shoal.control.admission.types import Spread
 from shoal.control.config import DEFAULT_PORT, load_settings
 from shoal.control.home import (
     Home,
@@ -22,7 +23,6 @@ from shoal.control.home import (
     write_private,
     write_server,
 )
-from shoal.control.records import TokenRecord
 from shoal.control.server import bind
 from shoal.control.tokens import Principal, TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Forbidden, Invalid, token_digest

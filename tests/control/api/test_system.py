@@ -7,7 +7,7 @@ import re
 import pytest
 
 from shoal import __version__
-from shoal.control.api import models
+from shoal.contract import models
 from tests.control.api.conftest import House
 
 pytestmark = pytest.mark.virtual_time

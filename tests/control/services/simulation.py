@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from shoal.control.manifest import ServiceManifest
-from shoal.control.records import JobFilter
+from shoal.contract.manifest import ServiceManifest
+from shoal.contract.records import JobFilter
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.contract.service_records import ServiceFilter
 from shoal.control.services.gateway import Look, Wish
-from shoal.control.services.lifecycle import ServiceState
-from shoal.control.services.records import ServiceFilter
 from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script

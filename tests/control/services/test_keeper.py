@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.lifecycle import JobState
-from shoal.control.records import JobFilter
-from shoal.control.services.lifecycle import ServiceState
-from shoal.control.services.records import ServiceFilter
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import JobFilter
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.contract.service_records import ServiceFilter
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Unavailable, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
@@ -339,7 +339,7 @@ def test_a_server_without_a_gateway_says_so(tmp_path: Path) -> None:
 
 def test_the_gateway_is_told_of_tenants_and_tokens_as_they_change(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
-        from shoal.control.records import NewEvent, TokenRecord
+        from shoal.contract.records import NewEvent, TokenRecord
 
         plane, store, gateway = world.plane, world.store, world.gateway
         assert plane is not None

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.control.lifecycle import JobState
-from shoal.control.services.lifecycle import TRANSITIONS, ServiceState, check_step
+from shoal.contract.lifecycle import JobState
+from shoal.contract.service_lifecycle import TRANSITIONS, ServiceState, check_step
+from shoal.contract.service_records import ServiceRecord
 from shoal.control.services.plan import FAILURES, Plan, Replica, Sight, plan
-from shoal.control.services.records import ServiceRecord
 from shoal.core import Conflict
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING

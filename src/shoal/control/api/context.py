@@ -11,12 +11,12 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import orjson
 from fastapi import Depends, Path, Query, Request, Response
 
+from shoal.contract.records import Event, JobRecord
+from shoal.contract.service_records import ServiceFilter, ServiceRecord
 from shoal.control.api.errors import TooLarge
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
 from shoal.control.plane import ControlPlane
-from shoal.control.records import Event, JobRecord
-from shoal.control.services.records import ServiceFilter, ServiceRecord
 from shoal.control.tokens import Principal, TokenCache
 from shoal.core import Conflict, Forbidden, NotFound, Unavailable
 

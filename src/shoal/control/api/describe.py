@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from shoal.control.api.models import ErrorView, View
-from shoal.control.manifest import manifest_schema, service_schema
+from shoal.contract.manifest import manifest_schema, service_schema
+from shoal.contract.models import ErrorView, View
 
 Responses = dict[int | str, dict[str, Any]]
 

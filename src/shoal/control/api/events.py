@@ -11,13 +11,13 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from shoal.control.api import models
+from shoal.contract import models
+from shoal.contract.records import Event
 from shoal.control.api.context import Context, Ctx, ServiceRef, TenantQuery, Who, answer, filter_of
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.views import event_view
-from shoal.control.records import Event
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shoal.control.records import Event
+from shoal.contract.records import Event
 
 
 class Watch:

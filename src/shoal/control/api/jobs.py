@@ -7,7 +7,10 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from shoal.control.api import models
+from shoal.contract import models
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
+from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import (
     NO_NUL,
     Context,
@@ -22,9 +25,6 @@ from shoal.control.api.context import (
 )
 from shoal.control.api.describe import Responses, fails, shows, takes_manifest
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
-from shoal.control.records import JobFilter, JobRecord
 from shoal.control.tokens import Principal
 from shoal.core import Invalid
 

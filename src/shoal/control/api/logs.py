@@ -10,10 +10,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from shoal.contract.lifecycle import JobState
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who
 from shoal.control.api.describe import fails
 from shoal.control.api.jobs import Ref, Wait
-from shoal.control.lifecycle import JobState
 from shoal.core import NotFound
 from shoal.engine import LogChunk
 

@@ -9,12 +9,8 @@ from typing import Literal
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from shoal.control.api import models
-from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
-from shoal.control.api.describe import fails, shows, takes_manifest
-from shoal.control.api.jobs import owner, parse_body
-from shoal.control.api.views import reason_view
-from shoal.control.manifest import (
+from shoal.contract import models
+from shoal.contract.manifest import (
     JobManifest,
     ServiceManifest,
     import_ffdl,
@@ -25,6 +21,10 @@ from shoal.control.manifest import (
     service_schema,
     with_line,
 )
+from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
+from shoal.control.api.describe import fails, shows, takes_manifest
+from shoal.control.api.jobs import owner, parse_body
+from shoal.control.api.views import reason_view
 from shoal.core import Invalid
 
 router = APIRouter(prefix="/v1", tags=["manifests"])

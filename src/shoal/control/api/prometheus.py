@@ -16,8 +16,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shoal.control.lifecycle import JobState
-from shoal.control.records import Event
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import Event
 
 _WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200)
 _RUN_BUCKETS = (1, 5, 15, 60, 300, 1800, 7200, 43200, 172800)

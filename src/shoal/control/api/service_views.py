@@ -1,4 +1,4 @@
-"""How services look from outside: plain values in the shape of `shoal.control.api.models`."""
+"""How services look from outside: plain values in the shape of `shoal.contract.models`."""
 
 from __future__ import annotations
 

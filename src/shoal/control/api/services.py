@@ -7,7 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from shoal.control.api import models
+from shoal.contract import models
+from shoal.contract.manifest import parse_service
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.contract.service_records import ServiceFilter
 from shoal.control.api.context import (
     NO_NUL,
     Context,
@@ -22,10 +25,7 @@ from shoal.control.api.context import (
 from shoal.control.api.describe import fails, shows, takes_manifest
 from shoal.control.api.jobs import Cause, Wait, key_and_tenant, owner, parse_body, read_key
 from shoal.control.api.service_views import explanation_view, service_detail, service_view
-from shoal.control.manifest import parse_service
 from shoal.control.services.book import ServiceLook
-from shoal.control.services.lifecycle import ServiceState
-from shoal.control.services.records import ServiceFilter
 
 router = APIRouter(prefix="/v1/services", tags=["services"])
 

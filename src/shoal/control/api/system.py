@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 
 from shoal import __version__
-from shoal.control.api import models
+from shoal.contract import models
 from shoal.control.api.context import Context, Ctx, Who, answer
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.prometheus import gauge

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from shoal.control.api import models
+from shoal.contract import models
+from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who, answer, tenant_of
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.views import tenant_view, token_view
-from shoal.control.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.tokens import ADMIN, Principal, new_token, new_token_id
 from shoal.core import Conflict, Invalid, NotFound, Quota, token_digest
 

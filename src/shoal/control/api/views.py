@@ -1,4 +1,4 @@
-"""How records look from outside: plain values in the shape of `shoal.control.api.models`.
+"""How records look from outside: plain values in the shape of `shoal.contract.models`.
 
 Made by hand, not by pydantic, because every submission and every row of a listing passes here.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from shoal.control.admission import Explanation, NodeState, Running, TenantState
-from shoal.control.records import AttemptRecord, Event, JobRecord, MetricPoint, TenantRecord, TokenRecord
+from shoal.admission import Explanation, NodeState, Running, TenantState
+from shoal.contract.records import AttemptRecord, Event, JobRecord, MetricPoint, TenantRecord, TokenRecord
 from shoal.control.tokens import Principal
 from shoal.core import Quota, Reason, Resources
 

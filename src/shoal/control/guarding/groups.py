@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.control.lifecycle import JobState
+from shoal.contract.lifecycle import JobState
 from shoal.control.services.book import Known
 from shoal.control.stages import RUN, gang_name
 from shoal.control.view import Live

@@ -10,12 +10,12 @@ from typing import Any
 
 import structlog
 
+from shoal.contract.records import Event, TenantRecord
 from shoal.control.config import GuardSettings
 from shoal.control.guarding.groups import Places, groups
 from shoal.control.guarding.process import GuardProcess
 from shoal.control.ledger import Ledger
 from shoal.control.loops import Defects
-from shoal.control.records import Event, TenantRecord
 from shoal.control.services.book import Services
 from shoal.core import ShoalError
 from shoal.engine.protocol import Capability

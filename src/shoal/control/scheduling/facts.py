@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.control.lifecycle import Stop
-from shoal.control.records import JobRecord
+from shoal.contract.lifecycle import Stop
+from shoal.contract.records import JobRecord
 from shoal.control.view import Live
 
 KIND_LABEL = "kind"

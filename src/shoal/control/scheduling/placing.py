@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
-from shoal.control.admission import ClusterIndex, reasons
-from shoal.control.admission.persistent import CowMap
-from shoal.control.admission.quota import Account, Limit
-from shoal.control.admission.reservation import Reservation, reserve
-from shoal.control.admission.room import Amount, Room
-from shoal.control.admission.room import Plan as Nodes
-from shoal.control.admission.snapshot import (
+from shoal.admission import ClusterIndex, reasons
+from shoal.admission.persistent import CowMap
+from shoal.admission.quota import Account, Limit
+from shoal.admission.reservation import Reservation, reserve
+from shoal.admission.room import Amount, Room
+from shoal.admission.room import Plan as Nodes
+from shoal.admission.snapshot import (
     Group,
     Need,
     PendingJobs,
@@ -29,8 +29,8 @@ from shoal.control.admission.snapshot import (
     resolve,
     slots,
 )
-from shoal.control.admission.types import Decision, Pending, Preemption, Running, Start
-from shoal.control.records import RankPlacement
+from shoal.admission.types import Decision, Pending, Preemption, Running, Start
+from shoal.contract.records import RankPlacement
 from shoal.control.scheduling.patience import span
 from shoal.control.scheduling.plan import Plan
 from shoal.control.scheduling.scene import competes, competing_groups, held_by_all, needs_of

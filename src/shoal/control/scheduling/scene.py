@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.control.admission.room import Amount
-from shoal.control.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
-from shoal.control.admission.types import Pending, Running
-from shoal.control.records import RankPlacement
+from shoal.admission.room import Amount
+from shoal.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
+from shoal.admission.types import Pending, Running
+from shoal.contract.records import RankPlacement
 from shoal.control.scheduling.facts import Facts, Look
 from shoal.control.scheduling.goodput import complete, ladder
 from shoal.control.scheduling.patience import Unsaved, saves, unsaved, waited_for

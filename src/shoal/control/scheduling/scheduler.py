@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from shoal.control.admission import Blocker, Decision, Explanation, Snapshot, reasons
-from shoal.control.admission import decide as admit
-from shoal.control.admission.quota import Account
-from shoal.control.admission.snapshot import Need
-from shoal.control.admission.types import Pending
+from shoal.admission import Blocker, Decision, Explanation, Snapshot, reasons
+from shoal.admission import decide as admit
+from shoal.admission.quota import Account
+from shoal.admission.snapshot import Need
+from shoal.admission.types import Pending
 from shoal.control.config import ScheduleSettings
 from shoal.control.loops import Defects
 from shoal.control.scheduling import memory

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shoal.control.admission import Explanation
+from shoal.admission import Explanation
+from shoal.contract.lifecycle import Desired, JobState
+from shoal.contract.manifest import ServiceManifest, parse_service
+from shoal.contract.records import JobRecord, TenantRecord
+from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.control.checks import check_class, check_files
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import Desired, JobState
-from shoal.control.manifest import ServiceManifest, parse_service
-from shoal.control.records import JobRecord, TenantRecord
 from shoal.control.services import steps
 from shoal.control.services.gateway import Gateway, Look
 from shoal.control.services.plan import UNSEEN, Plan, Replica, Sight
-from shoal.control.services.records import ServiceChange, ServiceRecord
 from shoal.control.services.replicas import replica_job
 from shoal.control.stages import Layout
 from shoal.control.view import Live

@@ -14,16 +14,16 @@ from contextlib import suppress
 
 import structlog
 
+from shoal.contract.lifecycle import Desired
+from shoal.contract.records import AttemptRecord, Change, Event, JobRecord
+from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.control import steps as job_steps
 from shoal.control.ledger import Ledger
-from shoal.control.lifecycle import Desired
 from shoal.control.loops import Turns
-from shoal.control.records import AttemptRecord, Change, Event, JobRecord
 from shoal.control.services import steps
 from shoal.control.services.book import Known, Services
 from shoal.control.services.gateway import Gateway, Look, Wish
 from shoal.control.services.plan import Cancel, Plan, Sight, plan
-from shoal.control.services.records import ServiceChange, ServiceRecord
 from shoal.control.services.replicas import replica_job
 from shoal.control.services.routes import rolling
 from shoal.core import NotFound, Unavailable, token_digest

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.control.lifecycle import JobState
-from shoal.control.services.lifecycle import (
+from shoal.contract.lifecycle import JobState
+from shoal.contract.service_lifecycle import (
     EMPTY,
     FAILING,
     GATEWAY,
@@ -23,7 +23,7 @@ from shoal.control.services.lifecycle import (
     WAITING,
     ServiceState,
 )
-from shoal.control.services.records import ServiceRecord
+from shoal.contract.service_records import ServiceRecord
 from shoal.core import Reason
 
 FAILURES = 3

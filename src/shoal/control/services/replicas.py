@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import JobManifest, ServiceManifest
-from shoal.control.records import JobRecord
-from shoal.control.services.records import ServiceRecord
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest, ServiceManifest
+from shoal.contract.records import JobRecord
+from shoal.contract.service_records import ServiceRecord
 from shoal.serve.contract import connection_name, replica_name
 
 PRIORITY = 100

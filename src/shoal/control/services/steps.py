@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shoal.control.lifecycle import JobState
-from shoal.control.manifest import ServiceManifest
-from shoal.control.records import JobRecord, NewEvent
-from shoal.control.services.lifecycle import ServiceState, check_step
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import ServiceManifest
+from shoal.contract.records import JobRecord, NewEvent
+from shoal.contract.service_lifecycle import ServiceState, check_step
+from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceRecord
 from shoal.control.services.plan import Plan
-from shoal.control.services.records import DeploymentRecord, ServiceChange, ServiceRecord
 from shoal.core import Conflict
 
 KEEPER = "keeper"

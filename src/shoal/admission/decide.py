@@ -1,0 +1,490 @@
+"""The default policy: who starts now, where, who gives way, and why the others wait.
+
+Guaranteed work is served before best-effort work. Within a class tenants take turns by weighted deficit round robin;
+within a tenant jobs go by priority, then in order of arrival. The first job of a pool that is blocked for want of
+room gets a reservation, which those behind it may not delay.
+
+Equal jobs are handled as one group: once one of them cannot start, the rest is not looked at. With the cursors of
+`Room` a decision costs what it starts plus the number of groups, not the number of waiting jobs or nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+
+from shoal.admission import reasons
+from shoal.admission.fairness import Ring
+from shoal.admission.preempt import CLAIMS, Eviction, Evictor
+from shoal.admission.quota import Account, Limit
+from shoal.admission.reservation import Reservation, reserve
+from shoal.admission.room import Amount, Plan, Room
+from shoal.admission.snapshot import (
+    Group,
+    Need,
+    Shape,
+    Snapshot,
+    expected_runtime_s,
+    group_key,
+    resolve,
+    slots,
+)
+from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Spread, Start
+from shoal.contract.records import RankPlacement
+from shoal.core import ANY, PriorityClass, Reason
+
+
+def decide(snapshot: Snapshot) -> Decision:
+    """A pure function: the same snapshot gives the same decision."""
+    return _Cycle(snapshot).run()
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is left of a group in this decision: the job at its head and those behind it."""
+
+    group: Group
+    head: Pending
+    rest: Iterator[Pending]
+
+
+@dataclass(slots=True)
+class _Promise:
+    """A reservation made in this decision, with its bit in the masks of `Room`."""
+
+    number: int
+    reservation: Reservation
+    young: bool
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a shape comes to in this decision: alternatives that could ever fit, or why none does. `stuck` remembers,
+    by mask and class, that it fits no more: for want of room (the reason), or because others took it (of what)."""
+
+    needs: tuple[Need, ...]
+    spread: Spread
+    impossible: Reason | None = None
+    stuck: dict[tuple[int, PriorityClass], Reason | Need] = field(default_factory=dict)
+
+
+_CLAIMED = 1 << CLAIMS
+
+_Waiting = tuple[int, float, str, _Line]
+"""A heap entry: (-priority, queued at, job id, line)."""
+
+
+class _Cycle:
+    """One decision while it is being made."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._now = snapshot.now
+        self._policy = snapshot.policy
+        self._room = Room(snapshot)
+        self._before = Room(snapshot)  # never taken from: what was free at the start
+        self._ring = Ring(
+            snapshot.tenants, snapshot.pending.by_tenant, quantum_s=snapshot.policy.quantum_s, turn=snapshot.turn
+        )
+        self._accounts: dict[str, Account] = {}
+        self._asked: dict[Shape, _Asked] = {}
+        self._promises: dict[str, _Promise] = {}
+        self._evictor: Evictor | None = None
+        self._claims: dict[str, Claim] = {}
+        self._begun: set[str] = set()
+        self._takers: dict[str, set[tuple[str, PriorityClass]]] = {}
+        self._started: list[tuple[tuple[float, str], Running]] = []
+        self._starts: list[Start] = []
+        self._preemptions: list[Preemption] = []
+        self._waits: dict[str, Reason] = {}
+
+    def run(self) -> Decision:
+        self._honour_claims()
+        for priority_class in (PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT):
+            self._serve(priority_class)
+        deficits, turn = self._ring.finish()
+        due = [promise.reservation.at for promise in self._promises.values() if promise.reservation.at > self._now]
+        if self._snapshot.pending.next_due is not None:
+            due.append(self._snapshot.pending.next_due)
+        return Decision(
+            starts=tuple(self._starts),
+            preemptions=tuple(self._preemptions),
+            waits=self._waits,
+            deficits=deficits,
+            turn=turn,
+            claims=tuple(self._claims.values()),
+            wake_at=min(due, default=None),
+        )
+
+    # --- turns
+
+    def _serve(self, priority_class: PriorityClass) -> None:
+        waiting = self._open(priority_class)
+        self._ring.enter(waiting)
+        while (name := self._ring.next()) is not None:
+            heap = waiting[name]
+            while heap and self._ring.may_go_on(name):
+                self._step(name, heap)
+            if heap:
+                self._ring.back(name)
+
+    def _open(self, priority_class: PriorityClass) -> dict[str, list[_Waiting]]:
+        waiting: dict[str, list[_Waiting]] = {}
+        by_tenant = self._snapshot.pending.by_tenant
+        for name in by_tenant:
+            heap: list[_Waiting] = []
+            for group in by_tenant[name].of(priority_class):
+                jobs = iter(group.ready)
+                if self._begun:
+                    jobs = (job for job in group.ready if job.job_id not in self._begun)
+                head = next(jobs, None)
+                if head is not None:
+                    heap.append((-head.priority, head.queued_at, head.job_id, _Line(group, head, jobs)))
+                delayed = group.delayed.first()
+                if delayed is not None:
+                    self._waits[delayed[1].job_id] = self._backoff(delayed[1])
+            if heap:
+                heapify(heap)
+                waiting[name] = heap
+        return waiting
+
+    def _step(self, name: str, heap: list[_Waiting]) -> None:
+        """Start or settle the tenant's first job; a job that must wait takes its whole group out of this decision."""
+        line = heap[0][3]
+        if not self._admit(name, line):
+            heappop(heap)
+            return
+        head = next(line.rest, None)
+        if head is None:
+            heappop(heap)
+        else:
+            line.head = head
+            heapreplace(heap, (-head.priority, head.queued_at, head.job_id, line))
+
+    # --- one job
+
+    def _admit(self, name: str, line: _Line) -> bool:
+        """True when those behind the job in its group may be looked at."""
+        job, asked = line.head, self._asked_of(line.group.shape)
+        if job.job_id in self._claims:
+            return self._elsewhere(name, job, asked)
+        if asked.impossible is not None:
+            return self._wait(job, asked.impossible)
+        account = self._account(name)
+        needs = asked.needs
+        if not account.unlimited:
+            needs = self._within_quota(name, job, account, needs)
+            if not needs:
+                return False
+        mask = self._mask(job, name)
+        stuck = asked.stuck.get((mask, job.priority_class)) if needs is asked.needs else None
+        if stuck is not None:
+            self._ring.competes(name)
+            return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(name, job, stuck))
+        for need, ranks in self._sizes(job, needs, account, mask):
+            plan = self._room.find(need, ranks, asked.spread, mask)
+            if plan is not None:
+                self._start(name, job, need, plan, mask)
+                return True
+        return self._blocked(name, job, asked, needs, mask)
+
+    def _sizes(self, job: Pending, needs: tuple[Need, ...], account: Account, mask: int) -> list[tuple[Need, int]]:
+        """Where to try to start it, with how many ranks: as many as there are room and quota for, if it may vary."""
+        if job.most == job.ranks:
+            return [(need, job.ranks) for need in needs]
+        most = [(need, self._room.most(need, mask, account.most(need, job.most))) for need in needs]
+        return sorted(((need, max(job.ranks, ranks)) for need, ranks in most), key=lambda each: -each[1])
+
+    def _within_quota(self, name: str, job: Pending, account: Account, needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        """The alternatives that the tenant's quota allows now; without one, the reason is noted."""
+        over = {need: account.exceeded(need, job.ranks) for need in needs}
+        allowed = tuple(need for need in needs if not over[need])
+        if not allowed:
+            self._ring.kept_back(name)
+            self._save_quota(job, account, over.values())
+            self._wait(job, reasons.quota(name, _tightest(over.values())))
+            return ()
+        free = tuple(need for need in allowed if account.saved(need, job.ranks) is None)
+        if not free:
+            older = account.saved(allowed[0], job.ranks)
+            text = f"waits behind {older}, which waits for quota"
+            self._wait(job, Reason(reasons.PRIORITY, text, {"behind": [older]}))
+        return needs if len(free) == len(needs) else free
+
+    def _start(self, name: str, job: Pending, need: Need, plan: Plan, mask: int) -> None:
+        names = self._snapshot.nodes.layout.names
+        placement: list[RankPlacement] = []
+        for at, count in plan:
+            for devices in self._room.take(at, need, count, mask):
+                placement.append(RankPlacement(len(placement), names[at], devices))
+        state = self._snapshot.tenants[name]
+        runtime_s = expected_runtime_s(job, state.mean_runtime_s, self._policy)
+        charge = runtime_s * slots(job.resources, len(placement))
+        self._ring.charge(name, charge)
+        if self._claims.pop(job.job_id, None) is None:
+            self._account(name).take(need, len(placement))
+        self._takers.setdefault(need.pool, set()).add((name, job.priority_class))
+        if self._evictor is not None:
+            self._evictor.changed(at for at, _ in plan)
+        placed = tuple(placement)
+        overtakes = [p.reservation.job_id for p in self._promises.values() if not mask >> p.number & 1]
+        where = names[plan[0][0]] if len(plan) == 1 else f"{len(plan)} nodes"
+        text = f"starts: {reasons.given(need, job, len(placement))} on {where}"
+        code = reasons.PLACED
+        facts: dict[str, object] = {"tenant": name, "waited_s": max(0.0, self._now - job.queued_at)}
+        if overtakes:
+            code = reasons.BACKFILL
+            facts["overtakes"] = overtakes
+            text += f", without delaying {overtakes[0]}"
+        self._starts.append(Start(job.job_id, placed, Reason(code, text, facts), charge))
+        end = self._now + runtime_s
+        expected_end = end if job.expected_s is not None or state.mean_runtime_s is not None else None
+        insort(
+            self._started,
+            (
+                (end, job.job_id),
+                Running(
+                    job.job_id, name, job.priority_class, job.priority, job.resources, placed, self._now,
+                    expected_end=expected_end,
+                ),
+            ),
+            key=_end_of,
+        )  # fmt: skip
+
+    def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
+        """The job is within quota but does not fit: make room, or wait for it."""
+        if job.priority_class is PriorityClass.GUARANTEED and self._make_room(name, job, needs, mask):
+            return True
+        self._ring.competes(name)
+        reservation = self._promise(job, needs)
+        return self._wait(job, self._why(name, job, asked, needs, mask, reservation))
+
+    # --- making room
+
+    def _honour_claims(self) -> None:
+        """Jobs for which others were asked to leave start where they left, or keep waiting for it; a claim whose room
+        will not be there after all (a node is gone, the quota was cut) lapses."""
+        for claim in self._snapshot.claims:
+            job = self._snapshot.pending.by_id[claim.job_id]
+            need, plan = self._claimed(job, claim)
+            if need is None or job.not_before > self._now or self._account(job.tenant).exceeded(need, job.ranks):
+                continue
+            if all(self._room.free_on(at, _CLAIMED).ranks(need, ranks) >= ranks for at, ranks in plan):
+                self._start(job.tenant, job, need, plan, _CLAIMED)
+                self._begun.add(job.job_id)
+            elif self._making_room().will_hold(plan, need, _CLAIMED):
+                self._claim(job.tenant, job, need, Eviction(plan, ()), claim.victims)
+
+    def _claimed(self, job: Pending, claim: Claim) -> tuple[Need | None, Plan]:
+        """What a rank takes and where, in terms of this snapshot; None if that is not to be had any more."""
+        group = next(group for group in self._snapshot.pending.by_tenant[job.tenant] if group.key == group_key(job))
+        position = self._snapshot.nodes.layout.position
+        plan = tuple((position[name], ranks) for name, ranks in claim.ranks if name in position)
+        if len(plan) < len(claim.ranks) or not all(self._snapshot.nodes.states[at].schedulable for at, _ in plan):
+            return None, ()
+        return next((need for need in self._asked_of(group.shape).needs if need.pool == claim.pool), None), plan
+
+    def _elsewhere(self, name: str, job: Pending, asked: _Asked) -> bool:
+        """A job for which room is being made starts at once if it fits somewhere else by now."""
+        claim, mask = self._claims[job.job_id], self._mask(job, name)
+        need = next(need for need in asked.needs if need.pool == claim.pool)
+        plan = self._room.find(need, job.ranks, asked.spread, mask)
+        if plan is not None:
+            self._start(name, job, need, plan, mask)
+        return True
+
+    def _making_room(self) -> Evictor:
+        if self._evictor is None:
+            promised = [(promise.number, promise.reservation) for promise in self._promises.values()]
+            self._evictor = Evictor(self._snapshot, self._room, promised)
+        return self._evictor
+
+    def _make_room(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> bool:
+        """Room for a guaranteed job from what is leaving, else from best-effort work; False if there is not enough."""
+        if not self._snapshot.stopping and not self._snapshot.preemptible:
+            return False
+        evictor = self._making_room()
+        for need in needs:
+            plan = evictor.waiting_room(need, job.ranks, mask)
+            if plan is not None:
+                self._claim(name, job, need, Eviction(plan, ()), 0)
+                return True
+        if not self._policy.preemption:
+            return False
+        found = [(need, evictor.evict(need, job.ranks, mask)) for need in needs]
+        choices = [(need, eviction) for need, eviction in found if eviction is not None]
+        if not choices:
+            return False
+        need, eviction = min(choices, key=lambda choice: (choice[1].loss, needs.index(choice[0])))
+        self._claim(name, job, need, eviction, len(eviction.victims))
+        return True
+
+    def _claim(self, name: str, job: Pending, need: Need, eviction: Eviction, victims: int) -> None:
+        self._making_room().claim(need, eviction)
+        names = self._snapshot.nodes.layout.names
+        ranks = tuple((names[at], count) for at, count in eviction.plan)
+        self._claims[job.job_id] = Claim(job.job_id, need.pool, ranks, victims)
+        state = self._snapshot.tenants[name]
+        self._ring.lend(
+            name, expected_runtime_s(job, state.mean_runtime_s, self._policy) * slots(job.resources, job.ranks)
+        )
+        self._ring.competes(name)
+        self._account(name).take(need, job.ranks)
+        for victim in eviction.victims:
+            running = self._snapshot.running[victim.job_id]
+            share = slots(running.resources, len(running.placement))
+            why = reasons.preempted(job.job_id, name, victim.loss / share, share, running.at_risk_s)
+            self._preemptions.append(Preemption(victim.job_id, job.job_id, why))
+        self._waits[job.job_id] = reasons.preempting(victims)
+
+    def _promise(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
+        """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
+        open_needs = [need for need in needs if need.pool not in self._promises]
+        everything = (1 << (len(self._promises) + 1)) - 1
+        found = [
+            reservation
+            for need in open_needs
+            if (reservation := reserve(
+                self._snapshot, self._room, job.job_id, need, job.ranks, everything, self._started
+            )) is not None
+        ]  # fmt: skip
+        if not found:
+            return None
+        best = min(found, key=lambda reservation: reservation.at)
+        promise = _Promise(len(self._promises) + 1, best, young=self._now - job.queued_at < self._policy.backfill_s)
+        self._promises[best.need.pool] = promise
+        for at, amount in best.holds:
+            self._room.hold(promise.number, at, amount)
+        if self._evictor is not None:
+            self._evictor.promised.append((promise.number, best))
+        return best
+
+    def _mask(self, job: Pending, name: str) -> int:
+        """The holds that the job must respect: the claims, and each reservation that it might delay."""
+        mask = _CLAIMED
+        if not self._promises:
+            return mask
+        mean = self._snapshot.tenants[name].mean_runtime_s
+        runtime_s = job.expected_s if job.expected_s is not None else mean
+        for promise in self._promises.values():
+            delays = not promise.young if runtime_s is None else self._now + runtime_s > promise.reservation.at
+            mask |= delays << promise.number
+        return mask
+
+    # --- what a job needs, and whether it ever fits
+
+    def _asked_of(self, shape: Shape) -> _Asked:
+        """What a shape comes to on these nodes. `ANY` gives one alternative per type, fewest free devices first."""
+        asked = self._asked.get(shape)
+        if asked is not None:
+            return asked
+        needs = [resolve(shape.resources, None)]
+        if ANY in shape.resources.accelerators:
+            pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
+            order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
+            needs = [resolve(shape.resources, kind) for kind in order] or needs
+        held = {need: self._holds_of_all(need, shape.ranks) for need in needs}
+        possible = tuple(need for need in needs if held[need] >= shape.ranks)
+        asked = self._asked[shape] = _Asked(possible, shape.placement or self._policy.placement)
+        if not possible:
+            best = max(needs, key=lambda need: held[need])
+            asked.impossible = reasons.impossible(best, shape.ranks, held[best])
+        return asked
+
+    def _holds_of_all(self, need: Need, ranks: int) -> int:
+        """How many of the ranks all nodes would hold if they were empty."""
+        held = 0
+        for capacity, number in self._snapshot.nodes.layout.kinds:
+            amount = Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes)
+            held += number * amount.ranks(need, ranks)
+        return held
+
+    def _account(self, name: str) -> Account:
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account(self._snapshot.tenants[name])
+        return account
+
+    # --- why a job waits
+
+    def _wait(self, job: Pending, reason: Reason) -> bool:
+        self._waits[job.job_id] = reason
+        return False
+
+    def _backoff(self, job: Pending) -> Reason:
+        text = f"waits: tries again in {math.ceil(job.not_before - self._now)} s after a failure"
+        return Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
+
+    def _save_quota(self, job: Pending, account: Account, exceeded: Iterable[tuple[Limit, ...]]) -> None:
+        """Smaller jobs of the tenant may overtake one that is over quota for a while only, or it would starve."""
+        if self._now - job.queued_at < self._policy.backfill_s:
+            return
+        for limits in exceeded:
+            if not any(limit.never for limit in limits):
+                for limit in limits:
+                    account.saved_for.setdefault(limit.name, job.job_id)
+
+    def _behind(self, other: str, why: str) -> Reason:
+        return Reason(reasons.PRIORITY, f"waits behind {other}, which {why}", {"behind": [other]})
+
+    def _why(
+        self,
+        name: str,
+        job: Pending,
+        asked: _Asked,
+        needs: tuple[Need, ...],
+        mask: int,
+        reservation: Reservation | None,
+    ) -> Reason:
+        """Kept from free room, overtaken in this decision, or no room to begin with."""
+        key = (mask, job.priority_class)
+        lasting = reservation is None and needs is asked.needs
+        for need in needs:
+            if self._room.find(need, job.ranks, asked.spread, 0) is not None:
+                return reasons.promised(self._reserved(job, need), reservation)
+        for need in needs:
+            if self._before.find(need, job.ranks, asked.spread, 0) is not None:
+                if lasting:
+                    asked.stuck[key] = need
+                return reasons.promised(self._overtaken(name, job, need), reservation)
+        need = reservation.need if reservation is not None else needs[0]
+        fitting = sum(fits for _, fits in self._room.fitting(need, mask, job.ranks)) if job.ranks > 1 else 0
+        reason = reasons.shape(need, job.ranks, self._room.most_on_one_node(need.pool), fitting)
+        if lasting:
+            asked.stuck[key] = reason
+        return reasons.promised(reason, reservation)
+
+    def _reserved(self, job: Pending, need: Need) -> Reason:
+        others = [p.reservation for p in self._promises.values() if p.reservation.job_id != job.job_id]
+        kept = next((other for other in others if other.need.pool == need.pool), None) or next(iter(others), None)
+        if kept is None:
+            text = "waits: the free room is kept for jobs for which others make room"
+            return Reason(reasons.RESERVED, text, {"for_job": None, "until": None})
+        when = f", due in {kept.at - self._now:.0f} s" if kept.known else ""
+        facts = {"for_job": kept.job_id, "until": kept.at if kept.known else None}
+        return Reason(reasons.RESERVED, f"waits: the free room is kept for job {kept.job_id}{when}", facts)
+
+    def _overtaken(self, name: str, job: Pending, need: Need) -> Reason:
+        takers = self._takers.get(need.pool, set())
+        others = sorted({tenant for tenant, cls in takers if tenant != name and cls is job.priority_class})
+        if others:
+            text = f"waits for its turn: {_listed(others)} had less than their share"
+            return Reason(reasons.SHARE, text, {"served_first": others})
+        text = "waits: jobs of higher priority or earlier arrival go first"
+        return Reason(reasons.PRIORITY, text, {"served_first": sorted({tenant for tenant, _ in takers})})
+
+
+def _tightest(exceeded: Iterable[tuple[Limit, ...]]) -> Limit:
+    """Of the alternatives the one that lacks least; of its limits the first."""
+    return min(exceeded, key=lambda limits: (limits[0].never, limits[0].used + limits[0].needs - limits[0].limit))[0]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} tenants ({', '.join(names[:3])})"
+
+
+def _end_of(item: tuple[tuple[float, str], Running]) -> tuple[float, str]:
+    return item[0]

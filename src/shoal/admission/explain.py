@@ -1,0 +1,273 @@
+"""Why a job waits, what would have to change, and when it may start.
+
+A change is not guessed: each one that is named was tried on a copy of the cluster with the very policy that decides.
+The estimate is made the same way, by deciding ahead along the expected ends of jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+
+from shoal.admission import reasons
+from shoal.admission.decide import decide
+from shoal.admission.index import ClusterIndex
+from shoal.admission.quota import Account, Limit
+from shoal.admission.reservation import reserve
+from shoal.admission.room import Amount, Room
+from shoal.admission.snapshot import Need, Snapshot, expected_runtime_s, resolve
+from shoal.admission.types import Blocker, Decision, Explanation, Pending, Running
+from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason
+
+_STEPS = 256
+_STEP_COST = 200_000
+"""An estimate looks at most `_STEPS` decisions ahead, fewer where there are many jobs (each costs some of them)."""
+
+
+def explain(snapshot: Snapshot, job_id: str) -> Explanation:
+    """Every cause of a job's wait in the order that admission asks.
+
+    Each blocking cause names a `change`, in its reason's facts as `to_start`: `quota` (limits to raise), `end` (running
+    jobs to end), `priority` and `priority_class`, `not_before`. With all of them together the job starts at once,
+    except where `share` blocks: then other tenants' turns come first.
+
+    Raises NotFound for a job that does not wait in this snapshot.
+    """
+    job = snapshot.pending.by_id.get(job_id)
+    if job is None:
+        raise NotFound("no such waiting job", where=job_id, hint="only jobs that wait can be explained")
+    decision = decide(snapshot)
+    ahead = _ahead(snapshot, job)
+    started = next((start for start in decision.starts if start.job_id == job_id), None)
+    if started is not None:
+        return Explanation(job_id, (), ahead, snapshot.now, started.reason.text)
+    needs, held = _alternatives(snapshot, job)
+    if held < job.ranks:
+        never = reasons.impossible(needs[0], job.ranks, held)
+        change = "ask for less, or add a node that has this"
+        return Explanation(
+            job_id, (Blocker(reasons.IMPOSSIBLE, True, never, change),), ahead, None, f"waits: {never.text}"
+        )
+    causes, verdict = _causes(snapshot, job, needs, ahead)
+    own = decision.waits.get(job_id)
+    summary = own.text if own is not None else _summary(causes, verdict)
+    return Explanation(job_id, causes, ahead, _estimate(snapshot, job, own), summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A hypothetical cluster: these limits raised, these jobs ended, and the job asked for otherwise."""
+
+    quota: Mapping[str, int]
+    end: tuple[str, ...]
+    job: Pending
+
+    def starts(self, snapshot: Snapshot) -> bool:
+        index = ClusterIndex.resume(snapshot)
+        for job_id in self.end:
+            index.stop(job_id)
+        if self.quota:
+            tenant = snapshot.tenants[self.job.tenant].tenant
+            index.set_tenant(replace(tenant, quota=raised(tenant.quota, self.quota)))
+        index.add_pending(self.job)
+        return any(start.job_id == self.job.job_id for start in decide(index.snapshot(snapshot.now)).starts)
+
+
+def raised(quota: Quota, limits: Mapping[str, int]) -> Quota:
+    """The quota with limits, named as in reasons (`accelerators`, `accelerators.TYPE`, ...), set anew."""
+    by_type = dict(quota.by_type)
+    whole: dict[str, int] = {}
+    for name, limit in limits.items():
+        _, dot, kind = name.partition(".")
+        if dot:
+            by_type[kind] = limit
+        else:
+            whole[name] = limit
+    return replace(quota, by_type=tuple(by_type.items()), **whole)
+
+
+def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: int) -> tuple[tuple[Blocker, ...], str]:
+    """The causes, and in one word which of share and priority stands in the way once the others are gone."""
+    causes: list[Blocker] = []
+    if job.not_before > snapshot.now:
+        wait_s = math.ceil(job.not_before - snapshot.now)
+        facts = {"not_before": job.not_before, "to_start": {"not_before": 0.0}}
+        backoff = Reason(reasons.BACKOFF, f"tries again in {wait_s} s after a failure", facts)
+        causes.append(Blocker(reasons.BACKOFF, True, backoff, f"wait {wait_s} s"))
+    need, limits = _quota_choice(snapshot, job, needs)
+    quota = {limit.name: limit.used + limit.needs for limit in limits}
+    room = Room(snapshot)
+    spread = job.placement or snapshot.policy.placement
+    fits = any(room.find(each, job.ranks, spread, 0) is not None for each in ((need,) if limits else needs))
+    reservation = None if fits else reserve(snapshot, room, job.job_id, need, job.ranks, 0, ())
+    end = reservation.after if reservation is not None else ()
+    asked = replace(job, not_before=0.0)
+    change = _Change(quota, end, asked)
+    verdict, better = "none", job
+    if fits or reservation is not None:
+        verdict, better = _order(snapshot, change, ahead)
+    causes.append(_quota_cause(job, limits, quota))
+    causes.append(_share_cause(snapshot, job, verdict))
+    if fits:
+        fine = Reason(reasons.SHAPE, f"{reasons.asked(need, job.ranks)} would fit now", {})
+        causes.append(Blocker(reasons.SHAPE, False, fine))
+    else:
+        fitting = sum(count for _, count in room.fitting(need, 0, job.ranks))
+        text = reasons.shape(need, job.ranks, room.most_on_one_node(need.pool), fitting)
+        text = reasons.promised(text, reservation)
+        facts = {**text.facts, "to_start": {"end": list(end)}}
+        wish = reasons.jobs_end(end) if end else "open or add nodes"
+        causes.append(Blocker(reasons.SHAPE, True, replace(text, facts=facts), wish))
+    causes.append(_priority_cause(job, better, verdict, ahead))
+    return tuple(causes), verdict
+
+
+def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pending]:
+    """With quota and room settled: does the job start, or start at a higher priority, or do other tenants go first?"""
+    if change.starts(snapshot):
+        return "none", change.job
+    own = snapshot.pending.by_tenant[change.job.tenant]
+    top = max(group.key.priority for group in own) + 1
+    first = replace(change.job, priority=top)
+    if replace(change, job=first).starts(snapshot):
+        return "priority", first
+    if not ahead:  # nobody of its own tenant, nobody of a higher class: only other tenants' turns are left
+        return "share", change.job
+    surest = replace(first, priority_class=PriorityClass.GUARANTEED)
+    if surest != first and replace(change, job=surest).starts(snapshot):
+        return "priority", surest
+    return "share", change.job
+
+
+def _quota_choice(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...]) -> tuple[Need, tuple[Limit, ...]]:
+    """The alternative that lacks least quota, and the limits in its way."""
+    account = Account(snapshot.tenants[job.tenant])
+    choices = [(need, account.exceeded(need, job.ranks)) for need in needs]
+    return min(choices, key=lambda choice: (len(choice[1]), any(limit.never for limit in choice[1])))
+
+
+def _quota_cause(job: Pending, limits: tuple[Limit, ...], quota: Mapping[str, int]) -> Blocker:
+    if not limits:
+        return Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {job.tenant}", {}))
+    reason = reasons.quota(job.tenant, limits[0])
+    facts = {**reason.facts, "to_start": {"quota": dict(quota)}}
+    wish = " and ".join(f"{name} to {limit}" for name, limit in quota.items())
+    return Blocker(reasons.QUOTA, True, replace(reason, facts=facts), f"raise {wish}, or end jobs of {job.tenant}")
+
+
+def _share_cause(snapshot: Snapshot, job: Pending, verdict: str) -> Blocker:
+    others = sorted(name for name in snapshot.pending.by_tenant if name != job.tenant)
+    deficit = snapshot.tenants[job.tenant].deficit
+    facts = {"deficit": deficit, "waiting_tenants": others[:16]}
+    if verdict != "share":
+        return Blocker(reasons.SHARE, False, Reason(reasons.SHARE, f"it is the turn of {job.tenant}", facts))
+    first = "1 other tenant has work and goes" if len(others) == 1 else f"{len(others)} other tenants have work and go"
+    text = f"waits for the turn of {job.tenant}: {first} first"
+    return Blocker(reasons.SHARE, True, Reason(reasons.SHARE, text, facts), "wait for its turn, or a greater weight")
+
+
+def _priority_cause(job: Pending, better: Pending, verdict: str, ahead: int) -> Blocker:
+    facts: dict[str, object] = {"ahead": ahead}
+    if verdict != "priority":
+        text = "1 job goes first" if ahead == 1 else f"{ahead or 'no'} jobs go first"
+        blocking = verdict == "share" and ahead > 0
+        return Blocker(reasons.PRIORITY, blocking, Reason(reasons.PRIORITY, text, facts))
+    facts["to_start"] = {"priority": better.priority, "priority_class": better.priority_class.value}
+    guaranteed = " in the guaranteed class" if better.priority_class is not job.priority_class else ""
+    text = f"waits behind {ahead} job{'' if ahead == 1 else 's'}"
+    return Blocker(
+        reasons.PRIORITY, True, Reason(reasons.PRIORITY, text, facts), f"priority {better.priority}{guaranteed}"
+    )
+
+
+def _summary(causes: tuple[Blocker, ...], verdict: str) -> str:
+    blocking = [cause for cause in causes if cause.blocking]
+    chosen = next((cause for cause in blocking if cause.cause == verdict), None) or (blocking[0] if blocking else None)
+    if chosen is None:
+        return "waits: free room is kept for a job that was blocked before it"
+    return chosen.reason.text if chosen.reason.text.startswith("waits") else f"waits: {chosen.reason.text}"
+
+
+def _alternatives(snapshot: Snapshot, job: Pending) -> tuple[tuple[Need, ...], int]:
+    """What a rank needs, by type if it takes any that could ever hold it; and how many ranks all nodes would hold."""
+    layout = snapshot.nodes.layout
+    types: tuple[str | None, ...] = layout.types if ANY in job.resources.accelerators else (None,)
+    needs = [resolve(job.resources, kind) for kind in types] or [resolve(job.resources, None)]
+    held = [
+        sum(
+            number * Amount(dict(kind.accelerators), kind.cpu_milli, kind.memory_bytes).ranks(need, job.ranks)
+            for kind, number in layout.kinds
+        )
+        for need in needs
+    ]
+    possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= job.ranks)
+    return possible or tuple(needs), max(held)
+
+
+def _ahead(snapshot: Snapshot, job: Pending) -> int:
+    count = 0
+    for group in snapshot.pending.by_tenant[job.tenant]:
+        if group.key.priority_class is not job.priority_class:
+            earlier = group.key.priority_class is PriorityClass.GUARANTEED
+        elif group.key.priority == job.priority:
+            count += group.ready.rank((job.queued_at, job.job_id))
+            continue
+        else:
+            earlier = group.key.priority > job.priority
+        count += len(group.ready) if earlier else 0
+    if job.priority_class is PriorityClass.BEST_EFFORT:
+        for name in snapshot.pending.by_tenant:
+            if name != job.tenant:
+                count += sum(len(group.ready) for group in snapshot.pending.by_tenant[name].guaranteed)
+    return count
+
+
+def _estimate(snapshot: Snapshot, job: Pending, own: Reason | None) -> float | None:
+    """When the job starts if every job ends when expected; what nobody knows the end of is taken to go on for ever."""
+    index = ClusterIndex.resume(snapshot)
+    now = snapshot.now
+    ends: list[tuple[float, str]] = []
+    for running in snapshot.running.values():
+        if running.stopping:
+            ends.append((now, running.job_id))
+        elif running.expected_end is not None and running.expected_end > now:
+            ends.append((running.expected_end, running.job_id))
+    heapify(ends)
+    for _ in range(min(_STEPS, _STEP_COST // (1 + len(snapshot.running) + len(snapshot.pending)))):
+        current = index.snapshot(now)
+        decision = decide(current)
+        if any(start.job_id == job.job_id for start in decision.starts):
+            return now
+        _carry_out(index, current, decision, ends)
+        later = [at for at in (decision.wake_at, ends[0][0] if ends else None) if at is not None]
+        if not later:
+            return None
+        now = max(now, min(later))
+        while ends and ends[0][0] <= now:
+            ended = index.running(heappop(ends)[1])
+            if ended is not None:
+                index.stop(ended.job_id, ran_s=now - ended.started_at, completed=False)
+    promised = own.facts.get("starts_at") if own is not None else None
+    return float(promised) if promised is not None else None
+
+
+def _carry_out(index: ClusterIndex, current: Snapshot, decision: Decision, ends: list[tuple[float, str]]) -> None:
+    index.settle(decision)
+    for start in decision.starts:
+        job = current.pending.by_id[start.job_id]
+        tenant = current.tenants[job.tenant]
+        known = job.expected_s is not None or tenant.mean_runtime_s is not None
+        end = current.now + expected_runtime_s(job, tenant.mean_runtime_s, current.policy) if known else None
+        index.start(
+            Running(
+                job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
+                current.now, expected_end=end,
+            )
+        )  # fmt: skip
+        if end is not None:
+            heappush(ends, (end, job.job_id))
+    for preemption in decision.preemptions:
+        index.update_running(preemption.job_id, stopping=True)
+        heappush(ends, (current.now, preemption.job_id))

@@ -1,0 +1,440 @@
+"""The control plane's mutable picture of the cluster, kept up to date change by change.
+
+`snapshot(now)` hands out a frozen picture at a cost that depends on what changed since the last one. Order of use::
+
+    decision = decide(index.snapshot(now))
+    index.settle(decision)
+    for start in carried_out:
+        index.start(Running(...))  # leaves the queue, takes its devices
+    index.refund(not_carried_out)
+    for preemption in decision.preemptions:
+        index.update_running(preemption.job_id, stopping=True)
+    ...
+    index.stop(job_id, ran_s=...)  # when the attempt is over
+
+One thread only; nothing here does I/O or reads a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from weakref import WeakValueDictionary
+
+from shoal.admission.nodes import NodeBook
+from shoal.admission.persistent import CowMap, Runs
+from shoal.admission.snapshot import (
+    Group,
+    GroupKey,
+    Need,
+    PendingJobs,
+    Shape,
+    Snapshot,
+    TenantQueue,
+    expected_runtime_s,
+    group_key,
+    resolve,
+    slots,
+)
+from shoal.admission.types import Claim, Decision, Pending, Policy, Running, Spread, Start, TenantState
+from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
+
+_MEAN_OVER = 32
+"""The mean run time of a tenant follows about this many of its last jobs."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The mutable side of a `Group`."""
+
+    key: GroupKey
+    shape: Shape
+    ready: Runs[Pending]
+    delayed: Runs[Pending]
+
+    def freeze(self) -> Group:
+        return Group(self.key, self.shape, self.ready.freeze(), self.delayed.freeze())
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is remembered of a running job beside `Running`: what it holds, its charge and places in the indexes."""
+
+    need: Need
+    ranks: int
+    charge: float
+    slots: float
+    end_key: tuple[float, str]
+    reported: float | None
+
+
+@dataclass(slots=True)
+class _Account:
+    """The mutable side of a `TenantState`."""
+
+    tenant: Tenant
+    kinds: dict[str, int]
+    cpu_milli: int
+    memory_bytes: int
+    running_jobs: int
+    deficit: float
+    mean_runtime_s: float | None
+
+    @classmethod
+    def thaw(cls, state: TenantState) -> _Account:
+        used = state.used
+        return cls(
+            state.tenant,
+            dict(used.accelerators),
+            used.cpu_milli,
+            used.memory_bytes,
+            state.running_jobs,
+            state.deficit,
+            state.mean_runtime_s,
+        )
+
+    def freeze(self) -> TenantState:
+        used = Resources(self.kinds, self.cpu_milli, self.memory_bytes)
+        return TenantState(self.tenant, used, self.running_jobs, self.deficit, self.mean_runtime_s)
+
+    def add(self, need: Need, ranks: int) -> None:
+        """Count what these ranks hold; a negative number gives it back."""
+        for kind, count in ((need.pool, need.count), *need.others):
+            self.kinds[kind] = self.kinds.get(kind, 0) + count * ranks
+        self.cpu_milli += need.cpu_milli * ranks
+        self.memory_bytes += need.memory_bytes * ranks
+        self.running_jobs += 1 if ranks > 0 else -1
+
+
+class ClusterIndex:
+    """See the module's docstring. `policy` may be assigned at any time; it applies from the next snapshot on."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self._nodes = NodeBook()
+        self._tenants: CowMap[TenantState] = CowMap()
+        self._accounts: dict[str, _Account] = {}
+        self._dirty_accounts: set[str] = set()
+        self._learned: dict[str, int] = {}
+        self._pending: CowMap[Pending] = CowMap()
+        self._queues: dict[str, dict[GroupKey, _Queue]] = {}
+        self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None], Shape] = WeakValueDictionary()
+        self._delayed: set[str] = set()
+        self._due: list[tuple[float, str]] = []
+        self._frozen_queues: CowMap[TenantQueue] = CowMap()
+        self._dirty_queues: set[str] = set()
+        self._running: CowMap[Running] = CowMap()
+        self._held: dict[str, _Held] = {}
+        self._ends: Runs[Running] = Runs()
+        self._reported: list[float] = []
+        self._preemptible = 0
+        self._turn: str | None = None
+        self._claims: tuple[Claim, ...] = ()
+
+    # --- nodes and tenants
+
+    def set_nodes(self, nodes: Iterable[Node], *, unschedulable: Collection[str] = ()) -> None:
+        """Replace the set of nodes. Running jobs keep what they hold; a job on a node that vanished stays running (and
+        counted against its tenant) until `stop`, and holds its devices again if the node returns. `unschedulable`
+        nodes take no new jobs."""
+        self._nodes = NodeBook.of(nodes, unschedulable, [self._running[job_id] for job_id in sorted(self._held)])
+
+    def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
+        """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned
+        in an earlier life of the server."""
+        account = self._account(tenant.name)
+        account.tenant = tenant
+        if mean_runtime_s is not None:
+            account.mean_runtime_s = mean_runtime_s
+
+    def remove_tenant(self, name: str) -> None:
+        """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
+        known = name in self._accounts or name in self._tenants
+        if known and name not in self._queues and not self._account(name).running_jobs:
+            del self._accounts[name]
+            self._dirty_accounts.discard(name)
+            self._learned.pop(name, None)
+            self._tenants.pop(name)
+
+    # --- waiting jobs
+
+    def add_pending(self, job: Pending) -> None:
+        """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota."""
+        self.remove_pending(job.job_id)
+        self._account(job.tenant)
+        self._pending[job.job_id] = job
+        queue = self._queue(job)
+        if job.not_before > 0:
+            queue.delayed.add((job.not_before, job.job_id), job)
+            self._delayed.add(job.job_id)
+            heappush(self._due, (job.not_before, job.job_id))
+        else:
+            queue.ready.add((job.queued_at, job.job_id), job)
+
+    def remove_pending(self, job_id: str) -> Pending | None:
+        """Take a job out of the queue and return it; None if it is not there."""
+        job = self._pending.pop(job_id)
+        if job is None:
+            return None
+        queue = self._queue(job)
+        if job_id in self._delayed:
+            self._delayed.discard(job_id)
+            queue.delayed.remove((job.not_before, job_id))
+        else:
+            queue.ready.remove((job.queued_at, job_id))
+        if not queue.ready and not queue.delayed:
+            groups = self._queues[job.tenant]
+            del groups[queue.key]
+            if not groups:
+                del self._queues[job.tenant]
+        return job
+
+    def pending(self, job_id: str) -> Pending | None:
+        return self._pending.get(job_id)
+
+    def running(self, job_id: str) -> Running | None:
+        return self._running.get(job_id)
+
+    # --- running jobs
+
+    def start(self, running: Running) -> None:
+        """The job holds its placement from now on, and leaves the queue. Also used after a restart for jobs that ran
+        already; these carry no charge. A job of the same id that ran is replaced."""
+        if running.job_id in self._held:
+            self.stop(running.job_id)
+        account = self._account(running.tenant)
+        waiting = self.remove_pending(running.job_id)
+        ranks = len(running.placement)
+        share = slots(running.resources, ranks)
+        charge = share * expected_runtime_s(waiting, account.mean_runtime_s, self.policy) if waiting else 0.0
+        need = self._need(running)
+        account.add(need, ranks)
+        self._remember(running, need, charge, share)
+        self._nodes.take(running)
+
+    def update_running(
+        self,
+        job_id: str,
+        *,
+        at_risk_s: float | None = None,
+        expected_end: float | None = None,
+        stopping: bool | None = None,
+    ) -> None:
+        """Change what is known of a running job; None leaves a value as it is. Unknown jobs are ignored."""
+        running = self._running.get(job_id)
+        if running is None:
+            return
+        held = self._forget(job_id)
+        changed = replace(
+            running,
+            at_risk_s=running.at_risk_s if at_risk_s is None else at_risk_s,
+            expected_end=running.expected_end if expected_end is None else expected_end,
+            stopping=running.stopping if stopping is None else stopping,
+        )
+        self._remember(changed, held.need, held.charge, held.slots)
+
+    def stop(self, job_id: str, *, ran_s: float | None = None, completed: bool = True) -> Running | None:
+        """The job's processes are gone: free what it held and settle its charge against the seconds it really ran
+        (None: keep the charge). A `completed` run teaches the tenant's mean run time; a preempted one does not.
+        Returns what was running; None for an unknown job."""
+        running = self._running.get(job_id)
+        if running is None:
+            return None
+        held = self._forget(job_id)
+        self._running.pop(job_id)
+        account = self._account(running.tenant)
+        account.add(held.need, -held.ranks)
+        if ran_s is not None and held.charge:
+            account.deficit += held.charge - held.slots * ran_s
+        if ran_s is not None and completed:
+            count = self._learned[running.tenant] = min(self._learned.get(running.tenant, 0) + 1, _MEAN_OVER)
+            mean = account.mean_runtime_s
+            account.mean_runtime_s = ran_s if mean is None else mean + (ran_s - mean) / count
+        self._nodes.give_back(running, self._running)
+        return running
+
+    def settle(self, decision: Decision) -> None:
+        """Take over what a decision hands to the next one, at once after it was made."""
+        for name, deficit in decision.deficits.items():
+            if name in self._accounts or name in self._tenants:
+                self._account(name).deficit = deficit
+        self._turn = decision.turn
+        self._claims = decision.claims
+
+    def refund(self, starts: Iterable[Start]) -> None:
+        """Give back the charge of starts that were not carried out, for jobs that still wait."""
+        for start in starts:
+            job = self._pending.get(start.job_id)
+            if job is not None:
+                self._account(job.tenant).deficit += start.charge
+
+    # --- the frozen picture
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A picture that later changes of the index do not touch."""
+        self._release_due(now)
+        for tenant in self._dirty_queues:
+            groups = self._queues.get(tenant)
+            if groups:
+                self._frozen_queues[tenant] = _freeze_queue(groups)
+            else:
+                self._frozen_queues.pop(tenant)
+        self._dirty_queues.clear()
+        for tenant in self._dirty_accounts:
+            self._tenants[tenant] = self._accounts[tenant].freeze()
+        self._dirty_accounts.clear()
+        while self._due and not self._still_delayed(*self._due[0]):
+            heappop(self._due)
+        nodes, pools, jobs_on = self._nodes.freeze()
+        return Snapshot(
+            now=now,
+            nodes=nodes,
+            tenants=self._tenants.freeze(),
+            pending=PendingJobs(
+                self._pending.freeze(), self._frozen_queues.freeze(), self._due[0][0] if self._due else None
+            ),
+            running=self._running.freeze(),
+            turn=self._turn,
+            policy=self.policy,
+            pools=pools,
+            jobs_on=jobs_on,
+            ends=self._ends.freeze(),
+            median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
+            preemptible=self._preemptible,
+            claims=tuple(claim for claim in self._claims if claim.job_id in self._pending),
+        )
+
+    @classmethod
+    def resume(cls, snapshot: Snapshot) -> ClusterIndex:
+        """A new index that starts from a snapshot and shares its content until it changes: for what-if questions.
+
+        Charges of running jobs are not part of a snapshot, so stopping one settles nothing.
+        """
+        made = cls(snapshot.policy)
+        made._nodes = NodeBook.thaw(snapshot)
+        made._tenants = CowMap.thaw(snapshot.tenants)
+        made._pending = CowMap.thaw(snapshot.pending.by_id)
+        made._frozen_queues = CowMap.thaw(snapshot.pending.by_tenant)
+        for tenant, queue in snapshot.pending.by_tenant.items():
+            made._queues[tenant] = {
+                group.key: _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
+                for group in queue
+            }
+            for group in queue:
+                made._shapes[group.key.resources, group.key.ranks, group.key.placement] = group.shape
+                for job in group.delayed:
+                    made._delayed.add(job.job_id)
+                    heappush(made._due, (job.not_before, job.job_id))
+        made._running = CowMap.thaw(snapshot.running)
+        made._ends = Runs.thaw(snapshot.ends)
+        for running in snapshot.running.values():
+            made._held[running.job_id] = _Held(
+                made._need(running),
+                len(running.placement),
+                0.0,
+                slots(running.resources, len(running.placement)),
+                made._end_key(running),
+                made._report(running),
+            )
+        made._reported = sorted(held.reported for held in made._held.values() if held.reported is not None)
+        made._preemptible = snapshot.preemptible
+        made._turn = snapshot.turn
+        made._claims = snapshot.claims
+        return made
+
+    # --- inside
+
+    def _account(self, name: str) -> _Account:
+        """The account of a tenant, to be changed."""
+        self._dirty_accounts.add(name)
+        account = self._accounts.get(name)
+        if account is None:
+            state = self._tenants.get(name)
+            account = self._accounts[name] = _Account.thaw(TenantState(Tenant(name)) if state is None else state)
+        return account
+
+    def _queue(self, job: Pending) -> _Queue:
+        key = group_key(job)
+        self._dirty_queues.add(job.tenant)
+        groups = self._queues.setdefault(job.tenant, {})
+        queue = groups.get(key)
+        if queue is None:
+            asked = (key.resources, key.ranks, key.placement)
+            shape = self._shapes.get(asked)
+            if shape is None:
+                shape = self._shapes[asked] = Shape(*asked)
+            queue = groups[key] = _Queue(key, shape, Runs(), Runs())
+        return queue
+
+    def _still_delayed(self, due: float, job_id: str) -> bool:
+        return job_id in self._delayed and self._pending[job_id].not_before == due
+
+    def _release_due(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            due, job_id = heappop(self._due)
+            if not self._still_delayed(due, job_id):
+                continue
+            job = self._pending[job_id]
+            queue = self._queue(job)
+            self._delayed.discard(job_id)
+            queue.delayed.remove((due, job_id))
+            queue.ready.add((job.queued_at, job_id), job)
+
+    def _need(self, running: Running) -> Need:
+        """What a rank holds, `ANY` resolved by the devices it was given."""
+        resources = running.resources
+        if ANY not in resources.accelerators:
+            return resolve(resources, None)
+        for rank in running.placement:
+            at = self._nodes.layout.position.get(rank.node)
+            if at is not None:
+                kinds = {self._nodes.layout.type_of[at].get(device, ANY) for device in rank.devices}
+                # Beside devices of a type asked for by name, the ones of another type are those for `any`.
+                return resolve(resources, min(kinds - resources.accelerators.keys() or kinds, default=None))
+        return resolve(resources, None)
+
+    def _end_key(self, running: Running) -> tuple[float, str]:
+        if running.stopping:
+            return 0.0, running.job_id
+        end = running.expected_end
+        if end is None:
+            # The same guess as the one by which a job was let past a reservation: otherwise the two would drift apart.
+            mean = self._account(running.tenant).mean_runtime_s
+            end = running.started_at + (self.policy.default_runtime_s if mean is None else mean)
+        # An end must sort after every stopping job's, also on a clock that starts at zero.
+        return max(end, 1e-9), running.job_id
+
+    def _report(self, running: Running) -> float | None:
+        return running.at_risk_s if running.priority_class is PriorityClass.BEST_EFFORT else None
+
+    def _remember(self, running: Running, need: Need, charge: float, share: float) -> None:
+        end_key, reported = self._end_key(running), self._report(running)
+        self._running[running.job_id] = running
+        self._held[running.job_id] = _Held(need, len(running.placement), charge, share, end_key, reported)
+        self._ends.add(end_key, running)
+        self._preemptible += _may_be_evicted(running)
+        if reported is not None:
+            insort(self._reported, reported)
+
+    def _forget(self, job_id: str) -> _Held:
+        held = self._held.pop(job_id)
+        self._preemptible -= _may_be_evicted(self._running[job_id])
+        self._ends.remove(held.end_key)
+        if held.reported is not None:
+            del self._reported[bisect_left(self._reported, held.reported)]
+        return held
+
+
+def _may_be_evicted(running: Running) -> bool:
+    return running.priority_class is PriorityClass.BEST_EFFORT and not running.stopping
+
+
+def _freeze_queue(groups: dict[GroupKey, _Queue]) -> TenantQueue:
+    by_class: dict[PriorityClass, list[Group]] = {PriorityClass.GUARANTEED: [], PriorityClass.BEST_EFFORT: []}
+    for key, queue in groups.items():
+        by_class[key.priority_class].append(queue.freeze())
+    for frozen in by_class.values():
+        frozen.sort(key=lambda group: -group.key.priority)
+    return TenantQueue(tuple(by_class[PriorityClass.GUARANTEED]), tuple(by_class[PriorityClass.BEST_EFFORT]))

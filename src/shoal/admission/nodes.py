@@ -1,0 +1,132 @@
+"""What is free on each node, kept up to date job by job: the node side of the cluster index."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from shoal.admission.persistent import CowMap
+from shoal.admission.pools import PoolTable
+from shoal.admission.snapshot import Layout, NodeTable, Pool, Snapshot
+from shoal.admission.types import NodeState, Running
+from shoal.core import Node, Resources
+
+JobsOn = tuple[tuple[str, ...], ...]
+"""The ids of the jobs on each node, by its position."""
+
+
+class NodeBook:
+    """The mutable side of the snapshot's `nodes`, `pools` and `jobs_on`. Jobs on nodes that are not in it hold
+    nothing here."""
+
+    def __init__(self) -> None:
+        self.layout = Layout()
+        self._states: list[NodeState] = []
+        self._jobs_on: list[tuple[str, ...]] = []
+        self._pools = PoolTable(())
+        self._frozen: tuple[NodeTable, JobsOn] | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], unschedulable: Collection[str], running: Iterable[Running]) -> NodeBook:
+        """A book of these nodes, on which these jobs run."""
+        made = cls()
+        ordered = sorted(nodes, key=lambda node: node.name)
+        made.layout = _layout(ordered)
+        on: list[list[Running]] = [[] for _ in ordered]
+        for each in running:
+            for at in made._places(each):
+                on[at].append(each)
+        closed = frozenset(unschedulable)
+        made._jobs_on = [tuple(each.job_id for each in held) for held in on]
+        made._states = [
+            made._free_on(node, held, schedulable=node.name not in closed)
+            for node, held in zip(ordered, on, strict=True)
+        ]
+        made._pools = PoolTable(made._states)
+        return made
+
+    @classmethod
+    def thaw(cls, snapshot: Snapshot) -> NodeBook:
+        made = cls()
+        made.layout = snapshot.nodes.layout
+        made._states = list(snapshot.nodes.states)
+        made._jobs_on = list(snapshot.jobs_on)
+        made._pools = PoolTable.thaw(snapshot.pools, made._states)
+        return made
+
+    def freeze(self) -> tuple[NodeTable, Mapping[str, Pool], JobsOn]:
+        if self._frozen is None:
+            self._frozen = NodeTable(self.layout, tuple(self._states)), tuple(self._jobs_on)
+        nodes, jobs_on = self._frozen
+        return nodes, self._pools.freeze(self._states), jobs_on
+
+    def take(self, running: Running) -> None:
+        """The job holds its placement from now on."""
+        for at in self._places(running):
+            self._jobs_on[at] = (*self._jobs_on[at], running.job_id)
+            self._change(at, _less(self._states[at], running))
+
+    def give_back(self, running: Running, others: CowMap[Running]) -> None:
+        """The job holds nothing any more. What is free is added up anew from those that stay, because it may have
+        shared devices with another."""
+        for at in self._places(running):
+            self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != running.job_id)
+            old = self._states[at]
+            held = [others[job_id] for job_id in self._jobs_on[at]]
+            self._change(at, self._free_on(old.node, held, schedulable=old.schedulable))
+
+    def _change(self, at: int, state: NodeState) -> None:
+        self._states[at] = state
+        self._pools.touch(at)
+        self._frozen = None
+
+    def _places(self, running: Running) -> list[int]:
+        position = self.layout.position
+        names = {rank.node for rank in running.placement}
+        return sorted(position[name] for name in names if name in position)
+
+    def _free_on(self, node: Node, held: Iterable[Running], *, schedulable: bool) -> NodeState:
+        taken: set[str] = set()
+        cpu_milli, memory_bytes = node.cpu_milli, node.memory_bytes
+        for running in held:
+            for rank in running.placement:
+                if rank.node == node.name:
+                    taken.update(rank.devices)
+                    cpu_milli -= running.resources.cpu_milli
+                    memory_bytes -= running.resources.memory_bytes
+        free: dict[str, list[str]] = {}
+        for device_id, kind in self.layout.type_of[self.layout.position[node.name]].items():
+            ids = free.setdefault(kind, [])
+            if device_id not in taken:
+                ids.append(device_id)
+        return NodeState(node, {kind: tuple(ids) for kind, ids in free.items()}, cpu_milli, memory_bytes, schedulable)
+
+
+def _less(state: NodeState, running: Running) -> NodeState:
+    """What is left on a node after one more job: less work than adding up all of them."""
+    name, cpu_milli, memory_bytes = state.node.name, state.free_cpu_milli, state.free_memory_bytes
+    taken: set[str] = set()
+    for rank in running.placement:
+        if rank.node == name:
+            taken.update(rank.devices)
+            cpu_milli -= running.resources.cpu_milli
+            memory_bytes -= running.resources.memory_bytes
+    free = state.free_devices
+    if taken:
+        free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
+    return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable)
+
+
+def _layout(nodes: list[Node]) -> Layout:
+    kinds: dict[Resources, int] = {}
+    for node in nodes:
+        capacity = node.capacity()
+        kinds[capacity] = kinds.get(capacity, 0) + 1
+    by_index = [sorted(node.devices, key=lambda device: (device.index, device.id)) for node in nodes]
+    return Layout(
+        names=tuple(node.name for node in nodes),
+        position={node.name: at for at, node in enumerate(nodes)},
+        index_of=tuple({device.id: device.index for device in devices} for devices in by_index),
+        type_of=tuple({device.id: device.type for device in devices} for devices in by_index),
+        kinds=tuple(kinds.items()),
+        types=tuple(sorted({kind for capacity in kinds for kind in capacity.accelerators})),
+    )

@@ -1,0 +1,98 @@
+"""Nodes in buckets by what is free, so that the best node is found without looking at the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+
+from shoal.admission.snapshot import CPU_POOL, BucketKey, Pool
+from shoal.admission.types import NodeState
+
+_FEW = 4
+"""Up to this many changes of a bucket are made one by one; more of them by one merge."""
+
+
+def bucket_keys(state: NodeState) -> Iterator[tuple[str, BucketKey]]:
+    """The pools a node belongs to, and its bucket in each. Nodes closed for new jobs belong to none."""
+    if not state.schedulable:
+        return
+    free = 0
+    for kind, ids in state.free_devices.items():
+        free += len(ids)
+        yield kind, (len(ids), 0)
+    yield CPU_POOL, (free, max(0, state.free_cpu_milli) // 1000)
+
+
+class PoolTable:
+    """The mutable side of the snapshot's `pools`: changes are collected by `touch` and made at `freeze`."""
+
+    def __init__(self, states: Sequence[NodeState]) -> None:
+        self._now: list[dict[str, BucketKey]] = [dict(bucket_keys(state)) for state in states]
+        self._buckets: dict[str, dict[BucketKey, tuple[int, ...]]] = {}
+        self._touched: set[int] = set()
+        self._frozen: dict[str, Pool] = {}
+        filling: dict[str, dict[BucketKey, list[int]]] = {}
+        for at, keys in enumerate(self._now):
+            for pool, key in keys.items():
+                filling.setdefault(pool, {}).setdefault(key, []).append(at)
+        for pool, buckets in filling.items():
+            self._buckets[pool] = {key: tuple(ats) for key, ats in buckets.items()}
+            self._frozen[pool] = _frozen(self._buckets[pool])
+
+    @classmethod
+    def thaw(cls, pools: Mapping[str, Pool], states: Sequence[NodeState]) -> PoolTable:
+        made = cls(())
+        made._now = [dict(bucket_keys(state)) for state in states]
+        made._buckets = {name: dict(pool.buckets) for name, pool in pools.items()}
+        made._frozen = dict(pools)
+        return made
+
+    def touch(self, at: int) -> None:
+        """The state of the node at this position changed."""
+        self._touched.add(at)
+
+    def freeze(self, states: Sequence[NodeState]) -> Mapping[str, Pool]:
+        if not self._touched:
+            return self._frozen
+        gone: dict[tuple[str, BucketKey], list[int]] = {}
+        come: dict[tuple[str, BucketKey], list[int]] = {}
+        for at in self._touched:
+            old, new = self._now[at], dict(bucket_keys(states[at]))
+            for pool, key in new.items():
+                if old[pool] != key:
+                    gone.setdefault((pool, old[pool]), []).append(at)
+                    come.setdefault((pool, key), []).append(at)
+            self._now[at] = new
+        self._touched.clear()
+        changed = gone.keys() | come.keys()
+        for pool, key in changed:
+            buckets = self._buckets[pool]
+            members = _merged(buckets.get(key, ()), gone.get((pool, key), ()), come.get((pool, key), ()))
+            if members:
+                buckets[key] = members
+            else:
+                del buckets[key]
+        if changed:
+            self._frozen = self._frozen | {pool: _frozen(self._buckets[pool]) for pool in {pool for pool, _ in changed}}
+        return self._frozen
+
+
+def _frozen(buckets: Mapping[BucketKey, tuple[int, ...]]) -> Pool:
+    return Pool(tuple(sorted(buckets)), dict(buckets), sum(key[0] * len(ats) for key, ats in buckets.items()))
+
+
+def _merged(members: tuple[int, ...], gone: Sequence[int], come: Sequence[int]) -> tuple[int, ...]:
+    kept = list(members)
+    if len(gone) <= _FEW:
+        for at in gone:
+            del kept[bisect_left(kept, at)]
+    else:
+        leaving = set(gone)
+        kept = [at for at in kept if at not in leaving]
+    if len(come) <= _FEW:
+        for at in come:
+            insort(kept, at)
+    else:
+        kept.extend(come)
+        kept.sort()
+    return tuple(kept)

@@ -1,0 +1,150 @@
+"""The sentences and numbers of every reason. Codes are stable: programs may rely on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.admission.quota import Limit
+from shoal.admission.reservation import MAX_NAMED, Reservation
+from shoal.admission.snapshot import CPU_POOL, Need
+from shoal.admission.types import Pending
+from shoal.core import Reason
+
+PLACED, BACKFILL = "placed", "backfill"
+"""Codes of starts."""
+
+PREEMPTED = "preempted"
+"""Code of a preemption."""
+
+QUOTA, SHARE, SHAPE, PRIORITY = "quota", "share", "shape", "priority"
+BACKOFF, PREEMPTING, RESERVED, IMPOSSIBLE = "backoff", "preempting", "reserved", "impossible"
+"""Codes of waits."""
+
+
+def asked(need: Need, ranks: int) -> str:
+    """What a job asks for, in words: `8 a100 on one node`, `4 x 2 a100`, `2 cores`."""
+    per_rank = [f"{count} {kind}" for kind, count in ((need.pool, need.count), *need.others) if count]
+    if need.pool == CPU_POOL:
+        per_rank = [cores(need.cpu_milli)] if need.cpu_milli else []
+        if need.memory_bytes:
+            per_rank.append(memory(need.memory_bytes))
+    what = " and ".join(per_rank) or "a free node"
+    if ranks > 1:
+        return f"{ranks} x {what}"
+    return f"{what} on one node" if need.count != 1 or need.others else what
+
+
+def given(need: Need, job: Pending, ranks: int) -> str:
+    """What a job starts with, in words; of one that may have more or fewer ranks, how many those are."""
+    text = asked(need, ranks).removesuffix(" on one node")
+    return text if job.most == job.ranks else f"{text} ({ranks} of {job.ranks} to {job.most} ranks)"
+
+
+def cores(milli: int) -> str:
+    return f"{milli / 1000:g} core{'' if milli == 1000 else 's'}"
+
+
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"))
+
+
+def memory(number: int) -> str:
+    unit, name = next(((unit, name) for unit, name in _UNITS if number >= unit), _UNITS[-1])
+    return f"{number / unit:.3g} {name}" if number < 1000 * unit else f"{number / unit:.0f} {name}"
+
+
+def need_facts(need: Need, ranks: int) -> dict[str, object]:
+    accelerators = {kind: count for kind, count in ((need.pool, need.count), *need.others) if count}
+    return {
+        "ranks": ranks,
+        "per_rank": {
+            "accelerators": accelerators, "cpu_milli": need.cpu_milli, "memory_bytes": need.memory_bytes
+        },
+    }  # fmt: skip
+
+
+def quota(tenant: str, limit: Limit) -> Reason:
+    left = max(0, limit.limit - limit.used)
+    text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} leaves {left} of {limit.limit}"
+    if limit.never:
+        text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} is {limit.limit}"
+    facts = {"quota": limit.name, "limit": limit.limit, "used": limit.used, "needs": limit.needs, "tenant": tenant}
+    return Reason(QUOTA, text, facts)
+
+
+def _of(limit: Limit, number: int) -> str:
+    if limit.name == "cpu_milli":
+        return cores(number)
+    if limit.name == "memory_bytes":
+        return memory(number)
+    if limit.name == "running_jobs":
+        return "one more running job"
+    if limit.name == "accelerators":
+        return f"{number} accelerator{'' if number == 1 else 's'}"
+    return f"{number} {limit.name.removeprefix('accelerators.')}"
+
+
+def impossible(need: Need, ranks: int, best: int) -> Reason:
+    what = asked(need, ranks)
+    text = f"no node has {what.removesuffix(' on one node')}: would never fit"
+    if ranks > 1:
+        text = f"needs {what}, all nodes together hold {best} of {ranks} ranks: would never fit"
+    return Reason(IMPOSSIBLE, text, {**need_facts(need, ranks), "ranks_that_fit": best})
+
+
+def shape(need: Need, ranks: int, free: int, fitting: int) -> Reason:
+    """`free`: the most of the pool's devices free on one node; `fitting`: how many ranks would fit now."""
+    if ranks > 1:
+        now = f"{fitting} of {ranks} ranks fit now"
+    elif need.count > free:
+        now = f"{free} free"
+    else:
+        now = _missing_beside(need)
+    facts: dict[str, object] = {**need_facts(need, ranks), "free_on_one_node": free, "ranks_that_fit": fitting}
+    return Reason(SHAPE, f"waits: needs {asked(need, ranks)}, {now}", facts)
+
+
+def promised(reason: Reason, reservation: Reservation | None) -> Reason:
+    """The reason of a job that waits, with what its reservation says about its end."""
+    if reservation is None:
+        return reason
+    facts = {
+        **reason.facts,
+        "after": list(reservation.after[:MAX_NAMED]),
+        "after_count": len(reservation.after),
+        "starts_at": reservation.at if reservation.known else None,
+    }
+    after = f"; starts when {jobs_end(reservation.after)}" if reservation.after else ""
+    return Reason(reason.code, reason.text + after, facts)
+
+
+def _missing_beside(need: Need) -> str:
+    """What stands in the way when the pool's devices do not."""
+    beside = [f"{count} {kind}" for kind, count in need.others if count]
+    beside += [cores(need.cpu_milli)] * bool(need.cpu_milli) + [memory(need.memory_bytes)] * bool(need.memory_bytes)
+    if not beside:
+        return "none is open to it now"
+    holder = f"node with {need.count} {need.pool} free" if need.count else "node"
+    return f"no {holder} has {' and '.join(beside)} free"
+
+
+def jobs_end(ids: Sequence[str]) -> str:
+    if len(ids) == 1:
+        return f"job {ids[0]} ends"
+    if len(ids) <= 3:
+        return f"jobs {', '.join(ids[:-1])} and {ids[-1]} end"
+    return f"{len(ids)} jobs end ({', '.join(ids[:2])}, ...)"
+
+
+def preempting(victims: int) -> Reason:
+    who = "what is stopping" if not victims else f"{victims} best-effort job{'s' if victims > 1 else ''}"
+    return Reason(PREEMPTING, f"waits: {who} leave{'' if victims > 1 else 's'} to make room", {"victims": victims})
+
+
+def preempted(for_job: str, tenant: str, lost_s: float, slots: float, checkpoint_age_s: float | None) -> Reason:
+    """`lost_s` is what the job is taken to lose; `checkpoint_age_s` is None when it never reported a checkpoint."""
+    held = f"{slots:g} slot{'' if slots == 1 else 's'}"
+    saved = f"it never reported a checkpoint and holds {held}"
+    if checkpoint_age_s is not None:
+        saved = f"{checkpoint_age_s:.0f} s since its last checkpoint on {held}"
+    text = f"gives way to guaranteed job {for_job} of {tenant}; {saved}"
+    return Reason(PREEMPTED, text, {"for_job": for_job, "tenant": tenant, "at_risk_s": lost_s, "slots": slots})

@@ -1,0 +1,150 @@
+"""The earliest time and place at which a blocked job can start, given when the running ones are expected to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+
+from shoal.admission.room import Amount, Room
+from shoal.admission.snapshot import Need, Snapshot, resolve
+from shoal.admission.types import Running
+from shoal.core import ANY
+
+MAX_NAMED = 8
+"""So many of the jobs that must end first are named in a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`at` is when the job can start (Unix seconds, never before now); `known` is False when an end it rests on is not
+    known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end;
+    `rests_on` those of them whose room it needs: whoever might delay it may not take their place."""
+
+    job_id: str
+    need: Need
+    at: float
+    known: bool
+    holds: tuple[tuple[int, Amount], ...]
+    after: tuple[str, ...]
+    rests_on: frozenset[str] = frozenset()
+
+
+def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Need]]:
+    """(node, what it holds there) for each rank of a running job on a node that takes jobs, and has the accelerator
+    type `pool` if one is given."""
+    nodes = snapshot.nodes
+    for rank in running.placement:
+        at = nodes.layout.position.get(rank.node)
+        if at is None or not nodes.states[at].schedulable:
+            continue
+        if pool is not None and pool not in nodes.states[at].free_devices:
+            continue
+        any_type = None
+        if ANY in running.resources.accelerators:
+            any_type = next((nodes.layout.type_of[at].get(device) for device in rank.devices), None)
+        yield at, resolve(running.resources, any_type)
+
+
+def reserve(
+    snapshot: Snapshot,
+    room: Room,
+    job_id: str,
+    need: Need,
+    ranks: int,
+    mask: int,
+    started: Sequence[tuple[tuple[float, str], Running]],
+) -> Reservation | None:
+    """Walk the expected ends in order until the gang fits whole. `started` are this decision's own starts, sorted.
+
+    Returns None when it would not fit even after all of them.
+    """
+    fits = dict(room.fitting(need, mask, ranks))
+    total = sum(fits.values())
+    then: dict[int, Amount] = {}
+    ended: dict[int, dict[str, Amount]] = {}
+    unknown: set[str] = set()
+    at_time = snapshot.now
+    for (end, _), running in merge(snapshot.ends.items(), started, key=_end_of):
+        if total >= ranks:
+            break
+        at_time = max(at_time, end)
+        if not running.stopping and (running.expected_end is None or end <= snapshot.now):
+            unknown.add(running.job_id)
+        # What ends on other kinds of nodes helps nobody here, and may be most of the cluster.
+        for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
+            amount = then.get(at)
+            if amount is None:
+                amount = then[at] = room.free_on(at, mask)
+            amount.add(freed, 1)
+            ended.setdefault(at, {}).setdefault(running.job_id, Amount()).add(freed, 1)
+            before = fits.get(at, 0)
+            fits[at] = amount.ranks(need, ranks)
+            total += fits[at] - before
+    if total < ranks:
+        return None
+    return _settle(room, job_id, need, ranks, mask, at_time, fits, then, ended, unknown)
+
+
+def _settle(
+    room: Room,
+    job_id: str,
+    need: Need,
+    ranks: int,
+    mask: int,
+    at_time: float,
+    fits: dict[int, int],
+    then: dict[int, Amount],
+    ended: dict[int, dict[str, Amount]],
+    unknown: set[str],
+) -> Reservation:
+    """Choose as few nodes as possible and work out what of their free room has to be kept."""
+    left = ranks
+    holds: list[tuple[int, Amount]] = []
+    after: dict[str, None] = {}
+    rests_on: set[str] = set()
+    for at in sorted(fits, key=lambda at: (-fits[at], at in then, at)):
+        if not left:
+            break
+        here = min(fits[at], left)
+        if not here:
+            continue
+        left -= here
+        keep = Amount()
+        keep.add(need, here)
+        if at in then:
+            after.update(dict.fromkeys(ended[at]))
+            rests_on |= _needed(keep, ended[at])
+            subtract_freed(keep, room.free_on(at, mask), then[at])
+        holds.append((at, keep))
+    known = not any(job in unknown for job in after)
+    return Reservation(job_id, need, at_time, known, tuple(holds), tuple(after), frozenset(rests_on))
+
+
+def _needed(wanted: Amount, ended: Mapping[str, Amount]) -> set[str]:
+    """Of the jobs that end on a node, those without whose room less than `wanted` would be freed; the last to end are
+    let off first."""
+    spare = Amount()
+    for amount in ended.values():
+        spare.plus(amount)
+    spare.minus(wanted)
+    needed = set()
+    for job_id, amount in reversed(list(ended.items())):
+        if amount.within(spare):
+            spare.minus(amount)
+        else:
+            needed.add(job_id)
+    return needed
+
+
+def subtract_freed(keep: Amount, now: Amount, then: Amount) -> None:
+    """Of what will be needed, only what is not freed until then has to be kept of what is free now."""
+    for kind in list(keep.devices):
+        freed = then.devices.get(kind, 0) - now.devices.get(kind, 0)
+        keep.devices[kind] = max(0, keep.devices[kind] - freed)
+    keep.cpu_milli = max(0, keep.cpu_milli - (then.cpu_milli - now.cpu_milli))
+    keep.memory_bytes = max(0, keep.memory_bytes - (then.memory_bytes - now.memory_bytes))
+
+
+def _end_of(item: tuple[tuple[float, str], Running]) -> tuple[float, str]:
+    return item[0]

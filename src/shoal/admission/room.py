@@ -1,0 +1,372 @@
+"""What is free while a decision is being made: the snapshot's nodes, less what this decision gave away or holds back.
+
+Within one decision room only shrinks. That is what makes it fast: a node that was too small for a shape once never
+fits it again, so each shape keeps a cursor into each bucket of nodes, and a shape that failed once is not tried again.
+Nodes are named by their position in the snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+
+from shoal.admission.snapshot import CPU_POOL, BucketKey, Need, Snapshot
+from shoal.admission.types import Spread
+
+Plan = tuple[tuple[int, int], ...]
+"""(node position, ranks on it) of a gang placed whole."""
+
+
+@dataclass(slots=True)
+class Amount:
+    """Some of a node's devices, by type and number, cpus and memory; may go below zero."""
+
+    devices: dict[str, int] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def add(self, need: Need, times: int) -> None:
+        if need.count:
+            self.devices[need.pool] = self.devices.get(need.pool, 0) + need.count * times
+        for kind, count in need.others:
+            self.devices[kind] = self.devices.get(kind, 0) + count * times
+        self.cpu_milli += need.cpu_milli * times
+        self.memory_bytes += need.memory_bytes * times
+
+    def ranks(self, need: Need, at_most: int) -> int:
+        """How many ranks fit into this amount, counted up to `at_most`."""
+        if need.count:
+            at_most = min(at_most, self.devices.get(need.pool, 0) // need.count)
+        for kind, count in need.others:
+            at_most = min(at_most, self.devices.get(kind, 0) // count)
+        if need.cpu_milli:
+            at_most = min(at_most, self.cpu_milli // need.cpu_milli)
+        if need.memory_bytes:
+            at_most = min(at_most, self.memory_bytes // need.memory_bytes)
+        return max(at_most, 0)
+
+    def plus(self, other: Amount) -> None:
+        for kind, count in other.devices.items():
+            self.devices[kind] = self.devices.get(kind, 0) + count
+        self.cpu_milli += other.cpu_milli
+        self.memory_bytes += other.memory_bytes
+
+    def minus(self, other: Amount) -> None:
+        for kind, count in other.devices.items():
+            self.devices[kind] = self.devices.get(kind, 0) - count
+        self.cpu_milli -= other.cpu_milli
+        self.memory_bytes -= other.memory_bytes
+
+    def within(self, other: Amount) -> bool:
+        """Whether the other has as much of everything that this has any of."""
+        return (
+            all(count <= other.devices.get(kind, 0) for kind, count in self.devices.items() if count)
+            and self.cpu_milli <= max(0, other.cpu_milli)
+            and self.memory_bytes <= max(0, other.memory_bytes)
+        )
+
+    def copy(self) -> Amount:
+        return Amount(self.devices.copy(), self.cpu_milli, self.memory_bytes)
+
+
+@dataclass(slots=True)
+class _Free:
+    """What is free on a node that this decision has touched."""
+
+    ids: dict[str, list[str]]
+    cpu_milli: int
+    memory_bytes: int
+
+
+@dataclass(slots=True)
+class Hold:
+    """Room kept free on one node for a job that waits. `number` is the bit of its owner in the masks of `find`."""
+
+    number: int
+    amount: Amount
+
+
+class Room:
+    """Finds and takes room.
+
+    A *mask* says which holds a job must respect, one bit for each owner of holds: a job that ends before a
+    reservation comes due may use the room held for it.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._states = snapshot.nodes.states
+        self._layout = snapshot.nodes.layout
+        self._pools = snapshot.pools
+        self._touched: dict[int, _Free] = {}
+        self._moved: dict[str, dict[int, BucketKey]] = {}
+        self._extra: dict[str, dict[BucketKey, list[int]]] = {}
+        self._keys: dict[str, list[BucketKey]] = {}
+        self._cursors: dict[tuple[Need, int, int], dict[BucketKey, int]] = {}
+        self._failed: set[tuple[Need, int, int]] = set()
+        self._holds: dict[int, list[Hold]] = {}
+
+    # --- looking
+
+    def free_on(self, at: int, mask: int) -> Amount:
+        """What is free on a node for a job with this mask."""
+        free = self._touched.get(at)
+        if free is not None:
+            amount = Amount({kind: len(ids) for kind, ids in free.ids.items()}, free.cpu_milli, free.memory_bytes)
+        else:
+            state = self._states[at]
+            devices = {kind: len(ids) for kind, ids in state.free_devices.items()}
+            amount = Amount(devices, state.free_cpu_milli, state.free_memory_bytes)
+        for hold in self._holds.get(at, ()):
+            if mask >> hold.number & 1:
+                amount.minus(hold.amount)
+        return amount
+
+    def find(self, need: Need, ranks: int, spread: Spread, mask: int) -> Plan | None:
+        """Where a gang of equal ranks fits whole, None if nowhere.
+
+        PACK takes the fullest node that holds the whole gang; if no node does, as few nodes as possible, the emptiest
+        first, and the fullest that fits for what is left. SPREAD puts each rank on the node that is emptiest then.
+        """
+        asked = (need, ranks, mask)
+        if asked in self._failed:
+            return None
+        plan: Plan | None = None
+        if ranks == 1 or spread is Spread.PACK:
+            at = self._best_node(need, ranks, spread, mask)
+            plan = ((at, ranks),) if at is not None else None
+        if plan is None and ranks > 1:
+            plan = self._pack(need, ranks, mask) if spread is Spread.PACK else self._spread(need, ranks, mask)
+        if plan is None:
+            self._failed.add(asked)
+        return plan
+
+    def fitting(self, need: Need, mask: int, at_most: int) -> Iterator[tuple[int, int]]:
+        """(node, ranks that fit on it) for every node where at least one does, emptiest bucket first."""
+        pool = self._pools.get(need.pool)
+        if pool is None:
+            return
+        for key in reversed(self._pool_keys(need.pool)):
+            if key[0] < need.count:
+                return
+            for at in self._members(need.pool, key):
+                fits = self._ranks_on(at, need, mask, at_most)
+                if fits:
+                    yield at, fits
+
+    def most(self, need: Need, mask: int, at_most: int) -> int:
+        """How many ranks of one gang, up to `at_most`, `find` would find room for."""
+        found = 0
+        for _, fits in self.fitting(need, mask, at_most):
+            found += fits
+            if found >= at_most:
+                return at_most
+        return found
+
+    def most_on_one_node(self, pool: str) -> int:
+        """The greatest number of free devices of a type on one node."""
+        for key in reversed(self._pool_keys(pool)):
+            for _ in self._members(pool, key):
+                return key[0]
+        return 0
+
+    # --- changing
+
+    def take(self, at: int, need: Need, ranks: int, mask: int) -> tuple[tuple[str, ...], ...]:
+        """Give `ranks` ranks their room on a node; returns the device ids of each rank."""
+        free = self._touched.get(at)
+        if free is None:
+            state = self._states[at]
+            ids = {kind: list(ids) for kind, ids in state.free_devices.items()}
+            free = self._touched[at] = _Free(ids, state.free_cpu_milli, state.free_memory_bytes)
+        free.cpu_milli -= need.cpu_milli * ranks
+        free.memory_bytes -= need.memory_bytes * ranks
+        given: list[tuple[str, ...]] = []
+        index_of = self._layout.index_of[at]
+        for _ in range(ranks):
+            devices: tuple[str, ...] = ()
+            if need.count:
+                devices = _pick(free.ids[need.pool], need.count, index_of)
+            for kind, count in need.others:
+                devices += _pick(free.ids[kind], count, index_of)
+            given.append(devices)
+        self._move(at, free)
+        # A job that may use held room ends before its owner comes, so it uses the hold up rather than adding to it.
+        for hold in self._holds.get(at, ()):
+            if not mask >> hold.number & 1:
+                _use_up(hold.amount, need, ranks)
+        return tuple(given)
+
+    def hold(self, number: int, at: int, amount: Amount) -> None:
+        """Keep room free on a node from every later job whose mask has bit `number`."""
+        if amount.cpu_milli or amount.memory_bytes or amount.devices:
+            self._holds.setdefault(at, []).append(Hold(number, amount))
+
+    # --- inside
+
+    def _pool_keys(self, name: str) -> list[BucketKey]:
+        keys = self._keys.get(name)
+        if keys is None:
+            pool = self._pools.get(name)
+            keys = self._keys[name] = list(pool.keys) if pool else []
+        return keys
+
+    def _members(self, name: str, key: BucketKey) -> Iterator[int]:
+        moved = self._moved.get(name, _NOWHERE)
+        for at in self._pools[name].buckets.get(key, ()):
+            if moved.get(at, key) == key:
+                yield at
+        for at in self._extra.get(name, _NO_EXTRA).get(key, ()):
+            if moved[at] == key:
+                yield at
+
+    def _ranks_on(self, at: int, need: Need, mask: int, at_most: int) -> int:
+        if at in self._holds:
+            return self.free_on(at, mask).ranks(need, at_most)
+        free = self._touched.get(at)
+        if free is not None:
+            ids: Mapping[str, list[str] | tuple[str, ...]] = free.ids
+            cpu_milli, memory_bytes = free.cpu_milli, free.memory_bytes
+        else:
+            state = self._states[at]
+            ids, cpu_milli, memory_bytes = state.free_devices, state.free_cpu_milli, state.free_memory_bytes
+        if need.count:
+            at_most = min(at_most, len(ids[need.pool]) // need.count)
+        for kind, count in need.others:
+            at_most = min(at_most, len(ids.get(kind, ())) // count)
+        if need.cpu_milli:
+            at_most = min(at_most, cpu_milli // need.cpu_milli)
+        if need.memory_bytes:
+            at_most = min(at_most, memory_bytes // need.memory_bytes)
+        return max(at_most, 0)
+
+    def _best_node(self, need: Need, ranks: int, spread: Spread, mask: int) -> int | None:
+        keys = self._pool_keys(need.pool)
+        if need.pool == CPU_POOL:
+            # Cores beside free accelerators are worth more: packed last, and spread by free cores alone.
+            least = need.cpu_milli * ranks // 1000
+            order = [key for key in keys if key[1] >= least]
+            if spread is Spread.SPREAD:
+                order.sort(key=lambda key: (-key[1], key[0]))
+        else:
+            order = keys[bisect_left(keys, (need.count * ranks, 0)) :]
+            if spread is Spread.SPREAD:
+                order.reverse()
+        cursors = self._cursors.setdefault((need, ranks, mask), {})
+        for key in order:
+            at = self._advance(need, ranks, mask, key, cursors)
+            if at is not None:
+                return at
+        return None
+
+    def _advance(self, need: Need, ranks: int, mask: int, key: BucketKey, cursors: dict[BucketKey, int]) -> int | None:
+        """The first node of a bucket that fits, from where the last search for this shape ended."""
+        name = need.pool
+        base = self._pools[name].buckets.get(key, ())
+        extra = self._extra.get(name, _NO_EXTRA).get(key, ())
+        moved = self._moved.get(name, _NOWHERE)
+        cursor, base_len = cursors.get(key, 0), len(base)
+        end = base_len + len(extra)
+        found = None
+        while cursor < end:
+            at = base[cursor] if cursor < base_len else extra[cursor - base_len]
+            if moved.get(at, key) == key and self._ranks_on(at, need, mask, ranks) >= ranks:
+                found = at
+                break
+            cursor += 1
+        cursors[key] = cursor
+        return found
+
+    def _pack(self, need: Need, ranks: int, mask: int) -> Plan | None:
+        plan: list[tuple[int, int]] = []
+        left = ranks
+        for at, fits in self.fitting(need, mask, ranks):
+            plan.append((at, min(fits, left)))
+            left -= plan[-1][1]
+            if not left:
+                break
+        if left:
+            return None
+        last = plan[-1][1]
+        used = {at for at, _ in plan[:-1]}
+        better = self._best_node(need, last, Spread.PACK, mask)
+        if better is not None and better not in used:
+            plan[-1] = (better, last)
+        return tuple(plan)
+
+    def _spread(self, need: Need, ranks: int, mask: int) -> Plan | None:
+        heap: list[tuple[int, int, int, int]] = []  # (-room left, ranks given, node, ranks that fit)
+        for at, fits in self.fitting(need, mask, ranks):
+            free = self.free_on(at, mask)
+            heap.append((-(free.devices.get(need.pool, 0) if need.count else free.cpu_milli), 0, at, fits))
+        if sum(entry[3] for entry in heap) < ranks:
+            return None
+        heapify(heap)
+        step = need.count or need.cpu_milli
+        for _ in range(ranks):
+            room, given, at, fits = heap[0]
+            # A node that is full sinks below every other.
+            heapreplace(heap, (room + step if given + 1 < fits else 1, given + 1, at, fits))
+        return tuple(sorted((at, given) for _, given, at, _ in heap if given))
+
+    def _move(self, at: int, free: _Free) -> None:
+        total = 0
+        for kind, ids in free.ids.items():
+            total += len(ids)
+            self._enter(kind, at, (len(ids), 0))
+        self._enter(CPU_POOL, at, (total, max(0, free.cpu_milli) // 1000))
+
+    def _enter(self, name: str, at: int, key: BucketKey) -> None:
+        moved = self._moved.setdefault(name, {})
+        if moved.get(at) == key:
+            return
+        if at not in moved and at in _slice_of(self._pools[name].buckets.get(key, ()), at):
+            return
+        moved[at] = key
+        buckets = self._extra.setdefault(name, {})
+        if key in buckets:
+            buckets[key].append(at)
+            return
+        buckets[key] = [at]
+        keys = self._pool_keys(name)
+        where = bisect_left(keys, key)
+        if where == len(keys) or keys[where] != key:
+            insort(keys, key)
+
+
+_NOWHERE: Mapping[int, BucketKey] = {}
+_NO_EXTRA: Mapping[BucketKey, list[int]] = {}
+
+
+def _slice_of(members: tuple[int, ...], at: int) -> tuple[int, ...]:
+    """The member equal to `at`, if there is one (members are sorted)."""
+    where = bisect_left(members, at)
+    return members[where : where + 1]
+
+
+def _use_up(amount: Amount, need: Need, ranks: int) -> None:
+    for kind, count in ((need.pool, need.count), *need.others):
+        if kind in amount.devices:
+            amount.devices[kind] = max(0, amount.devices[kind] - count * ranks)
+    amount.cpu_milli = max(0, amount.cpu_milli - need.cpu_milli * ranks)
+    amount.memory_bytes = max(0, amount.memory_bytes - need.memory_bytes * ranks)
+
+
+def _pick(ids: list[str], count: int, index_of: Mapping[str, int]) -> tuple[str, ...]:
+    """Take `count` devices out of `ids` (sorted by index): the shortest run of neighbours that is long enough, the
+    lowest if several are; without one, the lowest indices."""
+    if count == len(ids):
+        taken = tuple(ids)
+        ids.clear()
+        return taken
+    best_start, best_length, start = -1, len(ids) + 1, 0
+    for end in range(1, len(ids) + 1):
+        if end == len(ids) or index_of[ids[end]] != index_of[ids[end - 1]] + 1:
+            if count <= end - start < best_length:
+                best_start, best_length = start, end - start
+            start = end
+    best_start = max(best_start, 0)
+    taken = tuple(ids[best_start : best_start + count])
+    del ids[best_start : best_start + count]
+    return taken

@@ -1,0 +1,208 @@
+"""The frozen picture that a decision is made from. `ClusterIndex.snapshot` makes it; nothing ever changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import frexp
+
+from shoal.admission.persistent import FrozenMap, FrozenRuns
+from shoal.admission.types import Claim, NodeState, Pending, Policy, Running, Spread, TenantState
+from shoal.core import ANY, PriorityClass, Resources
+
+BucketKey = tuple[int, int]
+"""What the nodes of a bucket have free: (all accelerators, whole cores); in the pool of a type (devices of it, 0)."""
+
+CPU_POOL = ""
+"""The pool of all nodes, for jobs that ask for no accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one rank takes on one node, with `ANY` resolved: `count` devices of type `pool`, maybe some of other types.
+
+    `pool` is `CPU_POOL` when no accelerator is asked for.
+    """
+
+    pool: str
+    count: int
+    others: tuple[tuple[str, int], ...]
+    cpu_milli: int
+    memory_bytes: int
+
+
+@lru_cache(maxsize=4096)
+def resolve(resources: Resources, any_type: str | None) -> Need:
+    """The `Need` of a per-rank request; `any_type` is the type chosen for `ANY`."""
+    counts: dict[str, int] = {}
+    for kind, count in resources.accelerators.items():
+        named = (any_type or ANY) if kind == ANY else kind
+        counts[named] = counts.get(named, 0) + count
+    if not counts:
+        return Need(CPU_POOL, 0, (), resources.cpu_milli, resources.memory_bytes)
+    pool = max(counts, key=lambda kind: (counts[kind], kind))
+    others = tuple((kind, count) for kind, count in counts.items() if kind != pool)
+    return Need(pool, counts[pool], others, resources.cpu_milli, resources.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Jobs alike in this are interchangeable to admission: when one cannot start, neither can those behind it.
+
+    `runtime_class` is the power of two of the expected run time (0: unknown), so that short jobs may backfill past
+    long ones of the same shape.
+    """
+
+    tenant: str
+    priority_class: PriorityClass
+    priority: int
+    resources: Resources
+    ranks: int
+    placement: Spread | None
+    runtime_class: int
+
+
+def group_key(job: Pending) -> GroupKey:
+    runtime_class = frexp(max(job.expected_s, 1.0))[1] if job.expected_s is not None else 0
+    return GroupKey(
+        job.tenant, job.priority_class, job.priority, job.resources, job.ranks, job.placement, runtime_class
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What jobs of a group ask for. Groups that ask for the same share one, so it is compared by identity."""
+
+    resources: Resources
+    ranks: int
+    placement: Spread | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Equal waiting jobs: `ready` in order of arrival, `delayed` in the order their back-off ends."""
+
+    key: GroupKey
+    shape: Shape
+    ready: FrozenRuns[Pending]
+    delayed: FrozenRuns[Pending]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantQueue:
+    """A tenant's waiting jobs by class, each class sorted by falling priority."""
+
+    guaranteed: tuple[Group, ...] = ()
+    best_effort: tuple[Group, ...] = ()
+
+    def of(self, priority_class: PriorityClass) -> tuple[Group, ...]:
+        return self.guaranteed if priority_class is PriorityClass.GUARANTEED else self.best_effort
+
+    def __iter__(self) -> Iterator[Group]:
+        yield from self.guaranteed
+        yield from self.best_effort
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJobs:
+    """All waiting jobs: by id, and by tenant in groups. `next_due` is when the next back-off ends."""
+
+    by_id: FrozenMap[Pending] = field(default_factory=FrozenMap)
+    by_tenant: FrozenMap[TenantQueue] = field(default_factory=FrozenMap)
+    next_due: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The schedulable nodes that have an accelerator type, as positions, in buckets by what is free."""
+
+    keys: tuple[BucketKey, ...]
+    buckets: Mapping[BucketKey, tuple[int, ...]]
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of the nodes does not change from cycle to cycle. `index_of` gives a device's index on its node by id;
+    `kinds` the number of nodes of each distinct capacity (accelerators by type, cpus, memory)."""
+
+    names: tuple[str, ...] = ()
+    position: Mapping[str, int] = field(default_factory=dict)
+    index_of: tuple[Mapping[str, int], ...] = ()
+    type_of: tuple[Mapping[str, str], ...] = ()
+    kinds: tuple[tuple[Resources, int], ...] = ()
+    types: tuple[str, ...] = ()
+
+
+class NodeTable(Mapping[str, NodeState]):
+    """The state of every node, by name and by position."""
+
+    __slots__ = ("layout", "states")
+
+    def __init__(self, layout: Layout, states: tuple[NodeState, ...]) -> None:
+        self.layout = layout
+        self.states = states
+
+    def __getitem__(self, name: str) -> NodeState:
+        return self.states[self.layout.position[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layout.names)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a decision may know.
+
+    `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts
+    the running jobs by when they are expected to end. `median_at_risk_s` is that of the best-effort jobs which
+    report theirs, None if there is none; `preemptible` counts the best-effort jobs that were not asked to end yet.
+    `claims` are those of the last decision whose jobs still wait.
+    """
+
+    now: float
+    nodes: NodeTable
+    tenants: FrozenMap[TenantState]
+    pending: PendingJobs
+    running: FrozenMap[Running]
+    turn: str | None
+    policy: Policy
+    pools: Mapping[str, Pool]
+    jobs_on: tuple[tuple[str, ...], ...]
+    ends: FrozenRuns[Running]
+    median_at_risk_s: float | None = None
+    preemptible: int = 0
+    claims: tuple[Claim, ...] = ()
+
+    @cached_property
+    def stopping(self) -> tuple[Running, ...]:
+        """Running jobs that were asked to end; they sort first in `ends`."""
+        found: list[Running] = []
+        for (end, _), running in self.ends.items():
+            if end > 0:
+                break
+            found.append(running)
+        return tuple(found)
+
+    def tenant(self, name: str) -> TenantState:
+        return self.tenants[name]
+
+
+def expected_runtime_s(job: Pending, tenant_mean_s: float | None, policy: Policy) -> float:
+    """The job's own expectation, else its tenant's mean, else the policy's default."""
+    if job.expected_s is not None:
+        return job.expected_s
+    return tenant_mean_s if tenant_mean_s is not None else policy.default_runtime_s
+
+
+def slots(resources: Resources, ranks: int) -> float:
+    """What a job is charged for per second: its accelerators, or its cores if it asks for none (one at least)."""
+    count = resources.accelerator_count * ranks
+    return float(count) if count else max(1.0, resources.cpu_milli * ranks / 1000)

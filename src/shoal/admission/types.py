@@ -1,0 +1,175 @@
+"""What a decision is made from, and what it says. All values are frozen; a policy reads no clock, file or network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shoal.contract.records import RankPlacement
+from shoal.core import Node, PriorityClass, Reason, Resources, Tenant
+
+
+class Spread(StrEnum):
+    """PACK fills the fullest node that fits (keeps whole nodes free for gangs); SPREAD the emptiest."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
+    most in `max_ranks`. `expected_s` is its expected runtime, None when nothing is known. `not_before` (Unix seconds)
+    delays it after a failure."""
+
+    job_id: str
+    tenant: str
+    priority_class: PriorityClass
+    priority: int
+    resources: Resources
+    ranks: int
+    queued_at: float
+    placement: Spread | None = None
+    expected_s: float | None = None
+    not_before: float = 0.0
+    deadline_at: float | None = None
+    max_ranks: int = 0
+
+    @property
+    def most(self) -> int:
+        """The most ranks that it may have."""
+        return max(self.ranks, self.max_ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
+    now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
+    `expected_end` in Unix seconds, None when nothing is known."""
+
+    job_id: str
+    tenant: str
+    priority_class: PriorityClass
+    priority: int
+    resources: Resources
+    placement: tuple[RankPlacement, ...]
+    started_at: float
+    at_risk_s: float | None = None
+    expected_end: float | None = None
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node and what is free on it now: device ids by accelerator type, cpus and memory."""
+
+    node: Node
+    free_devices: Mapping[str, tuple[str, ...]]
+    free_cpu_milli: int
+    free_memory_bytes: int
+    schedulable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TenantState:
+    """A tenant, what it holds now, and its fair-share account.
+
+    `deficit` is deficit round robin's counter in accelerator-seconds (a job without accelerators counts its cores):
+    what the tenant may still start before its turn ends.
+    """
+
+    tenant: Tenant
+    used: Resources = field(default_factory=Resources)
+    running_jobs: int = 0
+    deficit: float = 0.0
+    mean_runtime_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings of the default policy.
+
+    A job may overtake a blocked one only if it ends before the blocked one's reservation. A job of unknown run time
+    may do so while the blocked one has waited less than `backfill_s`, so overtaking is bounded. A job that is too big
+    for its tenant's quota may be overtaken by smaller ones of the tenant for the same time. `quantum_s` is what a
+    tenant of weight 1 earns each round, in accelerator-seconds. `default_runtime_s` is taken for jobs of which
+    nothing is known.
+    """
+
+    placement: Spread = Spread.PACK
+    preemption: bool = True
+    backfill_s: float = 60.0
+    quantum_s: float = 60.0
+    default_runtime_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run this job here. `reason` says why now. `charge` is what its tenant was charged, in accelerator-seconds."""
+
+    job_id: str
+    placement: tuple[RankPlacement, ...]
+    reason: Reason
+    charge: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Ask this running job to checkpoint and leave, for the sake of `for_job`."""
+
+    job_id: str
+    for_job: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Room that is being made for a job: how many ranks on which node, on devices of type `pool` ("": none). Until it
+    starts the job is looked at before all others and the room is nobody else's, so that no job leaves in vain."""
+
+    job_id: str
+    pool: str
+    ranks: tuple[tuple[str, int], ...]
+    victims: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`waits` gives a reason for the head of each group of equal waiting jobs (those behind it wait for the same
+    reason, after it). `deficits` and `turn` are the fair-share state and `claims` the room being made, to hand to the
+    next decision. `wake_at` is when to decide again even if nothing changes (a back-off ends, a reservation comes
+    due)."""
+
+    starts: tuple[Start, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    waits: Mapping[str, Reason] = field(default_factory=dict)
+    deficits: Mapping[str, float] = field(default_factory=dict)
+    turn: str | None = None
+    claims: tuple[Claim, ...] = ()
+    wake_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One cause of a wait, in the order that admission asks: quota, share, shape, priority. `change` says what would
+    have to be different for this cause to vanish."""
+
+    cause: str
+    blocking: bool
+    reason: Reason
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job waits: every cause in order, the jobs ahead of it, and when it may start (None: cannot be said).
+
+    `ahead` counts the jobs of its own tenant that go first and, for best-effort work, other tenants' guaranteed jobs.
+    """
+
+    job_id: str
+    causes: Sequence[Blocker]
+    ahead: int
+    estimated_start: float | None
+    summary: str

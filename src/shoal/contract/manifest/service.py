@@ -1,0 +1,340 @@
+"""What a tenant may deploy: the fields of a service's manifest, and what it becomes for the gateway."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+
+from shoal.contract.manifest import places
+from shoal.contract.manifest.document import show_path
+from shoal.contract.manifest.quantities import problem, shown
+from shoal.contract.manifest.schema import (
+    BUNDLE,
+    SECRET_NAME,
+    Accelerators,
+    Conflict,
+    Duration,
+    DurationOrZero,
+    EnvName,
+    Kind,
+    Name,
+    Part,
+    ResourceRequest,
+    Text,
+    in_order,
+    read_grace,
+    read_secrets,
+    shared_conflicts,
+)
+from shoal.core import PriorityClass, Resources
+from shoal.serve.types import DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
+
+SERVICE_NAME = r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$"
+"""Shorter than a job's, for a replica's name adds two numbers to it."""
+MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
+VERSION = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9])?$"
+SHA256 = r"^[0-9a-f]{64}$"
+
+_PICKLES = (".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle")
+_BY_SUFFIX = {
+    ".onnx": RuntimeKind.ONNX, ".skops": RuntimeKind.SKLEARN, ".pt": RuntimeKind.TORCH, ".pt2": RuntimeKind.TORCH,
+    ".safetensors": RuntimeKind.TORCH,
+}  # fmt: skip
+
+
+def _only_services(value: Any) -> Any:
+    if value == "job":
+        raise problem("this is a job, and a service is wanted here", "submit it: `shoal submit`, or POST /v1/jobs")
+    return value
+
+
+def _source(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    factory, at, file = value.rpartition("@") if is_callable(value.partition("@")[0]) else ("", "", value)
+    if PurePosixPath(file).suffix.lower() in _PICKLES:
+        raise problem(
+            f"{shown(file)} is a pickle, which runs any code when it is opened",
+            "convert it where you trust it: skl2onnx.to_onnx(...), or skops.io.dump(model, 'model.skops')",
+        )
+    return factory + at + (places.read_location(file) if is_remote(file) else places.read_relative(file))
+
+
+def is_callable(source: str) -> bool:
+    """Whether this is `package.module:attribute`."""
+    module, colon, attribute = source.partition(":")
+    return bool(colon) and all(word.isidentifier() for word in (*module.split("."), *attribute.split(".")))
+
+
+def is_remote(file: str) -> bool:
+    """Whether a model's file is where the server finds it: an absolute path or a URL. Any other is uploaded."""
+    return file.startswith("/") or "://" in file
+
+
+def _version(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _dimension(value: int) -> int:
+    if value < -1 or value == 0:
+        raise problem(f"{value} is no length", "a number of elements, or -1 for any")
+    return value
+
+
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+Version = Annotated[str, StringConstraints(pattern=VERSION)]
+ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
+Dimension = Annotated[int, Field(strict=True), AfterValidator(_dimension)]
+
+
+class Slo(Part):
+    """What the service promises: `p99` is the latency of 99 of 100 requests, and their default deadline."""
+
+    p99: Duration
+
+
+class TensorField(Part):
+    """An input or output; -1 in `shape` stands for any length."""
+
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=256)]
+    datatype: DataType
+    shape: Annotated[tuple[Dimension, ...], Field(max_length=32)]
+
+
+class Model(Part):
+    """One version of a model. `source`: a file below the manifest's directory, which is uploaded; an absolute path on
+    the server; a URL; `package.module:attribute` for a callable; or both, `package.module:Module@FILE`, for weights."""
+
+    name: ModelName
+    source: Annotated[Text, BeforeValidator(_source), StringConstraints(max_length=4096)]
+    runtime: RuntimeKind = RuntimeKind.ONNX
+    version: Annotated[Version, BeforeValidator(_version)] = "1"
+    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    max_batch: Annotated[int, Field(strict=True, ge=0, le=65_536)] = 1
+    warmup: Annotated[int, Field(strict=True, ge=0, le=1000)] = 2
+    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = None
+    inputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = ()
+    outputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _guess_runtime(cls, value: Any) -> Any:
+        """A source often says by itself how it is run."""
+        if not isinstance(value, dict) or "runtime" in value or not isinstance(value.get("source"), str):
+            return value
+        source: str = value["source"]
+        suffix = PurePosixPath(source).suffix.lower()
+        guess = RuntimeKind.CALLABLE if is_callable(source) else _BY_SUFFIX.get(suffix)
+        return value if guess is None else {**value, "runtime": guess.value}
+
+    @property
+    def file(self) -> str | None:
+        """The file of the source, if it has one."""
+        if self.runtime is RuntimeKind.CALLABLE:
+            return None
+        factory, _, file = self.source.partition("@")
+        return file if file and is_callable(factory) else self.source
+
+    @property
+    def fetched(self) -> tuple[str, str] | None:
+        """The URL that a replica's file has to be fetched from, and where it goes in the run directory."""
+        if self.file is None or "://" not in self.file:
+            return None
+        return self.file, f"models/{self.name}-{self.version}/{PurePosixPath(self.file).name or 'model'}"
+
+    def spec(self) -> ModelSpec:
+        source = self.source.replace(*self.fetched) if self.fetched else self.source
+        return ModelSpec(
+            name=self.name, source=source, runtime=self.runtime, version=self.version, threads=self.threads,
+            max_batch=self.max_batch, warmup=self.warmup, sha256=self.sha256,
+            inputs=tuple(TensorSpec(one.name, one.datatype, one.shape) for one in self.inputs),
+            outputs=tuple(TensorSpec(one.name, one.datatype, one.shape) for one in self.outputs),
+        )  # fmt: skip
+
+
+class RouteField(Part):
+    """How a model's requests are shared among its versions, and what part of them is copied to the version `shadow`,
+    whose answers nobody sees."""
+
+    shares: Annotated[dict[Version, Share], Field(min_length=1, max_length=64), AfterValidator(in_order)]
+    shadow: Annotated[Version, BeforeValidator(_version)] | None = None
+    shadow_share: Share = 1.0
+
+    def route(self) -> Route:
+        shadow_share = self.shadow_share if self.shadow is not None else 0.0
+        return Route(tuple(self.shares.items()), self.shadow, shadow_share)
+
+
+class ServiceManifest(Part):
+    """One service as its tenant describes it. Use `parse_service` to make one from text."""
+
+    kind: Annotated[Literal["service"], BeforeValidator(_only_services)] = "service"
+    name: Annotated[str, StringConstraints(pattern=SERVICE_NAME)]
+    tenant: Name | None = None
+    description: Annotated[Text, StringConstraints(max_length=4096)] = ""
+    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field({})
+
+    models: Annotated[tuple[Model, ...], Field(min_length=1, max_length=256)]
+    routes: Annotated[dict[ModelName, RouteField], Field(max_length=256), AfterValidator(in_order)] = Field({})
+    slo: Slo | None = None
+    rate_limit: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    burst: Duration = 1.0
+
+    replicas: Annotated[int, Field(strict=True, ge=0, le=1000)] | None = None
+    resources: ResourceRequest | None = None
+    priority_class: PriorityClass = PriorityClass.GUARANTEED
+    rollout: Literal["surge", "replace"] = "surge"
+    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = 10.0
+
+    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
+    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
+    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field({})
+    secrets: Annotated[
+        dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
+        BeforeValidator(read_secrets),
+        Field(max_length=256),
+        AfterValidator(in_order),
+        WithJsonSchema({"type": ["object", "array"], "description": "variable: stored secret; or a list of both"}),
+    ] = Field({})
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for path, what, hint in conflicts(self.model_dump(by_alias=True, exclude_none=True)):
+            raise problem(f"{show_path(path)}: {what}", hint)
+        return self
+
+    @property
+    def threads(self) -> int:
+        """The most that one of its models executes on."""
+        return max(model.threads for model in self.models)
+
+    def resources_per_replica(self) -> Resources:
+        """As asked for; else one core for each thread of the widest model."""
+        request = self.resources or ResourceRequest(cpus=float(self.threads))
+        return Resources(
+            {request.accelerators.type: request.accelerators.count},
+            cpu_milli=round(request.cpus * 1000),
+            memory_bytes=request.memory,
+        )
+
+    def uploads(self) -> tuple[str, ...]:
+        """What the client has to upload, relative to the manifest: its `files`, and models that are local files."""
+        models = (model.file for model in self.models if model.file is not None and not is_remote(model.file))
+        return tuple(dict.fromkeys((*self.files, *models))) if self.bundle is None else ()
+
+    def with_bundle(self, digest: str) -> ServiceManifest:
+        """This manifest after its files were uploaded as the archive `digest` (`sha256:HEX`)."""
+        return ServiceManifest.model_validate({**self.values(), "files": (), "bundle": digest})
+
+    def values(self) -> dict[str, Any]:
+        """As a mapping that `ServiceManifest.model_validate` takes."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+    def canonical_json(self) -> str:
+        """The one JSON text of this manifest; two equal manifests have the same."""
+        return self.model_dump_json(exclude_none=True)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+    def replica_fingerprint(self) -> str:
+        """The same of all that a replica process depends on: where this differs, replicas have to be replaced."""
+        fields = {"name", "models", "resources", "priority_class", "grace", "bundle", "env", "secrets"}
+        return hashlib.sha256(self.model_dump_json(include=fields, exclude_none=True).encode()).hexdigest()
+
+    def spec(self, tenant: str, replicas: int) -> ServiceSpec:
+        """What the gateway is told."""
+        return ServiceSpec(
+            name=self.name, tenant=tenant, models=tuple(model.spec() for model in self.models),
+            routes=tuple(self._routes()), replicas=replicas, priority_class=self.priority_class,
+            slo_p99_s=self.slo.p99 if self.slo else None, rate_limit=self.rate_limit, burst_s=self.burst,
+            memory_bytes=self.resources.memory if self.resources else 0,
+        )  # fmt: skip
+
+    def _routes(self) -> Iterator[tuple[str, Route]]:
+        """One for each model; of several versions without a route, the last that is named takes all."""
+        for name, version in {model.name: model.version for model in self.models}.items():
+            given = self.routes.get(name)
+            yield name, given.route() if given else Route(((version, 1.0),))
+
+
+def conflicts(values: dict[str, Any]) -> list[Conflict]:
+    """What contradicts itself in a service. `values` may also be an unchecked mapping."""
+    found: list[Conflict] = []
+    versions: dict[str, set[str]] = {}
+    models = values.get("models")
+    for position, model in enumerate(models if isinstance(models, list | tuple) else ()):
+        if isinstance(model, dict):
+            found += _model_conflicts(position, model, versions)
+    routes = values.get("routes")
+    for name, route in routes.items() if isinstance(routes, dict) else ():
+        if isinstance(route, dict) and versions:
+            found += _route_conflicts(str(name), route, versions)
+    return found + shared_conflicts(values)
+
+
+def _model_conflicts(position: int, model: dict[str, Any], versions: dict[str, set[str]]) -> Iterator[Conflict]:
+    name, version, source = model.get("name"), str(model.get("version", "1")), model.get("source")
+    if isinstance(name, str):
+        known = versions.setdefault(name, set())
+        if version in known:
+            what = f"version {version} of model {name} is named twice"
+            yield ("models", position, "version"), what, "give each its own `version`"
+        known.add(version)
+    if not isinstance(source, str):
+        return
+    if model.get("runtime") == RuntimeKind.CALLABLE and not is_callable(source):
+        yield ("models", position, "source"), f"{shown(source)} is not a callable", "write package.module:attribute"
+    torch = model.get("runtime", _BY_SUFFIX.get(PurePosixPath(source).suffix.lower())) == RuntimeKind.TORCH
+    if torch and not (model.get("inputs") and model.get("outputs")):
+        what = "a torch file does not say what the model takes and gives"
+        yield ("models", position), what, "declare its `inputs` and `outputs`"
+
+
+def _route_conflicts(name: str, route: dict[str, Any], versions: dict[str, set[str]]) -> Iterator[Conflict]:
+    known = versions.get(name)
+    if known is None:
+        yield ("routes", name), f"there is no model {name}", f"models here: {', '.join(sorted(versions))}"
+        return
+    there_are = f"versions of {name}: {', '.join(sorted(known))}"
+    shares = route.get("shares")
+    if isinstance(shares, dict) and shares:
+        for version in shares:
+            if str(version) not in known:
+                yield ("routes", name, "shares", str(version)), f"{name} has no version {version}", there_are
+        numbers = [share for share in shares.values() if isinstance(share, int | float) and 0 <= share <= 1]
+        if len(numbers) == len(shares) and abs(sum(numbers) - 1) > 1e-6:
+            yield ("routes", name, "shares"), f"the shares sum to {sum(numbers):g}", "they must sum to 1"
+    shadow = route.get("shadow")
+    if shadow is not None and str(shadow) not in known:
+        yield ("routes", name, "shadow"), f"{name} has no version {shadow}", there_are
+    if shadow is None and "shadow_share" in route and route["shadow_share"] != 1.0:
+        yield ("routes", name, "shadow_share"), "there is no `shadow` to copy to", "name a version under `shadow`"
+
+
+SERVICE = Kind(
+    ServiceManifest,
+    {
+        (): ServiceManifest,
+        ("models", "*"): Model,
+        ("models", "*", "inputs", "*"): TensorField,
+        ("models", "*", "outputs", "*"): TensorField,
+        ("routes", "*"): RouteField,
+        ("slo",): Slo,
+        ("resources",): ResourceRequest,
+        ("resources", "accelerators"): Accelerators,
+    },
+    conflicts,
+)
+
+
+def service_schema() -> dict[str, Any]:
+    """The manifest's JSON Schema, for editors and for the API's description."""
+    schema = ServiceManifest.model_json_schema()
+    schema["title"] = "Shoal service manifest"
+    return schema

@@ -1,0 +1,451 @@
+"""What the API says, as typed values: the one contract that server, SDK and CLI share.
+
+Times are Unix seconds, durations end in `_s`, memory in `_bytes`, cpus in thousandths (`cpu_milli`). Fields may be
+added in later versions; readers ignore those they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.contract.service_lifecycle import ServiceState
+from shoal.core import Fault, PriorityClass
+
+
+class View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class Given(View):
+    """What a request brings: checked to the last field, and built at once, for FastAPI asks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=False)
+
+
+class ReasonView(View):
+    """Why, for programs (`code`, `facts`) and for people (`text`)."""
+
+    code: str
+    text: str
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class ResourcesView(View):
+    accelerators: dict[str, int] = Field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class JobView(View):
+    """A job. `resources` is per rank. `ranks` is the most ranks that it may have and `min_ranks` the fewest; `size` is
+    how many its present attempt has, or its last one once it is over. `reason` says why it is where it is, `wait_cause`
+    why it had waited. `service_id` names the service that it is a replica of."""
+
+    id: str
+    tenant: str
+    name: str
+    state: JobState
+    version: int
+    desired: Desired
+    priority_class: PriorityClass
+    priority: int
+    resources: ResourcesView
+    ranks: int
+    min_ranks: int | None = None
+    size: int | None = None
+    attempt: int
+    submitted_at: float
+    updated_at: float
+    queued_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    not_before: float = 0.0
+    deadline_at: float | None = None
+    expected_s: float | None = None
+    retries: dict[str, int] = Field(default_factory=dict)
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    error_code: ErrorCode | None = None
+    fault: Fault | None = None
+    message: str = ""
+    reason: dict[str, Any] | None = None
+    wait_cause: dict[str, Any] | None = None
+    progress: dict[str, Any] = Field(default_factory=dict)
+    idempotency_key: str | None = None
+    service_id: str | None = None
+
+    @property
+    def terminal(self) -> bool:
+        return self.state.terminal
+
+
+class PlacementView(View):
+    rank: int
+    node: str
+    devices: list[str] = Field(default_factory=list)
+
+
+class AttemptView(View):
+    """One try to run a job; `ranks` tells how each of its processes fared."""
+
+    number: int
+    epoch: int
+    created_at: float
+    running_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    error_code: ErrorCode | None = None
+    message: str = ""
+    stop: Stop | None = None
+    stop_at: float | None = None
+    stop_cause: str = ""
+    placement: list[PlacementView] = Field(default_factory=list)
+    ranks: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class JobDetail(JobView):
+    """A job with its manifest and all its attempts, oldest first."""
+
+    manifest: dict[str, Any] = Field(default_factory=dict)
+    attempts: list[AttemptView] = Field(default_factory=list)
+
+
+class JobList(View):
+    """`next` continues the listing (as `before`); absent when there is no more."""
+
+    jobs: list[JobView]
+    next: str | None = None
+
+
+class EventView(View):
+    """One step of history; `seq` is its place in the log and the position of every watch."""
+
+    seq: int
+    at: float
+    kind: str
+    actor: str
+    cause: str = ""
+    tenant: str | None = None
+    job_id: str | None = None
+    attempt: int | None = None
+    old_state: str | None = None
+    new_state: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    service_id: str | None = None
+
+
+class EventList(View):
+    """`next` is the position to ask from next (as `after`), also when the list is empty."""
+
+    events: list[EventView]
+    next: int
+
+
+class MetricView(View):
+    """One reported value; `value` is null where the job reported one that is no number."""
+
+    attempt: int
+    at: float
+    step: int | None = None
+    name: str
+    value: float | None
+
+
+class MetricList(View):
+    metrics: list[MetricView]
+
+
+class BlockerView(View):
+    """One cause of a wait; `change` says what would have to be different."""
+
+    cause: str
+    blocking: bool
+    reason: ReasonView
+    change: str = ""
+
+
+class ExplanationView(View):
+    """Why a job waits: causes in the order that admission asks. `estimated_start` absent: cannot be said."""
+
+    job_id: str
+    summary: str
+    ahead: int
+    estimated_start: float | None = None
+    causes: list[BlockerView] = Field(default_factory=list)
+
+
+class TrafficView(View):
+    """What a service did since its gateway started; the rate and the quantiles are of the last minute."""
+
+    requests: int = 0
+    rejected: int = 0
+    failed: int = 0
+    rate_per_s: float = 0.0
+    p50_s: float | None = None
+    p99_s: float | None = None
+
+
+class ServedModelView(View):
+    """A model's version as the gateway sees it; `state` is UNKNOWN while it says nothing."""
+
+    name: str
+    version: str
+    runtime: str
+    state: str = "UNKNOWN"
+    reason: str = ""
+
+
+class EndpointsView(View):
+    """Where the service's gateway answers: the base URL of the Open Inference Protocol, and its gRPC address."""
+
+    http: str
+    grpc: str
+
+
+class ServiceView(View):
+    """A service. `replicas` are wanted, `ready` take requests; `generation` is that of the replicas, `deployment`
+    counts all updates. `reason` says why it is not ready, `settled` that waiting alone will hardly change it."""
+
+    id: str
+    tenant: str
+    name: str
+    state: ServiceState
+    settled: bool
+    version: int
+    generation: int
+    deployment: int
+    replicas: int
+    ready: int
+    priority_class: PriorityClass
+    slo_p99_s: float | None = None
+    rate_limit: float | None = None
+    created_at: float
+    updated_at: float
+    ended_at: float | None = None
+    reason: ReasonView | None = None
+    models: list[ServedModelView] = Field(default_factory=list)
+    traffic: TrafficView | None = None
+    endpoints: EndpointsView | None = None
+
+
+class ReplicaView(View):
+    """A replica, which is a job like any other. `ready` when the gateway sends it requests; else `text` says what it
+    is at."""
+
+    job_id: str
+    name: str
+    index: int
+    generation: int
+    state: JobState
+    ready: bool
+    leaving: bool = False
+    text: str = ""
+    attempt: int = 0
+    resources: ResourcesView = Field(default_factory=ResourcesView)
+
+
+class ServiceDetail(ServiceView):
+    """A service with its manifest and the replicas that have not ended."""
+
+    manifest: dict[str, Any] = Field(default_factory=dict)
+    members: list[ReplicaView] = Field(default_factory=list)
+
+
+class ServiceList(View):
+    """`next` continues the listing (as `before`); absent when there is no more."""
+
+    services: list[ServiceView]
+    next: str | None = None
+
+
+class ServiceCauseView(View):
+    """One thing that keeps a service from being ready: of the gateway, a replica or a model (`subject`)."""
+
+    subject: str
+    reason: ReasonView
+    change: str = ""
+
+
+class ServiceExplanationView(View):
+    service_id: str
+    name: str
+    state: ServiceState
+    summary: str
+    causes: list[ServiceCauseView] = Field(default_factory=list)
+
+
+class ScaleGiven(Given):
+    replicas: Annotated[int, Field(ge=0, le=1000)]
+
+
+class CheckView(View):
+    """The answer of a dry run: what would happen, and warnings."""
+
+    name: str
+    tenant: str
+    manifest: dict[str, Any]
+    remarks: list[ReasonView] = Field(default_factory=list)
+
+
+class ImportView(View):
+    """An imported manifest, with notes on what was translated or left out."""
+
+    manifest: dict[str, Any]
+    notes: list[str] = Field(default_factory=list)
+
+
+class BundleView(View):
+    bundle: str
+    size_bytes: int
+
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+ACCELERATOR_TYPE = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
+SECRET_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$"  # noqa: S105 - the name is none
+AcceleratorType = Annotated[str, Field(pattern=ACCELERATOR_TYPE)]
+
+
+class QuotaView(Given):
+    """Upper limits on what a tenant may hold at once; absent or null is unlimited."""
+
+    accelerators: Count | None = None
+    by_type: dict[AcceleratorType, Count] = Field(default_factory=dict, max_length=100)
+    cpu_milli: Count | None = None
+    memory_bytes: Count | None = None
+    running_jobs: Count | None = None
+    queued_jobs: Count | None = None
+
+
+class TenantView(View):
+    """A tenant with its limits and what it holds now."""
+
+    name: str
+    weight: float
+    quota: QuotaView
+    max_priority_class: PriorityClass
+    created_at: float
+    used: ResourcesView = Field(default_factory=ResourcesView)
+    running_jobs: int = 0
+    jobs: dict[str, int] = Field(default_factory=dict)
+
+
+class TenantList(View):
+    tenants: list[TenantView]
+
+
+NO_NUL = r"^[^\x00]*$"
+TENANT_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+Weight = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
+
+
+class TenantCreate(Given):
+    name: Annotated[str, Field(pattern=TENANT_NAME, description="lower case letters, digits and inner dashes")]
+    weight: Weight = 1.0
+    quota: QuotaView = Field(default_factory=QuotaView)
+    max_priority_class: PriorityClass = PriorityClass.GUARANTEED
+
+
+class TenantChange(Given):
+    """Only what is given changes; within `quota` too, where null lifts a limit."""
+
+    weight: Weight | None = None
+    quota: QuotaView | None = None
+    max_priority_class: PriorityClass | None = None
+
+
+class TokenCreate(Given):
+    label: Annotated[str, Field(max_length=100, pattern=NO_NUL)] = ""
+
+
+class TokenView(View):
+    id: str
+    tenant: str | None = None
+    label: str = ""
+    created_at: float
+    revoked_at: float | None = None
+
+
+class NewTokenView(TokenView):
+    """`token` is shown this once and never again."""
+
+    token: str
+
+
+class TokenList(View):
+    tokens: list[TokenView]
+
+
+class SecretPut(Given):
+    value: Annotated[str, Field(max_length=65536, pattern=NO_NUL, repr=False)]
+
+
+class SecretView(View):
+    name: str
+    set_at: float
+
+
+class SecretList(View):
+    """Names only: a stored secret is never shown."""
+
+    tenant: str
+    secrets: list[SecretView]
+
+
+class DeviceView(View):
+    """`job_id` and `tenant` say who holds it, as far as the asker may know."""
+
+    id: str
+    type: str
+    index: int
+    memory_bytes: int | None = None
+    free: bool = True
+    job_id: str | None = None
+    tenant: str | None = None
+
+
+class NodeView(View):
+    name: str
+    schedulable: bool
+    labels: dict[str, str] = Field(default_factory=dict)
+    devices: list[DeviceView] = Field(default_factory=list)
+    cpu_milli: int
+    free_cpu_milli: int
+    memory_bytes: int
+    free_memory_bytes: int
+
+
+class NodeList(View):
+    nodes: list[NodeView]
+
+
+class StatusView(View):
+    """How the server is; further keys depend on its version."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    version: str
+    ready: bool
+    jobs: dict[str, int] = Field(default_factory=dict)
+
+
+class ProblemView(View):
+    what: str
+    where: str | None = None
+    hint: str | None = None
+
+
+class ErrorBody(View):
+    """`code` is a stable word, `what` one sentence, `where` the field, file or line, `hint` what to do."""
+
+    code: str
+    what: str
+    where: str | None = None
+    hint: str | None = None
+    problems: list[ProblemView] = Field(default_factory=list)
+
+
+class ErrorView(View):
+    error: ErrorBody

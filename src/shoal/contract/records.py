@@ -1,0 +1,200 @@
+"""The rows of the control plane as frozen values: what the store keeps, the loops pass around and the API shows.
+
+A `Change` is the only way a job moves: the row before, the row after and the events of the steps between, written in
+one transaction and guarded by the row's version. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.core import PriorityClass, Quota, Resources
+
+
+class _Evolving:
+    """`dataclasses.replace` without calling `__init__`: rows change in a few columns thousands of times a second."""
+
+    def evolve(self, **changes: Any) -> Self:
+        fields = vars(self)
+        changed = {**fields, **changes}
+        if len(changed) != len(fields):
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(changes.keys() - fields.keys()))}")
+        copy = object.__new__(type(self))
+        object.__setattr__(copy, "__dict__", changed)
+        return copy
+
+
+@dataclass(frozen=True)
+class JobRecord(_Evolving):
+    """One row of the job table: the projection of the job's events.
+
+    `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank,
+    `ranks` the most that it may have; how many an attempt has is the length of its placement.
+    `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
+    `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
+    that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
+    eta_s, checkpoint_at, checkpoint_step, metrics). `service_id` names the service that a replica belongs to.
+    """
+
+    id: str
+    tenant: str
+    name: str
+    state: JobState
+    version: int
+    manifest: str
+    resources: Resources
+    ranks: int
+    priority_class: PriorityClass
+    priority: int
+    submitted_at: float
+    updated_at: float
+    desired: Desired = Desired.RUN
+    attempt: int = 0
+    queued_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    not_before: float = 0.0
+    deadline_at: float | None = None
+    expected_s: float | None = None
+    retries: Mapping[str, int] = field(default_factory=dict)
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    error_code: ErrorCode | None = None
+    message: str = ""
+    reason: Mapping[str, Any] | None = None
+    wait_cause: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    fingerprint: str = ""
+    service_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """Where one rank of a gang goes."""
+
+    rank: int
+    node: str
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AttemptRecord(_Evolving):
+    """One try to run a job. `epoch` is the control lease's epoch of the guardian that last claimed it.
+
+    `stop` says why it was asked to end, `stop_at` since when. `ranks` holds one mapping per rank once known
+    (rank, node, devices, pid, exit_code, signal, started_at, ended_at).
+    """
+
+    job_id: str
+    number: int
+    epoch: int
+    placement: tuple[RankPlacement, ...]
+    created_at: float
+    running_at: float | None = None
+    ended_at: float | None = None
+    stop: Stop | None = None
+    stop_at: float | None = None
+    stop_cause: str = ""
+    outcome: Outcome | None = None
+    error_code: ErrorCode | None = None
+    message: str = ""
+    ranks: tuple[Mapping[str, Any], ...] = ()
+
+
+_NO_DATA: Mapping[str, Any] = {}
+
+
+class NewEvent(NamedTuple):
+    """An event before the store gave it its sequence number. `kind` is dotted (`job.state`, `job.waiting`,
+    `job.cancel-requested`, `attempt.adopted`, `tenant.created`, ...); `actor` is who caused it (`tenant:NAME`, `admin`,
+    `decider`, `guardian`, `patroller`, `engine`); `cause` a sentence for people."""
+
+    at: float
+    kind: str
+    actor: str
+    cause: str = ""
+    tenant: str | None = None
+    job_id: str | None = None
+    attempt: int | None = None
+    old_state: str | None = None
+    new_state: str | None = None
+    data: Mapping[str, Any] = _NO_DATA
+    service_id: str | None = None
+
+
+class Event(NamedTuple):
+    """A stored event; `seq` grows in commit order and is the position of every watch."""
+
+    seq: int
+    at: float
+    kind: str
+    actor: str
+    cause: str
+    tenant: str | None
+    job_id: str | None
+    attempt: int | None
+    old_state: str | None
+    new_state: str | None
+    data: Mapping[str, Any]
+    service_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One guarded step of a job: applied only if the stored row still has `before.version`; `after.version` must be
+    greater. `attempt`, when given, is inserted or replaced in the same transaction."""
+
+    before: JobRecord
+    after: JobRecord
+    events: tuple[NewEvent, ...] = ()
+    attempt: AttemptRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRecord:
+    name: str
+    weight: float
+    quota: Quota
+    created_at: float
+    max_priority_class: PriorityClass = PriorityClass.GUARANTEED
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A bearer token, known by its hash only. `tenant` None means admin."""
+
+    id: str
+    tenant: str | None
+    token_sha256: str
+    label: str
+    created_at: float
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """One reported value of a job. `step` is the user's step, absent when the source has none."""
+
+    job_id: str
+    attempt: int
+    at: float
+    step: int | None
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list, newest first; `before_id` continues a listing. Replicas of services are left out, unless
+    `replicas` asks for them."""
+
+    tenant: str | None = None
+    states: frozenset[JobState] | None = None
+    name: str | None = None
+    replicas: bool = False
+    limit: int = 100
+    before_id: str | None = None

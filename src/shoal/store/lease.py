@@ -1,0 +1,130 @@
+"""Who may control a database: one process, held by a lock that vanishes with it at once.
+
+SQLite's is a lock on a file beside the database, PostgreSQL's an advisory lock of a session of its own. The lock says
+who may start; the epoch in table `control_lease`, checked by every transaction, stops one who has lost it unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from shoal.store.database import Database, server_hung_up
+
+_CONTROL_LOCK = 0x53686F616C01
+# A file's lock cannot be waited for with a limit, so it is asked for at this pace.
+_FILE_LOCK_PACE_S = 0.05
+
+
+class Lock(Protocol):
+    def take(self, wait_s: float) -> bool:
+        """Wait at most so long; False when somebody else holds it."""
+        ...
+
+    def lost(self) -> bool:
+        """True when a lock that was taken has gone."""
+        ...
+
+    def drop(self) -> None: ...
+
+
+def control_lock(database: Database) -> Lock:
+    if not database.is_sqlite:
+        return _AdvisoryLock(database)
+    if database.path is None:
+        return _NoLock()
+    return _FileLock(database.path.with_name(database.path.name + ".lock"))
+
+
+class _FileLock:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self, wait_s: float) -> bool:
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        give_up_at = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    os.close(file)
+                    return False
+                time.sleep(_FILE_LOCK_PACE_S)
+            else:
+                self._file = file
+                return True
+
+    def lost(self) -> bool:
+        return False
+
+    def drop(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class _AdvisoryLock:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Connection | None = None
+
+    def take(self, wait_s: float) -> bool:
+        session = self._database.connect()
+        try:
+            taken = self._ask(session, wait_s)
+            session.commit()
+        except BaseException as error:
+            session.close()
+            if isinstance(error, DBAPIError):
+                raise self._database.failure(error) from error
+            raise
+        if taken:
+            self._session = session
+        else:
+            session.close()
+        return taken
+
+    def _ask(self, session: Connection, wait_s: float) -> bool:
+        if wait_s <= 0:
+            return bool(session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _CONTROL_LOCK}))
+        session.execute(text("SELECT set_config('lock_timeout', :limit, true)"), {"limit": f"{int(wait_s * 1000)}ms"})
+        try:
+            session.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _CONTROL_LOCK})
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != "55P03":  # lock_not_available
+                raise
+            session.rollback()
+            return False
+        return True
+
+    def lost(self) -> bool:
+        return self._session is None or server_hung_up(self._session)
+
+    def drop(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(DBAPIError):
+                self._session.invalidate()
+                self._session.close()
+            self._session = None
+
+
+class _NoLock:
+    """A database in memory has no other process to fear."""
+
+    def take(self, wait_s: float) -> bool:  # noqa: ARG002 - the protocol's
+        return True
+
+    def lost(self) -> bool:
+        return False
+
+    def drop(self) -> None:
+        return

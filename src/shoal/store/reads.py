@@ -1,0 +1,174 @@
+"""Everything that is asked of the store. Synchronous, safe from any thread, and never in the writer's way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, func, or_, select, tuple_, union_all
+
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import (
+    AttemptRecord,
+    Event,
+    JobFilter,
+    JobRecord,
+    MetricPoint,
+    TenantRecord,
+    TokenRecord,
+)
+from shoal.store import rows, schema
+from shoal.store.database import Database
+
+_IDS_PER_QUERY = 500
+_FOUND_LIMIT = 100
+_HIGHEST = chr(0x10FFFF)
+
+_job = schema.job.c
+_NEWEST_FIRST = (_job.submitted_at.desc(), _job.id.desc())
+
+
+class Reads:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # --- jobs ---
+
+    def job(self, job_id: str) -> JobRecord | None:
+        found = self._all(select(schema.job).where(_job.id == job_id))
+        return rows.job_of(found[0]) if found else None
+
+    def jobs(self, job_filter: JobFilter) -> list[JobRecord]:
+        """Newest first. A `before_id` that is no job's lists nothing."""
+        query = select(schema.job).order_by(*_NEWEST_FIRST).limit(job_filter.limit)
+        if job_filter.tenant is not None:
+            query = query.where(_job.tenant == job_filter.tenant)
+        if job_filter.states is not None:
+            query = query.where(_job.state.in_(sorted(state.value for state in job_filter.states)))
+            if not any(state.terminal for state in job_filter.states):
+                query = query.where(schema.UNFINISHED)
+        if job_filter.name is not None:
+            query = query.where(_job.name == job_filter.name)
+        if not job_filter.replicas:
+            query = query.where(_job.service_id.is_(None))
+        if job_filter.before_id is not None:
+            position = schema.job.alias().c
+            start = select(position.submitted_at, position.id).where(position.id == job_filter.before_id)
+            query = query.where(tuple_(_job.submitted_at, _job.id) < start.scalar_subquery())
+        return [rows.job_of(row) for row in self._all(query)]
+
+    def job_by_key(self, tenant: str, idempotency_key: str) -> JobRecord | None:
+        found = self._all(select(schema.job).where(_job.tenant == tenant, _job.idempotency_key == idempotency_key))
+        return rows.job_of(found[0]) if found else None
+
+    def unfinished_jobs(self) -> list[JobRecord]:
+        """All that are not in a final state, halted ones included, in the order of their submission."""
+        query = select(schema.job).where(schema.UNFINISHED).order_by(_job.submitted_at, _job.id)
+        return [rows.job_of(row) for row in self._all(query)]
+
+    def find_jobs(self, prefix_or_name: str, tenant: str | None) -> list[JobRecord]:
+        """The job with this id alone; else all with this name or an id that begins so, newest first."""
+        in_range = and_(_job.id >= prefix_or_name, _job.id < prefix_or_name + _HIGHEST)
+        query = select(schema.job).where(or_(_job.name == prefix_or_name, in_range))
+        if tenant is not None:
+            query = query.where(_job.tenant == tenant)
+        found = [rows.job_of(row) for row in self._all(query.order_by(*_NEWEST_FIRST).limit(_FOUND_LIMIT))]
+        return [job for job in found if job.id == prefix_or_name] or found
+
+    def job_counts(self) -> dict[tuple[str, JobState], int]:
+        """How many jobs each tenant has in each state; pairs without any are absent."""
+        count = select(_job.tenant, _job.state, func.count()).group_by(_job.tenant, _job.state)
+        both = union_all(count.where(schema.FINISHED), count.where(schema.UNFINISHED))
+        return {(tenant, JobState(state)): jobs for tenant, state, jobs in self._all(both)}
+
+    # --- attempts ---
+
+    def attempts(self, job_id: str) -> list[AttemptRecord]:
+        """In the order of their numbers."""
+        table = schema.attempt.c
+        query = select(schema.attempt).where(table.job_id == job_id).order_by(table.number)
+        return [rows.attempt_of(row) for row in self._all(query)]
+
+    def current_attempts(self, job_ids: Collection[str]) -> dict[str, AttemptRecord]:
+        """The attempt each job is in, or was in last; a job that has none yet is absent."""
+        table = schema.attempt.c
+        current = and_(_job.id == table.job_id, _job.attempt == table.number)
+        query = select(schema.attempt).join(schema.job, current)
+        return {row[0]: rows.attempt_of(row) for row in self._chunked(query, table.job_id, job_ids)}
+
+    # --- events ---
+
+    def events(
+        self, after: int = 0, *, tenant: str | None = None, job_id: str | None = None, service_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[Event]:  # fmt: skip
+        """The first `limit` events with a higher sequence number than `after`, in order; those of a service include
+        its replicas'."""
+        table = schema.event.c
+        query = select(schema.event).where(table.seq > after).order_by(table.seq).limit(limit)
+        if tenant is not None:
+            query = query.where(table.tenant == tenant)
+        if job_id is not None:
+            query = query.where(table.job_id == job_id)
+        if service_id is not None:
+            query = query.where(table.service_id == service_id)
+        return [rows.event_of(row) for row in self._all(query)]
+
+    def last_seq(self) -> int:
+        """The sequence number of the newest event; 0 when there is none."""
+        return int(self._all(select(func.max(schema.event.c.seq)))[0][0] or 0)
+
+    # --- tenants, tokens, secrets ---
+
+    def tenants(self) -> list[TenantRecord]:
+        query = select(schema.tenant).order_by(schema.tenant.c.name)
+        return [rows.tenant_of(row) for row in self._all(query)]
+
+    def tenant(self, name: str) -> TenantRecord | None:
+        found = self._all(select(schema.tenant).where(schema.tenant.c.name == name))
+        return rows.tenant_of(found[0]) if found else None
+
+    def tokens(self) -> list[TokenRecord]:
+        """Revoked ones included, oldest first."""
+        query = select(schema.token).order_by(schema.token.c.created_at, schema.token.c.id)
+        return [rows.token_of(row) for row in self._all(query)]
+
+    def secret(self, tenant: str, name: str) -> bytes | None:
+        """The ciphertext as it was put."""
+        table = schema.secret.c
+        found = self._all(select(table.ciphertext).where(table.tenant == tenant, table.name == name))
+        return bytes(found[0][0]) if found else None
+
+    def secret_names(self, tenant: str) -> list[tuple[str, float]]:
+        """Each name with the Unix time it was last put."""
+        table = schema.secret.c
+        query = select(table.name, table.created_at).where(table.tenant == tenant).order_by(table.name)
+        return [(name, created_at) for name, created_at in self._all(query)]
+
+    # --- metrics ---
+
+    def metrics(self, job_id: str, *, name: str | None = None, limit: int = 1000) -> list[MetricPoint]:
+        """The newest `limit` points, in the order they arrived."""
+        table = schema.metric.c
+        query = select(*(table[column] for column in rows.METRIC_COLUMNS)).where(table.job_id == job_id)
+        if name is not None:
+            query = query.where(table.name == name)
+        return [rows.metric_of(row) for row in reversed(self._all(query.order_by(table.id.desc()).limit(limit)))]
+
+    # ---
+
+    def _all(self, query: Select[Any] | CompoundSelect[Any]) -> list[Any]:
+        with self._database.reading() as connection:
+            return list(connection.execute(query).all())
+
+    def _chunked(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[str]) -> Iterator[Any]:
+        wanted = list(values)
+        with self._database.reading() as connection:
+            for start in range(0, len(wanted), _IDS_PER_QUERY):
+                chunk = wanted[start : start + _IDS_PER_QUERY]
+                yield from connection.execute(query.where(column.in_(chunk))).all()
+
+
+def lease_holder(connection: Connection) -> Any:
+    """The row of the control lease: epoch, holder, host, pid, since."""
+    return connection.execute(select(schema.control_lease)).one()

@@ -1,0 +1,242 @@
+"""The store's public face: leases, writes, and (from `ServiceReads`) reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, literal_column, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from shoal.contract.records import Change, Event, JobRecord, MetricPoint, NewEvent, TenantRecord, TokenRecord
+from shoal.contract.service_records import ServiceChange
+from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
+from shoal.store import operations, rows, schema, services
+from shoal.store.database import Database
+from shoal.store.lease import control_lock
+from shoal.store.migrate import migrate
+from shoal.store.operations import Other
+from shoal.store.reads import lease_holder
+from shoal.store.services import ServiceReads
+from shoal.store.writer import Writer
+
+_RELEASED = LeaseLost("control of the database was released", hint="acquire it again to write")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inline: bool = False) -> Store:
+    """Bring the database to the newest revision and open it.
+
+    `url` is sqlite:///PATH, sqlite:// (in memory) or postgresql://...; `sync=False` gives up the flush at every commit
+    (for comparisons only: a power cut may then take acknowledged writes). `inline=True` uses no threads.
+    Raises Invalid for a bad URL, Unavailable when the database cannot be reached, Conflict when it is too new.
+    """
+    database = Database(url, sync=sync)
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, clock or SystemClock(), inline=inline)
+
+
+class Store(ServiceReads):
+    """Jobs, services, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
+
+    Writes raise Conflict (illegal step, taken key), LeaseLost (fenced), Invalid (cannot be stored) or Unavailable (disk
+    full, database away); then nothing of that write is stored. Only when PostgreSQL vanishes during a commit may it be
+    stored after all: versions and idempotency keys make repeating it safe. Reads raise Unavailable.
+    """
+
+    def __init__(self, database: Database, clock: Clock, *, inline: bool) -> None:
+        super().__init__(database)
+        self._clock = clock
+        self._lock = control_lock(database)
+        self._writer = Writer(database, self._lock, inline=inline)
+        self._released = False
+
+    # --- the control lease ---
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the control lease this store holds; 0: none."""
+        return self._writer.epoch
+
+    def acquire(self, holder: str, *, wait_s: float = 0) -> int:
+        """Take the control lease, waiting at most so long for another holder to end. Returns the new epoch.
+
+        Raises Conflict naming the present holder, and when this store has lost the lease before.
+        """
+        if self.epoch:
+            return self.epoch
+        if not self._lock.take(wait_s):
+            raise self._held()
+        host, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
+
+        def run(connection: Connection) -> tuple[int, bool]:
+            table = schema.control_lease
+            taken = update(table).values(epoch=table.c.epoch + 1, holder=holder, host=host, pid=pid, since=now)
+            connection.execute(taken)
+            return int(lease_holder(connection).epoch), True
+
+        event = NewEvent(now, "control.lease-taken", holder, f"{holder} took control", data={"host": host, "pid": pid})
+        with self._database.lock:  # nobody else writes before the new epoch stands
+            if self._released:
+                self._writer.admit()
+            try:
+                epoch: int = self._writer.write_now(Other(run, operations.pending([event])))
+            except BaseException:
+                self._lock.drop()
+                if self._released:
+                    self._writer.refuse(_RELEASED)
+                raise
+            self._writer.hold(epoch)
+            self._released = False
+        return epoch
+
+    def release(self) -> None:
+        """Give the control lease back. What is queued is refused: callers stop writing first."""
+        if not self.epoch:
+            return
+        self._writer.refuse(_RELEASED)
+        self._lock.drop()
+        self._released = True
+
+    def _held(self) -> Conflict:
+        with self._database.reading() as connection:
+            row = lease_holder(connection)
+        since = datetime.fromtimestamp(row.since, UTC).isoformat(timespec="seconds")
+        return Conflict(
+            f"{row.holder or 'another process'} controls this database: pid {row.pid} on {row.host}, since {since}",
+            where=str(self._database),
+            hint="stop it first (shoal down), or give another database",
+        )
+
+    # --- jobs ---
+
+    async def submit(self, job: JobRecord, events: Sequence[NewEvent]) -> JobRecord:
+        """Store a new job, once per (tenant, idempotency key).
+
+        Returns the stored job: an earlier one when the key and the fingerprint are the same. Raises Conflict when the
+        key was used for another job, or the id is taken.
+        """
+        stored: JobRecord = await self._writer.write(operations.submit(job, events))
+        return stored
+
+    async def apply(self, change: Change) -> bool:
+        """Move a job. False when the stored version is not `before.version` any more: then nothing is written.
+
+        Raises Conflict when the step is illegal: the change's job.state events must lead from `before.state` to
+        `after.state` along the table of transitions. Progress is written only where the change differs in it.
+        """
+        applied: list[bool] = await self._writer.write(operations.apply((change,)))
+        return applied[0]
+
+    async def apply_all(self, changes: Sequence[Change]) -> list[bool]:
+        """Apply many in one transaction, each guarded by its own version."""
+        if not changes:
+            return []
+        applied: list[bool] = await self._writer.write(operations.apply(changes))
+        return applied
+
+    async def update_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
+        """Replace a job's progress: no event, no new version; nothing happens when there is no such job."""
+        await self._writer.write(operations.Progress(job_id, rows.json_text(progress, "progress")))
+
+    async def add_metrics(self, points: Sequence[MetricPoint]) -> None:
+        if points:
+            await self._writer.write(operations.add_metrics(points))
+
+    # --- services ---
+
+    async def apply_service(self, change: ServiceChange) -> bool:
+        """Make or move a service, and submit the replicas that come with the step, all in one transaction.
+
+        False when the stored version is not `before.version` any more: then nothing is written. Raises Conflict when
+        the step is illegal, another live service of the tenant has the name, or the idempotency key was used.
+        """
+        applied: bool = await self._writer.write(services.apply(change))
+        return applied
+
+    # --- events ---
+
+    async def record(self, events: Sequence[NewEvent]) -> None:
+        """Store events that change nothing else."""
+        if events:
+            await self._writer.write(operations.record(events))
+
+    def subscribe(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+        """Call `callback` after each commit with its events in order; returns how to end that.
+
+        It runs on the event loop that subscribes, or without one on the loop that awaited the write; inline, in the
+        writing caller. It must be quick; what it raises is logged.
+        """
+        return self._writer.subscribe(callback)
+
+    # --- tenants, tokens, secrets ---
+
+    async def put_tenant(self, record: TenantRecord, event: NewEvent) -> None:
+        """Create or replace a tenant."""
+        await self._put(schema.tenant, rows.tenant_values(record), event)
+
+    async def put_token(self, record: TokenRecord, event: NewEvent) -> None:
+        """Create or replace a token. Raises Invalid unless it is given by its SHA-256, Conflict for an unknown tenant
+        or a hash that another token has."""
+        if not _SHA256.fullmatch(record.token_sha256):
+            raise Invalid("a token is stored by its SHA-256 only", where="token_sha256", hint="64 hexadecimal digits")
+        await self._put(schema.token, rows.token_values(record), event)
+
+    async def revoke_token(self, token_id: str, event: NewEvent) -> None:
+        """Raises NotFound for an unknown token; one that was revoked before stays as it was."""
+        table = schema.token
+
+        def run(connection: Connection) -> tuple[None, bool]:
+            revoke = update(table).where(table.c.id == token_id, table.c.revoked_at.is_(None))
+            if connection.execute(revoke.values(revoked_at=event.at)).rowcount:
+                return None, True
+            if connection.scalar(table.select().where(table.c.id == token_id)) is None:
+                raise NotFound(f"there is no token {token_id!r}", hint="list the tokens to see their ids")
+            return None, False
+
+        await self._writer.write(Other(run, operations.pending([event])))
+
+    async def put_secret(self, tenant: str, name: str, ciphertext: bytes, event: NewEvent) -> None:
+        """Create or replace a secret, already encrypted. Raises Conflict for an unknown tenant."""
+        values = {"tenant": tenant, "name": name, "ciphertext": ciphertext, "created_at": event.at}
+        await self._put(schema.secret, values, event)
+
+    async def delete_secret(self, tenant: str, name: str, event: NewEvent) -> bool:
+        """False, and no event, when there was none."""
+        table = schema.secret
+
+        def run(connection: Connection) -> tuple[bool, bool]:
+            gone = connection.execute(delete(table).where(table.c.tenant == tenant, table.c.name == name)).rowcount > 0
+            return gone, gone
+
+        deleted: bool = await self._writer.write(Other(run, operations.pending([event])))
+        return deleted
+
+    async def _put(self, table: Table, values: Mapping[str, Any], event: NewEvent) -> None:
+        insert = sqlite_insert if self._database.is_sqlite else postgresql_insert
+        keys = [column.name for column in table.primary_key]
+        replaced: dict[str, Any] = {name: literal_column(f"excluded.{name}") for name in values if name not in keys}
+        statement = insert(table).values(**values).on_conflict_do_update(index_elements=keys, set_=replaced)
+
+        def run(connection: Connection) -> tuple[None, bool]:
+            connection.execute(statement)
+            return None, True
+
+        await self._writer.write(Other(run, operations.pending([event])))
+
+    # ---
+
+    def close(self) -> None:
+        """Write what is queued, give back the lease, and close all connections. May be repeated."""
+        self._writer.close()
+        self._lock.drop()
+        self._database.close()

@@ -1,0 +1,268 @@
+"""The one writer: group commit, fencing, sequence numbers, and word of what was committed.
+
+Callers queue operations; a thread takes all that wait, writes them in one transaction with one flush of the disk, and
+then wakes each event loop once. While it writes, the next group gathers. Without a thread (`inline`) every operation
+is its own transaction in the caller, which makes a simulation repeat exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, StatementError
+
+from shoal.contract.records import Event
+from shoal.core import LeaseLost, ShoalError, Unavailable
+from shoal.store import operations, rows
+from shoal.store.database import Database
+from shoal.store.lease import Lock
+from shoal.store.operations import Collision, Done, Operation
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[Sequence[Event]], None]
+
+GROUP_LIMIT = 1024
+"""Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
+
+
+class _Request(NamedTuple):
+    operation: Operation
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscriber:
+    callback: Callback
+    loop: asyncio.AbstractEventLoop | None
+    """Where to call; None: on the loop that awaited the write, or at once when there is none."""
+
+
+class Writer:
+    def __init__(self, database: Database, lock: Lock, *, inline: bool) -> None:
+        self._database = database
+        self._lock = lock
+        self.epoch = 0
+        self._refusal: ShoalError | None = None
+        self._closed = False
+        self._subscribers: tuple[_Subscriber, ...] = ()
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if not inline:
+            self._thread = threading.Thread(target=self._serve, name="shoal-store-writer", daemon=True)
+            self._thread.start()
+
+    # --- for callers ---
+
+    async def write(self, operation: Operation) -> Any:
+        """Returns what the operation gives once it is on disk, or raises its error."""
+        if self._refusal is not None:
+            raise _copy(self._refusal)
+        if self._thread is None:
+            return self.write_now(operation)
+        loop = asyncio.get_running_loop()
+        request = _Request(operation, loop, loop.create_future())
+        self._requests.put(request)
+        if self._closed:  # meanwhile, by another thread: nobody else will look
+            self._fail_rest()
+        return await request.future
+
+    def write_now(self, operation: Operation) -> Any:
+        """The same in the caller's thread, as a transaction of its own."""
+        with self._database.lock:
+            (value,), events = self._commit([operation])
+            self._announce([], events)
+        if isinstance(value, ShoalError):
+            raise value
+        return value
+
+    def subscribe(self, callback: Callback) -> Callable[[], None]:
+        try:
+            loop = asyncio.get_running_loop() if self._thread is not None else None
+        except RuntimeError:
+            loop = None
+        subscriber = _Subscriber(callback, loop)
+        with self._database.lock:
+            self._subscribers = (*self._subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            with self._database.lock:
+                self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+
+        return unsubscribe
+
+    def hold(self, epoch: int) -> None:
+        """From now on every transaction requires this epoch."""
+        self.epoch = epoch
+
+    def admit(self) -> None:
+        """Writes are welcome again."""
+        self._refusal = None
+
+    def refuse(self, error: ShoalError) -> None:
+        """From now on every write fails with this error."""
+        with self._database.lock:
+            self.epoch = 0
+            self._refusal = error
+
+    def close(self) -> None:
+        """Write what is queued, then end the thread."""
+        if self._thread is not None and self._thread.is_alive():
+            self._requests.put(None)
+            self._thread.join()
+        self.refuse(Unavailable("the store is closed", hint="repeat the request when the server is up again"))
+        self._closed = True
+        self._fail_rest()
+
+    # --- the thread ---
+
+    def _serve(self) -> None:
+        closing = False
+        while not closing:
+            group, closing = self._next_group()
+            if group:
+                with self._database.lock:
+                    values, events = self._commit([request.operation for request in group])
+                    self._announce(list(zip(group, values, strict=True)), events)
+
+    def _next_group(self) -> tuple[list[_Request], bool]:
+        """What waits, at least one, and whether that was the last."""
+        request = self._requests.get()
+        group: list[_Request] = []
+        weight = 0
+        while request is not None:
+            group.append(request)
+            weight += request.operation.weight
+            if weight >= GROUP_LIMIT:
+                return group, False
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _fail_rest(self) -> None:
+        """Requests that were queued while the store closed."""
+        rest: list[tuple[_Request, Any]] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                request = self._requests.get_nowait()
+                if request is not None and self._refusal is not None:
+                    rest.append((request, _copy(self._refusal)))
+        self._announce(rest, [])
+
+    # --- one group ---
+
+    def _commit(self, group: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+        """Write the group. Returns a value or an error for each operation, and the events stored. Never raises."""
+        try:
+            try:
+                return self._transaction(group, operations.together)
+            except (Collision, ShoalError, StatementError, OverflowError, TypeError, ValueError) as error:
+                one_of_them = isinstance(error, Collision | ShoalError) or self._database.blames_value(error)
+                if self._refusal is not None or isinstance(error, Unavailable) or not one_of_them:
+                    raise
+            return self._transaction(group, partial(operations.apart, self._database))
+        except ShoalError as error:
+            return [_copy(error) for _ in group], []
+        except DBAPIError as error:
+            return [self._database.failure(error) for _ in group], []
+        except Exception as error:  # a bug; but nobody may wait for ever, and the next group must have its turn
+            log.exception("a group of %d writes failed", len(group))
+            failed = Unavailable(f"the store failed: {error!r}", hint="see the server's log; this is a defect of Shoal")
+            return [_copy(failed) for _ in group], []
+
+    def _transaction(
+        self, group: Sequence[Operation], run: Callable[[Connection, Sequence[Operation], int], list[Done]]
+    ) -> tuple[list[Any], list[Event]]:
+        if self._refusal is not None:
+            raise _copy(self._refusal)
+        if self.epoch and self._lock.lost():
+            self._fence("its session with the database ended")
+        connection = self._database.writer()
+        try:
+            with connection.begin():
+                seq = self._turn(connection)
+                done = run(connection, group, seq)
+        except DBAPIError as error:
+            if not self._database.blames_value(error):
+                self._database.discard_writer()
+            raise
+        events = [pending.event for one in done for pending in one.events]
+        values = [one.value for one in done]
+        if not self._subscribers:
+            return values, []
+        return values, [rows.numbered(number, event) for number, event in enumerate(events, seq + 1)]
+
+    # --- fencing ---
+
+    def _turn(self, connection: Connection) -> int:
+        """Check the epoch, and return the last sequence number. Locking the lease's row makes writers of several
+        processes take turns, and a new holder wait for the transaction in flight, or this one see him."""
+        if not self._database.is_sqlite:
+            # A statement of its own, so that the next one sees what was committed while this one waited. SQLite has
+            # the whole database locked already.
+            connection.exec_driver_sql("SELECT 1 FROM control_lease FOR UPDATE")
+        query = "SELECT epoch, (SELECT max(seq) FROM event) FROM control_lease"
+        epoch, last = connection.exec_driver_sql(query).one()
+        if self.epoch and epoch != self.epoch:
+            self._fence(f"another process took it (epoch {epoch})")
+        return int(last or 0)
+
+    def _fence(self, how: str) -> None:
+        error = LeaseLost(
+            f"this process lost control of the database: {how}",
+            where=str(self._database),
+            hint="start the server again; running jobs go on, and nothing of this write was stored",
+        )
+        self.refuse(error)
+        raise _copy(error)
+
+    # --- word of it ---
+
+    def _announce(self, results: Sequence[tuple[_Request, Any]], events: Sequence[Event]) -> None:
+        """One call per event loop: first the subscribers hear of the events, then the callers wake."""
+        waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for request, value in results:
+            waiting.setdefault(request.loop, []).append((request.future, value))
+        calls: dict[asyncio.AbstractEventLoop | None, list[Callback]] = {}
+        if events:
+            fallback = next(iter(waiting), None)
+            for subscriber in self._subscribers:
+                calls.setdefault(subscriber.loop or fallback, []).append(subscriber.callback)
+        _deliver(calls.pop(None, []), events, [])
+        for loop in (waiting.keys() | calls.keys()) - {None}:
+            if loop is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, calls.get(loop, []), events, waiting.get(loop, []))
+
+
+def _copy(error: ShoalError) -> ShoalError:
+    """For another caller: an exception object gathers the traceback of everyone who raises it."""
+    return type(error)(error.what, where=error.where, hint=error.hint)
+
+
+def _deliver(
+    callbacks: Sequence[Callback], events: Sequence[Event], results: Sequence[tuple[asyncio.Future[Any], Any]]
+) -> None:
+    for callback in callbacks:
+        try:
+            callback(events)
+        except Exception:  # the events are committed: one listener's failure is no other's
+            log.exception("a subscriber to the store's events failed")
+    for future, value in results:
+        if future.done():  # its caller was cancelled
+            continue
+        if isinstance(value, ShoalError):
+            future.set_exception(value)
+        else:
+            future.set_result(value)

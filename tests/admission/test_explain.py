@@ -1,0 +1,139 @@
+"""Explanations are true: what they say would start a job does start it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from shoal.admission import ClusterIndex, Explanation, Snapshot, decide, explain
+from shoal.admission.explain import raised
+from shoal.core import NotFound, PriorityClass, Quota, Tenant
+
+from .cases import NOW, B, G, World, clusters, devices, index_of, job, node, nodes, running
+
+ORDER = ["impossible", "backoff", "quota", "share", "shape", "priority"]
+
+
+def apply(snapshot: Snapshot, told: Explanation) -> ClusterIndex:
+    """A cluster in which everything that the explanation asks for is so."""
+    index = ClusterIndex.resume(snapshot)
+    waiting = snapshot.pending.by_id[told.job_id]
+    for cause in told.causes:
+        change = cause.reason.facts.get("to_start", {}) if cause.blocking else {}
+        for job_id in change.get("end", ()):
+            index.stop(job_id)
+        if "quota" in change:
+            tenant = snapshot.tenants[waiting.tenant].tenant
+            index.set_tenant(replace(tenant, quota=raised(tenant.quota, change["quota"])))
+        if "priority" in change:
+            cls = PriorityClass(change["priority_class"])
+            waiting = replace(waiting, priority=change["priority"], priority_class=cls)
+        waiting = replace(waiting, not_before=change.get("not_before", waiting.not_before))
+    index.add_pending(waiting)
+    return index
+
+
+@settings(max_examples=120, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(clusters())
+def test_with_all_that_an_explanation_asks_for_the_job_starts(index: ClusterIndex) -> None:
+    snapshot = index.snapshot(NOW)
+    starting = {start.job_id for start in decide(snapshot).starts}
+    for job_id in snapshot.pending.by_id:
+        told = explain(snapshot, job_id)
+        assert [cause.cause for cause in told.causes] == sorted((c.cause for c in told.causes), key=ORDER.index)
+        blocking = {cause.cause for cause in told.causes if cause.blocking}
+        if job_id in starting:
+            assert not blocking
+            assert told.estimated_start == NOW
+            continue
+        assert blocking
+        assert told.summary.startswith("waits")
+        if blocking & {"share", "impossible"}:
+            continue
+        changed = apply(snapshot, told).snapshot(NOW)
+        assert job_id in {start.job_id for start in decide(changed).starts}
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(clusters(known_ends=True))
+def test_an_estimate_comes_true_when_jobs_end_as_expected(index: ClusterIndex) -> None:
+    snapshot = index.snapshot(NOW)
+    told = {job_id: explain(snapshot, job_id) for job_id in snapshot.pending.by_id}
+    world = World(ClusterIndex.resume(snapshot), lambda waiting: waiting.expected_s)
+    for held in snapshot.running.values():
+        if held.stopping or held.expected_end > NOW:  # what is overdue is taken to go on for ever
+            world.runs_on(held, NOW if held.stopping else held.expected_end)
+    while world.step():
+        pass
+    started = {waiting.job_id: at for at, waiting in reversed(world.started)}
+    for job_id, explanation in told.items():
+        if explanation.estimated_start is not None:
+            assert started[job_id] == explanation.estimated_start
+
+
+def test_the_sentence_of_a_job_too_big_for_what_is_free() -> None:
+    held = [running(f"j-{40 + at}", {"n0000": devices(at)}, end=NOW + 100 * at) for at in range(1, 4)]
+    told = explain(index_of(nodes(1), [job("big", resources=8)], held).snapshot(NOW), "big")
+    assert told.summary == "waits: needs 8 a100 on one node, 5 free; starts when jobs j-41, j-42 and j-43 end"
+    assert told.estimated_start == NOW + 300
+    one = explain(index_of(nodes(1), [job("big", resources=8)], held[:1]).snapshot(NOW), "big")
+    assert one.summary == "waits: needs 8 a100 on one node, 7 free; starts when job j-41 ends"
+
+
+def test_a_job_that_no_node_can_ever_hold_is_told_so() -> None:
+    told = explain(index_of(nodes(2, per_node=4), [job("big", resources=8)]).snapshot(NOW), "big")
+    assert [cause.cause for cause in told.causes] == ["impossible"]
+    assert told.summary == "waits: no node has 8 a100: would never fit"
+    assert told.estimated_start is None
+    gang = explain(index_of(nodes(2, per_node=4), [job("big", resources=4, ranks=3)]).snapshot(NOW), "big")
+    assert gang.causes[0].reason.facts["ranks_that_fit"] == 2
+
+
+def test_an_unknown_end_gives_no_estimate() -> None:
+    held = [running("r", {"n0000": devices(*range(8))})]
+    told = explain(index_of(nodes(1), [job("j")], held).snapshot(NOW), "j")
+    assert told.estimated_start is None
+    assert told.summary == "waits: needs 1 a100, 0 free; starts when job r ends"
+
+
+def test_quota_names_the_limit_to_raise() -> None:
+    tenants = [Tenant("a", quota=Quota(accelerators=4, by_type=(("a100", 3),)))]
+    held = [running("r", {"n0000": devices(0, 1, 2)})]
+    told = explain(index_of(nodes(1), [job("j", resources=2)], held, tenants).snapshot(NOW), "j")
+    quota = next(cause for cause in told.causes if cause.cause == "quota")
+    assert quota.blocking
+    assert quota.reason.facts["to_start"] == {"quota": {"accelerators.a100": 5, "accelerators": 5}}
+    assert quota.reason.text == "waits: needs 2 a100, quota of a leaves 0 of 3"
+    assert "raise accelerators.a100 to 5 and accelerators to 5" in quota.change
+
+
+def test_the_estimate_counts_the_jobs_ahead() -> None:
+    held = [running("r", {"n0": devices(0)}, end=NOW + 50)]
+    waiting = [job(f"j{at}", at=float(at), expected_s=100.0) for at in range(3)]
+    snapshot = index_of([node("n0", {"a100": 1})], waiting, held).snapshot(NOW)
+    told = [explain(snapshot, f"j{at}") for at in range(3)]
+    assert [each.ahead for each in told] == [0, 1, 2]
+    assert [each.estimated_start for each in told] == [NOW + 50, NOW + 150, NOW + 250]
+
+
+def test_other_tenants_guaranteed_jobs_are_ahead_of_best_effort_ones() -> None:
+    waiting = [job("be", "a", at=0.0), job("g1", "b", at=9.0, cls=G), job("g2", "a", at=9.0, cls=G), job("b2", "b")]
+    snapshot = index_of([node("n0", {"a100": 1})], waiting).snapshot(NOW)
+    assert explain(snapshot, "be").ahead == 2
+    assert explain(snapshot, "g1").ahead == 0
+    priority = explain(snapshot, "be").causes[-1]
+    assert priority.blocking
+    assert priority.reason.facts["to_start"]["priority_class"] == "guaranteed"
+
+
+def test_only_waiting_jobs_can_be_explained() -> None:
+    with pytest.raises(NotFound, match="no such waiting job"):
+        explain(index_of(nodes(1)).snapshot(NOW), "nobody")
+
+
+def test_a_back_off_is_named_first() -> None:
+    told = explain(index_of(nodes(1), [job("j", cls=B, not_before=NOW + 30)]).snapshot(NOW), "j")
+    assert [c.cause for c in told.causes if c.blocking] == ["backoff"]
+    assert told.estimated_start == NOW + 30

@@ -1,0 +1,82 @@
+"""The sentences that people read."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.admission import decide, explain, reasons
+from shoal.admission.quota import Limit
+from shoal.admission.snapshot import CPU_POOL, Need
+from shoal.core import Resources
+
+from .cases import GIB, NOW, G, decide_on, devices, index_of, job, node, nodes, running
+
+
+@pytest.mark.parametrize(
+    ("need", "free", "text"),
+    [
+        (Need("a100", 8, (), 0, 0), 5, "needs 8 a100 on one node, 5 free"),
+        (Need("a100", 1, (), 4000, 0), 3, "needs 1 a100, no node with 1 a100 free has 4 cores free"),
+        (Need("a100", 1, (), 1000, GIB), 3, "needs 1 a100, no node with 1 a100 free has 1 core and 1 GiB free"),
+        (Need("a100", 2, (("h100", 1),), 0, 0), 2,
+         "needs 2 a100 and 1 h100 on one node, no node with 2 a100 free has 1 h100 free"),
+        (Need("cpu", 1, (), 0, 0), 1, "needs 1 cpu, none is open to it now"),
+        (Need(CPU_POOL, 0, (), 2000, 0), 0, "needs 2 cores on one node, no node has 2 cores free"),
+    ],
+)  # fmt: skip
+def test_what_is_not_free_is_named(need: Need, free: int, text: str) -> None:
+    assert reasons.shape(need, 1, free, 0).text == f"waits: {text}"
+
+
+def test_a_job_blocked_by_cores_beside_a_free_device_is_told_so() -> None:
+    held = [running("r", {"n0": devices(0)}, cores=4)]
+    waiting = job("j", resources=Resources({"a100": 1}, 2000))
+    told = explain(index_of([node("n0", {"a100": 2}, cores=4)], [waiting], held).snapshot(NOW), "j")
+    assert told.summary == "waits: needs 1 a100, no node with 1 a100 free has 2 cores free; starts when job r ends"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "text"),
+    [
+        ("accelerators", 1, "1 accelerator"), ("accelerators", 2, "2 accelerators"), ("accelerators.a100", 1, "1 a100"),
+        ("cpu_milli", 1000, "1 core"), ("memory_bytes", GIB, "1 GiB"), ("running_jobs", 1, "one more running job"),
+        ("memory_bytes", 999 * 1024 * GIB, "999 TiB"), ("memory_bytes", 1023 * GIB, "1023 GiB"),
+        ("memory_bytes", GIB // 2, "512 MiB"),
+    ],
+)  # fmt: skip
+def test_a_quota_counts_in_words(name: str, number: int, text: str) -> None:
+    limit = Limit(name, 4 * number, 4 * number, number)
+    assert reasons.quota("red", limit).text == f"waits: needs {text}, quota of red leaves 0 of {4 * number}"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "on", "at_risk_s"),
+    [
+        (0.0, [0], "0 s since its last checkpoint on 1 slot"),
+        (7.0, [0, 1], "7 s since its last checkpoint on 2 slots"),
+        (None, [0, 1], "it never reported a checkpoint and holds 2 slots"),
+    ],
+)
+def test_a_victim_is_told_what_it_loses(age_s: float | None, on: list[int], at_risk_s: str) -> None:
+    held = [running("v", {"n0": devices(*on)}, at_risk_s=age_s)]
+    [preemption] = decide_on([node("n0", {"a100": 2})], [job("g", "b", 2, cls=G)], held).preemptions
+    assert preemption.reason.text == f"gives way to guaranteed job g of b; {at_risk_s}"
+
+
+@pytest.mark.parametrize(
+    ("held", "change"),
+    [(1, "job r0 ends"), (2, "jobs r0 and r1 end"), (8, "8 jobs end (r0, r1, ...)")],
+)
+def test_the_jobs_to_end_are_named_in_good_grammar(held: int, change: str) -> None:
+    on = [running(f"r{at}", {"n0000": devices(at)}, end=NOW + 1 + at) for at in range(held)]
+    told = explain(index_of(nodes(1), [job("j", resources=8)], on).snapshot(NOW), "j")
+    assert [cause.change for cause in told.causes if cause.cause == "shape"] == [change]
+
+
+def test_a_single_one_is_not_many() -> None:
+    waiting = [job("mine"), job("theirs", "b", at=1.0)]
+    index = index_of([node("n0", {"a100": 1})], waiting)
+    started = {start.job_id for start in decide(index.snapshot(NOW)).starts}
+    [waits] = {"mine", "theirs"} - started
+    share = next(cause for cause in explain(index.snapshot(NOW), waits).causes if cause.cause == "share")
+    assert "1 other tenant has work and goes first" in share.reason.text
