@@ -28,13 +28,3 @@ SHOAL_API int shoal_pingpong(
 // along (it may lie in shared memory), or loop rounds for SPIN. ENOTSUP where the processor lacks it.
 enum shoal_kernel { SHOAL_NT_STORE, SHOAL_STORE, SHOAL_READ, SHOAL_TRIAD, SHOAL_SPIN };
 SHOAL_API int shoal_kernel_run(int kernel, void *memory, size_t bytes, uint64_t for_ns, uint64_t *moved);
-
-// Token bucket in a page that many processes may map (64 bytes, zeroed at first). `bytes_per_s` 0 is no limit; a limit
-// lapses at `until_ns` (CLOCK_MONOTONIC), so that nobody stays limited by a controller that died.
-struct shoal_bucket {
-  uint64_t bytes_per_s, burst_bytes, until_ns;  // written by the controller
-  uint64_t next_ns, taken_bytes, waited_ns;     // written by the takers
-  uint64_t reserved[2];
-};
-SHOAL_API void shoal_bucket_take(struct shoal_bucket *bucket, uint64_t bytes);
-SHOAL_API void shoal_bucket_copy(struct shoal_bucket *bucket, void *to, const void *from, size_t bytes);

@@ -1,4 +1,4 @@
-"""libshoalhost, bound: the latency probe, the core-to-core ping-pong, memory kernels, the token bucket.
+"""libshoalhost, bound: the latency probe, the core-to-core ping-pong, memory kernels.
 
 The library is built by CMake when Shoal is installed, where there is a compiler. `load` says `Missing` where there was
 none; nothing here fails at import. Calls let go of the interpreter's lock, so threads measure side by side.
@@ -27,7 +27,7 @@ PROBE_BYTES = 64 << 20
 PROBE_LOADS = 300
 """About 80 us a shot at 270 ns a load."""
 BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal again"
-_CONSEQUENCE = "no latency probe, no check of the topology by measurement, no native pacing of loaders and cores"
+_CONSEQUENCE = "no latency probe, no check of the topology by measurement, no pacing of cores"
 
 
 class Kernel(IntEnum):
@@ -39,20 +39,6 @@ class Kernel(IntEnum):
     READ = 2
     TRIAD = 3
     SPIN = 4
-
-
-class Bucket(ctypes.Structure):
-    """A token bucket as it lies in a shared page; see native/host/shoal_host.h."""
-
-    _fields_ = (
-        ("bytes_per_s", ctypes.c_uint64),
-        ("burst_bytes", ctypes.c_uint64),
-        ("until_ns", ctypes.c_uint64),
-        ("next_ns", ctypes.c_uint64),
-        ("taken_bytes", ctypes.c_uint64),
-        ("waited_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 2),
-    )
 
 
 class Memory:
@@ -113,8 +99,6 @@ class Native:
             library, "shoal_pingpong", ctypes.c_int, ctypes.c_int, ctypes.c_int, u32, u32, u64, ctypes.POINTER(double)
         )
         _declare(library, "shoal_kernel_run", ctypes.c_int, ctypes.c_int, pointer, size, u64, pointer)
-        _declare(library, "shoal_bucket_take", None, ctypes.POINTER(Bucket), u64)
-        _declare(library, "shoal_bucket_copy", None, ctypes.POINTER(Bucket), pointer, pointer, size)
 
     def ping_pong(
         self, cpu_a: int, cpu_b: int, *, rounds: int = 1000, repeats: int = 20, limit_s: float = 0.5
@@ -133,14 +117,6 @@ class Native:
         address, size = (memory.address, memory.size) if memory is not None else (None, 0)
         code = self.library.shoal_kernel_run(kernel, address, size, int(seconds * 1e9), ctypes.addressof(moved))
         _check(code, f"memory kernel {kernel.name}")
-
-    def take(self, bucket: Bucket, count: int) -> None:
-        """Wait until so many bytes may go."""
-        self.library.shoal_bucket_take(ctypes.byref(bucket), count)
-
-    def copy(self, bucket: Bucket, to: int, source: int, count: int) -> None:
-        """memcpy between addresses, in pieces of 64 KiB at the bucket's rate."""
-        self.library.shoal_bucket_copy(ctypes.byref(bucket), to, source, count)
 
 
 def load(directory: Path = DIRECTORY) -> Native | Missing:
