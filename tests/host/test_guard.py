@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, LeaseLost, NotFound, PriorityClass, Reason
-from shoal.host.guard.config import GuardConfig, parse_config, read_config
+from shoal.host.guard.config import MECHANISMS, GuardConfig, parse_config, read_config
 from shoal.host.guard.daemon import Guard
 from shoal.host.guard.history import changes, present
 from shoal.host.guard.journal import Head, Journal, Record, adapter, files_of, read_journal
-from shoal.host.guard.live import MECHANISMS, allowed
 from shoal.host.guard.loop import POLICY_FAULTS, Applied, Loop, Tick, tighter
 from shoal.host.guard.metrics import Counters, render
 from shoal.host.guard.replay import replay
@@ -213,6 +212,24 @@ def test_tighter_is_an_order(new: Setting, old: Setting) -> None:
     assert tighter(new, UNLIMITED)
 
 
+TIGHT = Setting(share=0.5, prefetching=2, cores=2, domains=frozenset({0}), evicted=True)
+
+
+@pytest.mark.parametrize(
+    "looser",
+    [{"share": 0.6}, {"prefetching": 3}, {"prefetching": None}, {"cores": 3}, {"cores": None},
+     {"domains": frozenset({0, 1})}, {"domains": frozenset({1})}, {"domains": None}, {"evicted": False}],
+)  # fmt: skip
+def test_one_looser_part_is_enough_not_to_be_tighter(looser: dict[str, Any]) -> None:
+    assert not tighter(replace(TIGHT, **looser), TIGHT)
+    assert tighter(TIGHT, replace(TIGHT, **looser)) == (looser != {"domains": frozenset({1})})
+
+
+def test_a_freeze_cpus_and_a_weight_are_neither_tighter_nor_looser() -> None:
+    assert tighter(replace(TIGHT, frozen=True, cpus=frozenset({1}), weight=20.0), TIGHT)
+    assert tighter(TIGHT, replace(TIGHT, frozen=True, cpus=frozenset({1}), weight=20.0))
+
+
 # --- configuration ---
 
 GROUPS: list[dict[str, Any]] = [
@@ -239,7 +256,7 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
     assert found.groups[0].group == Group("feed", PriorityClass.GUARANTEED, max_slowdown=1.1)
     assert found.groups[1].group == Group("flood", PriorityClass.BEST_EFFORT, 2.0, 0.1)
     assert found.policy.make() == make_policy("static", share=0.2)
-    assert allowed(found.actuators) == {"pace", "freeze", "stop-signal"}, "a mechanism, and a knob with all of its"
+    assert found.actuators.mechanisms == {"pace", "freeze", "stop-signal"}, "a mechanism, and a knob with all of its"
 
 
 @pytest.mark.parametrize(
@@ -266,6 +283,18 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
         ({"policy": {"name": "static", "share": 7}}, "a share of 7"),
         ({"policy": {"name": "static", "share": "much"}}, "wrong type"),
         ({"tick_s": 0}, "tick_s"),
+        ({"actuators": {"allow": ["nonsense"]}}, "nothing is called 'nonsense'; there are weight, cpus"),
+        ({"actuators": {"allow": ["pace", "qota"]}}, "pace, quota, prefetchers"),
+        ({"actuators": {"allow": []}}, "actuators.allow: there is nothing in it"),
+        ({"groups": [GROUPS[0], {**GROUPS[1], "cgroup": "", "pids": [2, 1]}]}, "groups.1: pids 1 are of group feed"),
+        ({"groups": [{**GROUPS[1], "cgroup": "a/../../etc"}]}, "must be a path without . and .., not 'a/../../etc'"),
+        ({"groups": [{**GROUPS[1], "cgroup": "//"}]}, "the root holds all processes"),
+        ({"groups": [{**GROUPS[1], "cpus": 2}]}, "groups.0.cpus: cpus means nothing for a best-effort group"),
+        ({"groups": [{**GROUPS[0], "reports": {}}]}, "groups.0.reports: give either lines or gateway"),
+        ({"groups": [{**GROUPS[0], "reports": {"gateway": "http://h/m"}}]}, "which of the gateway's models"),
+        ({"groups": [{**GROUPS[0], "reports": {"lines": "/a", "tenant": "b"}}]}, "tenant means nothing without a"),
+        ({"policy": {"name": "static", "share": 7, "sahre": 1}}, "has no setting sahre"),
+        ({"policy": {"name": "static", "share": 7, "sahre": 1}}, "a share of 7"),
         ({"intervall": 1}, "there is no such field"),
     ],
 )
@@ -275,6 +304,58 @@ def test_a_wrong_configuration_says_what_is_wrong(change: dict[str, Any], said: 
     text = " ".join(f"{one.where}: {one.what}" for one in caught.value.problems)
     assert said in text
     assert not re.search(r"Input|validation|Tuple|\bshould\b", text), "in the house's words"
+
+
+_MATCHER = {"cgroup": "a/b", "label": "ROLE=x", "pids": [7, 8]}
+
+
+@pytest.mark.parametrize("matcher", _MATCHER)
+@pytest.mark.parametrize("kinds", [("guaranteed", "best-effort"), ("best-effort", "best-effort")])
+def test_processes_are_of_one_group(matcher: str, kinds: tuple[str, str]) -> None:
+    groups = [{"name": name, "class": kind, matcher: _MATCHER[matcher]} for name, kind in zip("ab", kinds, strict=True)]
+    with pytest.raises(Invalid) as caught:
+        parse_config({"groups": groups})
+    assert [one.where for one in caught.value.problems] == ["groups.1"]
+    assert "of group a too" in caught.value.problems[0].what
+    groups[1][matcher] = {"cgroup": "a/bc", "label": "ROLE=y", "pids": [9]}[matcher]
+    assert len(parse_config({"groups": groups}).groups) == 2
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("guaranteed", True), ("best-effort", False)])
+def test_a_part_of_a_cgroup_may_be_a_group_of_its_own_within_its_class(kind: str, wrong: bool) -> None:
+    slice_ = {"name": "slice", "class": "best-effort", "cgroup": "/batch.slice/"}
+    for groups in ([slice_, {"name": "a", "class": kind, "cgroup": "batch.slice/a"}],):
+        for ordered in (groups, groups[::-1]):
+            if wrong:
+                with pytest.raises(Invalid, match="wrong"):
+                    parse_config({"groups": ordered})
+            else:
+                parse_config({"groups": ordered})
+
+
+_MISTAKES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    "a limit for guaranteed work": ("groups.0.weight", lambda told: told["groups"][0].update(weight=2)),
+    "a promise to best-effort work": ("groups.1.slo", lambda told: told["groups"][1].update(slo={})),
+    "no number": ("groups.1.weight", lambda told: told["groups"][1].update(weight="much")),
+    "a field that there is not": ("groups.1.colour", lambda told: told["groups"][1].update(colour="red")),
+    "two names": ("groups", lambda told: told["groups"][1].update(name="feed")),
+    "two matchers": ("groups.0", lambda told: told["groups"][0].update(label="A=1")),
+    "a path upwards": ("groups.1.cgroup", lambda told: told["groups"][1].update(cgroup="../x")),
+    "no policy": ("policy", lambda told: told.update(policy="best")),
+    "no mechanism": ("actuators.allow", lambda told: told.update(actuators={"allow": ["nonsense"]})),
+    "too fast": ("tick_s", lambda told: told.update(tick_s=0)),
+}
+
+
+@given(made=st.sets(st.sampled_from(sorted(_MISTAKES)), min_size=1))
+def test_everything_that_is_wrong_is_reported_at_once(made: set[str]) -> None:
+    told: dict[str, Any] = {"groups": [dict(one) for one in GROUPS]}
+    for name in sorted(made):
+        _MISTAKES[name][1](told)
+    with pytest.raises(Invalid) as caught:
+        parse_config(told)
+    assert sorted({str(one.where) for one in caught.value.problems}) == sorted({_MISTAKES[name][0] for name in made})
+    assert len(caught.value.problems) == len(made), "each once"
 
 
 def test_a_group_that_is_wrong_is_the_only_problem() -> None:
@@ -303,8 +384,8 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
 
 
 def test_eviction_has_to_be_allowed_by_name() -> None:
-    assert "evict" not in allowed(parse_config({"groups": GROUPS}).actuators)
-    assert "evict" in allowed(parse_config({"groups": GROUPS, "actuators": {"allow": ["evict"]}}).actuators)
+    assert "evict" not in parse_config({"groups": GROUPS}).actuators.mechanisms
+    assert "evict" in parse_config({"groups": GROUPS, "actuators": {"allow": ["evict"]}}).actuators.mechanisms
     assert set(MECHANISMS.values()) == set(Knob)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from shoal.core import LeaseLost
-from shoal.host.guard.config import parse_config
+from shoal.host.guard.config import MECHANISMS, parse_config
 from shoal.host.guard.journal import read_journal
-from shoal.host.guard.live import MECHANISMS, LiveHost
+from shoal.host.guard.live import LiveHost
 from shoal.host.types import Knob, Plan, Setting
 
 BUSY = "while True: pass"

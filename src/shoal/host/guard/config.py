@@ -16,16 +16,35 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shoal.core import Invalid, PriorityClass
+from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.loop import CHANGES_PER_MINUTE
-from shoal.host.policy import make_policy
+from shoal.host.policy import make_policy, policy_problems
 from shoal.host.types import TICK_S, Group, Knob, Policy
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+MECHANISMS: Mapping[str, Knob] = MappingProxyType({
+    "cpus-cpuset": Knob.CPUS,
+    "cpus-affinity": Knob.CPUS,
+    "weight": Knob.WEIGHT,
+    "placement-cpuset": Knob.DOMAINS,
+    "placement-affinity": Knob.DOMAINS,
+    "mba": Knob.SHARE,
+    "pace": Knob.SHARE,
+    "quota": Knob.SHARE,
+    "prefetchers": Knob.PREFETCHING,
+    "cores-cpuset": Knob.CORES,
+    "cores-affinity": Knob.CORES,
+    "freeze": Knob.FREEZE,
+    "stop-signal": Knob.FREEZE,
+    "evict": Knob.EVICT,
+})  # fmt: skip
+"""The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
 _MOST_SHOWN = 60
 _EXAMPLE = "see docs/host.md for an example"
@@ -51,14 +70,6 @@ class ReportsConfig(_Part):
     token_file: Path | None = None
     tenant: str = ""
     models: frozenset[str] = frozenset()
-
-    @model_validator(mode="after")
-    def _one(self) -> ReportsConfig:
-        if (self.lines is None) == (not self.gateway):
-            raise ValueError("give either lines or gateway")
-        if self.gateway and not self.models:
-            raise ValueError("which of the gateway's models are its work?")
-        return self
 
 
 class GroupConfig(_Part):
@@ -87,24 +98,6 @@ class GroupConfig(_Part):
             raise ValueError(f"must be NAME=VALUE as in the environment of its processes, not {value!r}")
         return value
 
-    @model_validator(mode="after")
-    def _members(self) -> GroupConfig:
-        given = [name for name in ("cgroup", "pids", "label") if getattr(self, name)]
-        if len(given) != 1:
-            raise ValueError(
-                f"give exactly one of cgroup, pids and label, not {' and '.join(given)}" if given
-                else "give one of cgroup, pids and label: which processes are it?"
-            )  # fmt: skip
-        return self
-
-    @model_validator(mode="after")
-    def _promise(self) -> GroupConfig:
-        best_effort = self.priority_class is PriorityClass.BEST_EFFORT
-        for name in ("slo", "cpus") if best_effort else ("weight", "min_share"):
-            if name in self.model_fields_set:
-                raise ValueError(f"{name} means nothing for a {self.priority_class} group")
-        return self
-
     @property
     def group(self) -> Group:
         return Group(self.name, self.priority_class, self.weight, self.min_share, self.slo.max_slowdown, self.cpus)
@@ -119,12 +112,8 @@ class PolicyConfig(_Part):
 
     @model_validator(mode="after")
     def _known(self) -> PolicyConfig:
-        try:
-            self.make()
-        except Invalid as problem:
-            raise ValueError(f"{problem.what} ({problem.hint})") from None
-        except TypeError:
-            raise ValueError(f"a setting of {self.name} has the wrong type") from None
+        if problems := policy_problems(self.name, self.model_extra or {}):
+            raise ValueError("; ".join(problems))
         return self
 
     def make(self) -> Policy[Any]:
@@ -135,9 +124,22 @@ class Actuators(_Part):
     """`allow` names knobs or single mechanisms; without it all that work are used, except eviction, which has to be
     allowed by name."""
 
-    allow: tuple[str, ...] | None = None
+    allow: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
-    def allows(self, name: str, knob: Knob) -> bool:
+    @field_validator("allow")
+    @classmethod
+    def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if unknown := [name for name in value or () if name not in MECHANISMS and name not in list(Knob)]:
+            there = ", ".join(dict.fromkeys((*map(str, Knob), *MECHANISMS)))
+            raise ValueError(f"nothing is called {' or '.join(map(repr, unknown))}; there are {there}")
+        return value
+
+    @property
+    def mechanisms(self) -> frozenset[str]:
+        """Those that may be used, if they work here."""
+        return frozenset(name for name, knob in MECHANISMS.items() if self._allows(name, knob))
+
+    def _allows(self, name: str, knob: Knob) -> bool:
         if self.allow is None:
             return knob is not Knob.EVICT
         return name in self.allow or knob.value in self.allow
@@ -180,13 +182,6 @@ class GuardConfig(_Part):
     def _policy(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _groups(self) -> GuardConfig:
-        names = [one.name for one in self.groups]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two groups are called {', '.join(twice)}")
-        return self
-
 
 class FollowedConfig(GuardConfig):
     """One that is written again as work comes and goes: there may be none."""
@@ -210,15 +205,18 @@ def read_config(path: Path, *, kind: type[GuardConfig] = GuardConfig) -> GuardCo
 def parse_config(value: Any, *, where: str = "configuration", kind: type[GuardConfig] = GuardConfig) -> GuardConfig:
     if not isinstance(value, dict):
         raise Invalid("a configuration is a mapping with groups", where=where, hint=_EXAMPLE)
+    problems = list(contradictions(value))
     try:
-        return kind.model_validate(value)
+        made = kind.model_validate(value)
     except ValidationError as error:
-        problems = tuple(
+        problems[:0] = [
             Invalid(_sentence(one), where=".".join(map(str, one["loc"])) or where)
             for one in error.errors(include_url=False)
             if not _echo(one)
-        )
-        raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=problems) from None
+        ]
+    if problems:
+        raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=tuple(problems))
+    return made
 
 
 def _parsed(path: Path, text: str) -> Any:

@@ -18,7 +18,7 @@ from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.guard.acting import Acting, place
-from shoal.host.guard.config import Actuators, GroupConfig, GuardConfig
+from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
 from shoal.host.guard.seat import Seat
@@ -27,27 +27,10 @@ from shoal.host.sense import Senses
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
 from shoal.host.topology import Topology
-from shoal.host.types import UNLIMITED, Group, Knob, Missing, Plan, Setting, Snapshot
+from shoal.host.types import UNLIMITED, Group, Missing, Plan, Setting, Snapshot
 from shoal.host.undo import UndoLog
 from shoal.host.warden import Warden
 
-MECHANISMS: Mapping[str, Knob] = {
-    "cpus-cpuset": Knob.CPUS,
-    "cpus-affinity": Knob.CPUS,
-    "weight": Knob.WEIGHT,
-    "placement-cpuset": Knob.DOMAINS,
-    "placement-affinity": Knob.DOMAINS,
-    "mba": Knob.SHARE,
-    "pace": Knob.SHARE,
-    "quota": Knob.SHARE,
-    "prefetchers": Knob.PREFETCHING,
-    "cores-cpuset": Knob.CORES,
-    "cores-affinity": Knob.CORES,
-    "freeze": Knob.FREEZE,
-    "stop-signal": Knob.FREEZE,
-    "evict": Knob.EVICT,
-}
-"""The names by which a configuration allows single mechanisms."""
 _RENEW_S = 1.0
 """A fifth of the warden's lease."""
 RECHECK_S = 5.0
@@ -105,7 +88,7 @@ class LiveHost:
         self._pace = Pace()
         self._ladder = actuators.standard(
             self._undo, self._domains, unhindered=self._senses.unhindered, pace=self._pace,
-            evict=evict, kernel=kernel, allow=allowed(config.actuators),
+            evict=evict, kernel=kernel, allow=config.actuators.mechanisms,
         )  # fmt: skip
         self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
         self._warden = None if look_only else Warden(self._undo)
@@ -310,10 +293,6 @@ def _members(groups: Iterable[GroupConfig]) -> dict[str, tuple[Group, Members]]:
 
 def _rings(groups: Iterable[GroupConfig]) -> dict[str, Path]:
     return {one.name: one.ring for one in groups if one.ring is not None}
-
-
-def allowed(actuators: Actuators) -> frozenset[str]:
-    return frozenset(name for name, knob in MECHANISMS.items() if actuators.allows(name, knob))
 
 
 def _probe() -> native.LatencyProbe | None:

@@ -21,7 +21,18 @@ from shoal.host.policy.static import Static
 from shoal.host.policy.subdomain import Subdomain
 from shoal.host.types import Policy
 
-__all__ = ["POLICIES", "Apart", "CoreThrottle", "Kelp", "Model", "NoPolicy", "Static", "Subdomain", "make_policy"]
+__all__ = [
+    "POLICIES",
+    "Apart",
+    "CoreThrottle",
+    "Kelp",
+    "Model",
+    "NoPolicy",
+    "Static",
+    "Subdomain",
+    "make_policy",
+    "policy_problems",
+]
 
 POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
     "none": NoPolicy,
@@ -37,12 +48,26 @@ POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
 def make_policy(name: str, **settings: Any) -> Policy[Any]:
     """All but `none` also keep guaranteed and best-effort work on CPUs of their own. Raises `Invalid` for a name, or a
     setting, that there is not."""
+    if problems := policy_problems(name, settings):
+        raise Invalid("; ".join(problems), where="policy")
+    policy = POLICIES[name](**settings)
+    return policy if isinstance(policy, NoPolicy) else Apart(policy)
+
+
+def policy_problems(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Everything that is wrong with a policy's name and settings, in sentences."""
     if name not in POLICIES:
-        raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
+        return (f"there is no policy {name!r} (one of {', '.join(POLICIES)})",)
     made = POLICIES[name]
     known = {one.name for one in fields(made) if one.name != "name"}  # type: ignore[arg-type]
+    problems = []
     if unknown := sorted(set(settings) - known):
         hint = f"it has {', '.join(sorted(known))}" if known else "it has none"
-        raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=hint)
-    policy = made(**settings)
-    return policy if isinstance(policy, NoPolicy) else Apart(policy)
+        problems.append(f"{name} has no setting {', '.join(unknown)} ({hint})")
+    try:
+        made(**{one: value for one, value in settings.items() if one in known})
+    except Invalid as problem:
+        problems.append(f"{problem.what} ({problem.hint})" if problem.hint else problem.what)
+    except TypeError:
+        problems.append(f"a setting of {name} has the wrong type")
+    return tuple(problems)
