@@ -9,9 +9,9 @@ from typing import Any
 from shoal.core import Invalid, PriorityClass
 
 _MATCHERS = ("cgroup", "pids", "label")
-_ONLY_FOR = {
-    PriorityClass.GUARANTEED: ("slo", "cpus"),
-    PriorityClass.BEST_EFFORT: ("weight", "min_share"),
+_NOT_FOR: Mapping[str, tuple[str, ...]] = {
+    PriorityClass.GUARANTEED: ("weight", "min_share"),
+    PriorityClass.BEST_EFFORT: ("slo", "cpus"),
 }
 
 
@@ -43,11 +43,9 @@ def _of_group(group: Mapping[str, Any], where: str) -> Iterator[Invalid]:
         yield Invalid(f"give exactly one of cgroup, pids and label, not {' and '.join(given)}", where=where)
     elif not given and group:
         yield Invalid("give one of cgroup, pids and label: which processes are it?", where=where)
-    for kind, names in _ONLY_FOR.items():
-        if group.get("class") in (other.value for other in PriorityClass if other is not kind):
-            for name in names:
-                if name in group:
-                    yield Invalid(f"{name} means nothing for a {group['class']} group", where=f"{where}.{name}")
+    for name in _NOT_FOR.get(str(group.get("class")), ()):
+        if name in group:
+            yield Invalid(f"{name} means nothing for a {group['class']} group", where=f"{where}.{name}")
     cgroup = group.get("cgroup")
     if isinstance(cgroup, str) and cgroup:
         parts = [part for part in cgroup.split("/") if part]
