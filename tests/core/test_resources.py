@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core import ANY, Device, Node, Resources, Throughput
+from shoal.core import Device, Node, Resources, Throughput
 from tests.core.strategies import KINDS, capacities, kinds, requests
 
 NOTHING = Resources()
@@ -54,34 +54,6 @@ def test_values_survive_a_pickle(a: Resources) -> None:
 def test_a_vector_cannot_be_changed(a: Resources) -> None:
     with pytest.raises(TypeError):
         a.accelerators["a100"] = 1  # type: ignore[index]
-
-
-@given(capacities, capacities)
-def test_what_fits_leaves_nothing_negative(a: Resources, free: Resources) -> None:
-    left = free - a
-    nothing_negative = (
-        left.cpu_milli >= 0 and left.memory_bytes >= 0 and all(n >= 0 for n in left.accelerators.values())
-    )
-    assert a.fits_in(free) == nothing_negative
-
-
-@given(requests, capacities, capacities)
-def test_what_fits_in_less_fits_in_more(a: Resources, free: Resources, more: Resources) -> None:
-    if a.fits_in(free):
-        assert a.fits_in(free + more)
-
-
-@given(requests)
-def test_nothing_fits_everywhere_and_everything_in_itself(a: Resources) -> None:
-    assert NOTHING.fits_in(a)
-    if ANY not in a.accelerators:
-        assert a.fits_in(a)
-
-
-@given(st.integers(1, 64), kinds)
-def test_any_takes_one_type_that_has_enough_and_never_a_mixture(count: int, free: dict[str, int]) -> None:
-    expected = any(Resources({kind: count}).fits_in(Resources(free)) for kind in KINDS)
-    assert Resources({ANY: count}).fits_in(Resources(free)) == expected
 
 
 @given(st.lists(st.sampled_from(KINDS), max_size=16), st.integers(0, 1 << 20), st.integers(0, 1 << 40))

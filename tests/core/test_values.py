@@ -1,4 +1,4 @@
-"""Clocks, reasons, errors, tenants and objectives."""
+"""Clocks, reasons, errors and tenants."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ from hypothesis import strategies as st
 
 from shoal import core
 from shoal.core import (
-    CostCap,
-    Deadline,
     Fault,
     Invalid,
-    Job,
     ManualClock,
-    Money,
     NotFound,
     Overloaded,
-    P99Latency,
     PriorityClass,
     Quota,
     Reason,
     Resources,
-    Service,
     ShoalError,
     SystemClock,
     Tenant,
@@ -93,12 +87,6 @@ def test_a_weight_must_be_positive_and_finite(weight: float) -> None:
         Tenant("ada", weight)
 
 
-@pytest.mark.parametrize("latency_s", [0, -1, math.nan])
-def test_a_latency_objective_must_be_positive(latency_s: float) -> None:
-    with pytest.raises(ValueError, match="latency objective must be positive"):
-        P99Latency(latency_s)
-
-
 def test_no_limit_is_none_not_zero() -> None:
     assert all(value in (None, ()) for value in dataclasses.asdict(Quota()).values())
     assert Quota(accelerators=0) != Quota()
@@ -108,9 +96,6 @@ def test_no_limit_is_none_not_zero() -> None:
     "value",
     [
         Tenant("ada", 2.0, Quota(by_type=(("a100", 2),))),
-        Job("train", "ada", Resources({"a100": 1}), objective=Deadline(1e9)),
-        Service("serve", "ada", Resources({"any": 1}), objective=P99Latency(0.1)),
-        CostCap(Money.usd(5)),
         Reason("code", "text"),
         Resources({"a100": 1}),
     ],
@@ -120,13 +105,6 @@ def test_values_are_frozen(value: object) -> None:
     name = dataclasses.fields(value)[0].name  # type: ignore[arg-type]
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, name, None)
-
-
-def test_jobs_and_services_are_keys() -> None:
-    job = Job("train", "ada", Resources({"a100": 1, "h100": 0}))
-    assert {job: 1}[Job("train", "ada", Resources({"a100": 1}))] == 1
-    assert job.priority_class is PriorityClass.BEST_EFFORT
-    assert Service("serve", "ada", Resources()).priority_class is PriorityClass.GUARANTEED
 
 
 def test_the_first_word_of_an_enum_is_what_people_write() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core import Invalid, PriorityClass, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Invalid, PriorityClass, Unavailable
 from shoal.host import actuators, sensors
 from shoal.host.actuators import Ladder, Unhindered
 from shoal.host.fs import LINUX

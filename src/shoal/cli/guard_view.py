@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import output
-from shoal.core import PriorityClass
+from shoal.core import Capability, PriorityClass
 
 if TYPE_CHECKING:
-    from shoal.engine.protocol import Capability
     from shoal.host.guard.history import Change, Present
     from shoal.host.guard.livebench import Measured
     from shoal.host.guard.loop import Tick

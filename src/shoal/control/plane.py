@@ -42,6 +42,7 @@ from shoal.control.stages import RUN, Layout, gang_name
 from shoal.control.vault import SecretMissing, Vault
 from shoal.control.view import Live, View
 from shoal.core import (
+    Capability,
     Clock,
     Conflict,
     Invalid,
@@ -53,7 +54,7 @@ from shoal.core import (
     SystemClock,
     Tenant,
 )
-from shoal.engine import Capability, Engine, LogChunk
+from shoal.engine import Engine, LogChunk
 from shoal.serve.contract import TOKEN_VARIABLE, parse_replica_name
 from shoal.store import Store
 

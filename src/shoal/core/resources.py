@@ -16,7 +16,7 @@ class Resources:
     """A vector of accelerators by type, `cpu_milli` (1000 = one core) and `memory_bytes`.
 
     As a request, the type may be `ANY`; as a capacity it may not. Types with a count of zero are dropped, so equal
-    vectors compare and hash equal. Subtraction may go negative: callers ask `fits_in` first.
+    vectors compare and hash equal. Subtraction may go negative.
     """
 
     accelerators: Mapping[str, int] = field(default_factory=dict)
@@ -53,16 +53,6 @@ class Resources:
             self.cpu_milli * times,
             self.memory_bytes * times,
         )
-
-    def fits_in(self, free: Resources) -> bool:
-        """True when every component is at most `free`'s; `ANY` fits where one single type has enough."""
-        if self.cpu_milli > free.cpu_milli or self.memory_bytes > free.memory_bytes:
-            return False
-        for kind, count in self.accelerators.items():
-            have = max(free.accelerators.values(), default=0) if kind == ANY else free.accelerators.get(kind, 0)
-            if count > have:
-                return False
-        return True
 
 
 @dataclass(frozen=True, slots=True)

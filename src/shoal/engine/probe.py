@@ -10,8 +10,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.core import Capability
 from shoal.engine.local import cgroups, inventory
-from shoal.engine.protocol import Capability
 
 LOW_DISK_BYTES = 1 << 30
 """Below this much free space, logs and checkpoints are expected to fail soon."""

@@ -12,17 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from shoal.core import Fault, Node, Reason, ShoalError
-
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """One thing an engine or machine can or cannot do here, and what its absence costs."""
-
-    name: str
-    available: bool
-    detail: str
-    consequence: str = ""
+from shoal.core import Capability, Fault, Node, Reason, ShoalError
 
 
 @dataclass(frozen=True, slots=True)

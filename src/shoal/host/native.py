@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shoal.core import Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Unavailable
 from shoal.host.types import Missing
 
 DIRECTORY = Path(__file__).parent / "_native"

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.core import PriorityClass
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, PriorityClass
 from shoal.host.actuators.base import Unhindered
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found, Membership

@@ -17,8 +17,7 @@ from shoal.control.guarding.process import GuardProcess
 from shoal.control.ledger import Ledger
 from shoal.control.loops import Defects
 from shoal.control.services.book import Services
-from shoal.core import ShoalError
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, ShoalError
 
 log = structlog.get_logger("shoal.guard")
 

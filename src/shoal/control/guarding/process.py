@@ -16,8 +16,7 @@ import structlog
 from shoal.control.config import GuardSettings
 from shoal.control.home import write_private
 from shoal.control.services.gateway import start_detached
-from shoal.core import Clock, SystemClock, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Clock, SystemClock, Unavailable
 from shoal.host.types import Knob
 from shoal.serve.ends import last_line
 

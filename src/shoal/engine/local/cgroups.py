@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 
 _MEMORY_TEST_BYTES = 64 << 20
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from shoal.core import Clock, Conflict, Fault, Invalid, Node, NotFound, SystemClock, Unavailable
+from shoal.core import Capability, Clock, Conflict, Fault, Invalid, Node, NotFound, SystemClock, Unavailable
 from shoal.engine.local import bundle, cgroups, inventory, streams
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.environment import rank_environment, supervisor_environment, supervisor_spec
@@ -22,7 +22,7 @@ from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import Process, kill_until_none, send
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.supervisor import ABORT, GO, READY
-from shoal.engine.protocol import Capability, Gang, GangStatus, LaunchFailed, LogChunk, Phase
+from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, Phase
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Device, Node
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Device, Node
 
 CPU_SLOT = "cpu"
 """The type of a declared slot that stands for no accelerator."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from shoal.core import Node, Unavailable
-from shoal.engine.protocol import Capability, Gang, GangStatus, LogChunk
+from shoal.core import Capability, Node, Unavailable
+from shoal.engine.protocol import Gang, GangStatus, LogChunk
 from shoal.engine.simulated.cluster import SimulatedCluster
 from shoal.engine.simulated.gang import Link
 

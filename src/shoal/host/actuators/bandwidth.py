@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from shoal.core import ShoalError, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, ShoalError, Unavailable
 from shoal.host.actuators.base import Unhindered
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found

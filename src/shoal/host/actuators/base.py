@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.members import Found
 from shoal.host.types import Group, Knob, Setting
 

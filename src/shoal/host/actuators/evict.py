@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.core import Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Unavailable
 from shoal.host.members import Found
 from shoal.host.types import Group, Knob, Setting
 

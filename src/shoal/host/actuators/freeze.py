@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from shoal.core import ShoalError, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, ShoalError, Unavailable
 from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving, unified

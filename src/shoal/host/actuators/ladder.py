@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.core import ShoalError
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, ShoalError
 from shoal.host.actuators.base import Actuator
 from shoal.host.members import Found
 from shoal.host.types import UNLIMITED, Group, Knob, Setting

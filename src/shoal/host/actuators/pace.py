@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core import Conflict, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Conflict, Unavailable
 from shoal.host import cpus
 from shoal.host.members import Found
 from shoal.host.native import BUILD_IT, DIRECTORY

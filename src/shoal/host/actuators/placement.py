@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from shoal.core import Conflict, ShoalError, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Conflict, ShoalError, Unavailable
 from shoal.host import cpus
 from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel, threads

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from shoal.core import Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Unavailable
 from shoal.host import cpus
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found

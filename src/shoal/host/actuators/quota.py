@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from shoal.core import Conflict, ShoalError, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Conflict, ShoalError, Unavailable
 from shoal.host.actuators.base import Unhindered
 from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from shoal.core import Conflict, ShoalError, Unavailable
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, Conflict, ShoalError, Unavailable
 from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving

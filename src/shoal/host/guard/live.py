@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core import LeaseLost, PriorityClass
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, LeaseLost, PriorityClass
 from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
 from shoal.host.fs import LINUX, Kernel

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.members import Found
 from shoal.host.types import Missing, Reading
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found, Process
 from shoal.host.sensors.base import FIRST, Key, Quantity, Readings, Scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host import perf
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, hierarchies

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing

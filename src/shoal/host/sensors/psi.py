@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import unified
 from shoal.host.members import Found

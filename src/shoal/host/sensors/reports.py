@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.members import Found
 from shoal.host.sensors.base import FIRST, Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shoal.core import ShoalError
-from shoal.engine.protocol import Capability
+from shoal.core import Capability, ShoalError
 from shoal.host.cgroups import own_name
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found

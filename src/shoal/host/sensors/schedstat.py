@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.fs import LINUX, Kernel, threads
 from shoal.host.hierarchies import Hierarchy, serving, unified
 from shoal.host.members import Found, Process

@@ -10,7 +10,7 @@ from itertools import compress
 from operator import sub
 from pathlib import Path
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host.members import Found
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from shoal.engine.protocol import Capability
+from shoal.core import Capability
 from shoal.host import perf
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found

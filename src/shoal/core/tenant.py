@@ -1,12 +1,9 @@
-"""Who runs what: tenants and their workloads."""
+"""Who shares the machines: tenants, their weights and quotas, and the two priority classes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-from shoal.core.objective import Objective
-from shoal.core.resources import Resources
 
 
 class PriorityClass(StrEnum):
@@ -40,31 +37,3 @@ class Tenant:
     def __post_init__(self) -> None:
         if not 0 < self.weight < float("inf"):
             raise ValueError(f"tenant {self.name}: a weight must be positive and finite: {self.weight}")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Runs to completion, as a gang of `ranks` processes that each hold `resources`."""
-
-    name: str
-    tenant: str
-    resources: Resources
-    ranks: int = 1
-    priority_class: PriorityClass = PriorityClass.BEST_EFFORT
-    priority: int = 0
-    objective: Objective | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Runs until it is stopped, as `replicas` independent processes that each hold `resources`."""
-
-    name: str
-    tenant: str
-    resources: Resources
-    replicas: int = 1
-    priority_class: PriorityClass = PriorityClass.GUARANTEED
-    objective: Objective | None = None
-
-
-Workload = Job | Service

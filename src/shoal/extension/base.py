@@ -1,0 +1,110 @@
+"""What an extension may do. Every method has a default that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from shoal.admission import Decision, Explanation, Snapshot
+from shoal.contract.records import Event, JobRecord
+from shoal.core import Capability
+from shoal.engine import Gang
+from shoal.extension.server import LiveJob, Server
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+Decide = Callable[[Snapshot], Decision]
+"""From a snapshot to what starts, stops and waits; pure but for what an extension remembers between rounds."""
+
+Explain = Callable[[], Explanation]
+"""Admission's own answer, worked out when it is called."""
+
+
+class Section(BaseModel):
+    """An extension's section of the settings. An extension is built only when its section is on: when `enabled` says
+    so, or, where that is not given, as soon as any of its settings is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = False
+
+
+class NoSection(Section):
+    """For extensions without settings: on wherever they are installed."""
+
+    enabled: bool = True
+
+
+class Extension:
+    """One room in the server. Methods are called on the server's event loop and return soon."""
+
+    name: ClassVar[str]
+    """Names its section in the settings and in manifests, and itself in `shoal status`."""
+
+    settings: ClassVar[type[Section]] = NoSection
+    manifest: ClassVar[type[BaseModel] | None] = None
+    """Its section of a job's manifest, below `extensions: {NAME: ...}`."""
+
+    def __init__(self, server: Server, settings: Any) -> None:
+        """`settings` is an instance of the class named above. The server is not open yet."""
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        """What the server lacks while the extension is off, and what that costs."""
+        return ()
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """The server has reconciled with its database and engine: start the loops."""
+
+    async def close(self) -> None:
+        """End the loops. Running work goes on."""
+
+    # --- sense ---
+
+    def committed(self, events: Iterable[Event]) -> None:
+        """These events are on disk."""
+
+    def reported(self, job: LiveJob) -> None:
+        """A running job reported progress."""
+
+    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
+        """Where the speed of this job can be read, if this extension knows better than the job's own reports."""
+        return None
+
+    # --- decide ---
+
+    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
+        """Change a decision, or make it. `admit` is admission's decision, or that of the extensions before."""
+        return admit(snapshot)
+
+    def decided(self) -> None:
+        """The last decision is written down."""
+
+    def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
+        """Why a job waits or runs where it does; `usual` gives what is said without this extension."""
+        return usual()
+
+    # --- act ---
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        """Change a gang before it is launched: environment, secrets, limits."""
+        return gang
+
+    # --- shown ---
+
+    def capabilities(self) -> Sequence[Capability]:
+        """For `shoal status`."""
+        return ()
+
+    def status(self) -> Mapping[str, Any]:
+        """For `shoal status`, below the extension's name."""
+        return {}
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """Added to the server's API."""
+        return ()
