@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -19,6 +20,7 @@ settings.load_profile("ci")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
 
 

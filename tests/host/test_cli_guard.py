@@ -201,7 +201,16 @@ def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -
         assert status.exit_code == 0
         second = subprocess.run(words, capture_output=True, text=True, check=False)
         assert second.returncode == 6
-        assert "another guard" in second.stderr
+        assert f"another guard works on this host: pid {running.pid}" in second.stderr
+        elsewhere = [str(tmp_path / "other") if word == str(home) else word for word in words]
+        third = subprocess.run(elsewhere, capture_output=True, text=True, check=False)
+        assert third.returncode == 6, "one guard for a host, whatever its home"
+        assert f"pid {running.pid}, files in {home}"[:60] in third.stderr
+        assert not (tmp_path / "other" / "guard" / "journal.jsonl").exists()
+        followed = [sys.executable, "-m", "shoal.host.guard", str(config), "--parent", str(os.getpid())]
+        fourth = subprocess.run(followed, capture_output=True, text=True, check=False)
+        assert fourth.returncode != 0, "nor beside the guard of a server"
+        assert "another guard works on this host" in fourth.stderr
         running.send_signal(signal.SIGTERM)
         assert running.wait(20) == 0
     finally:

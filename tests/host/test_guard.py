@@ -278,6 +278,8 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
         ({"groups": [{**GROUPS[0], "slo": {"max_slowdown": 0.9}}]}, "max_slowdown"),
         ({"groups": [{**GROUPS[0], "weight": 3}]}, "weight means nothing for a guaranteed group"),
         ({"groups": [GROUPS[1], GROUPS[1]]}, "two groups are called flood"),
+        ({"groups": [{**GROUPS[0], "owners": ["nosuchuser"]}]}, "there is no user 'nosuchuser' on this host"),
+        ({"groups": [{**GROUPS[0], "owners": []}]}, "groups.0.owners: there is nothing in it"),
         ({"policy": "best"}, "there is no policy 'best'"),
         ({"policy": {"name": "model", "speed": 1}}, "no setting speed"),
         ({"policy": {"name": "static", "share": 7}}, "a share of 7"),
@@ -381,6 +383,11 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
             read_config(file)
     with pytest.raises(Invalid, match="cannot be read"):
         read_config(tmp_path / "absent.yaml")
+
+
+def test_owners_are_users_by_name_or_number() -> None:
+    told = parse_config({"groups": [{**GROUPS[0], "owners": ["root", 65534]}, GROUPS[1]]})
+    assert [one.members.owners for one in told.groups] == [{0, 65534}, None]
 
 
 def test_eviction_has_to_be_allowed_by_name() -> None:

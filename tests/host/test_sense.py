@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from shoal.core import Capability, Invalid, PriorityClass, Unavailable
 from shoal.host import actuators, sensors
 from shoal.host.actuators import Ladder, Unhindered
-from shoal.host.fs import LINUX
+from shoal.host.fs import LINUX, owners_of
 from shoal.host.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
 from shoal.host.sense import Sensed, Senses
 from shoal.host.sensors import Key, Quantity, Scope
@@ -66,6 +68,83 @@ def test_a_label_is_found_in_environments() -> None:
     host.start(environ={"TEAMS": "vision"})
     host.start(environ={"X": "TEAM=vision"})
     assert pids(members(host, batch=Members(label="TEAM=vision"))["batch"]) == {labelled.pid}
+
+
+NOBODY_USER = 65534
+
+
+@pytest.mark.parametrize(
+    ("uids", "owners", "counts"),
+    [
+        ((0, 0, 0), None, True),
+        ((NOBODY_USER,) * 3, None, False),
+        ((NOBODY_USER, 0, 0), None, False),
+        ((0, NOBODY_USER, 0), None, False),
+        ((0, 0, NOBODY_USER), None, False),
+        ((NOBODY_USER,) * 3, frozenset({NOBODY_USER}), True),
+        ((0, 0, 0), frozenset({NOBODY_USER}), False),
+    ],
+)
+def test_a_label_counts_for_processes_of_its_owners_only(
+    uids: tuple[int, int, int], owners: frozenset[int] | None, counts: bool
+) -> None:
+    """Each process by its own ids: what a user starts through a program with the set-user-id bit is still his."""
+    host = FakeHost()
+    process = host.start(environ={"ROLE": "feed"}, uids=uids)
+    found = members(host, batch=Members(label="ROLE=feed", owners=owners))["batch"]
+    assert pids(found) == ({process.pid} if counts else set())
+    if not counts:
+        assert found.unmatched == "label ROLE=feed (1 of users that are not among its owners)"
+
+
+def test_a_process_that_becomes_another_users_leaves_its_group() -> None:
+    host = FakeHost()
+    membership = Membership({"batch": (BATCH, Members(label="ROLE=feed"))}, kernel=host)
+    process = host.start(environ={"ROLE": "feed"})
+    for number in range(4):
+        assert pids(membership.refresh(number * SCAN_S * 1.1)["batch"]) == {process.pid}
+    process.uids = (NOBODY_USER,) * 3
+    assert pids(membership.refresh(5 * SCAN_S * 1.1)["batch"]) == set()
+
+
+def test_pids_and_cgroups_are_anybodys_unless_owners_are_named() -> None:
+    host = FakeHost()
+    host.group("batch")
+    theirs = host.start(cgroup="batch", uids=(NOBODY_USER,) * 3)
+    child = host.start(ppid=theirs.pid)
+    for named in ({"cgroup": "batch"}, {"pids": frozenset({theirs.pid})}):
+        assert pids(members(host, batch=Members(**named))["batch"]) == {theirs.pid, child.pid}
+        owned = members(host, batch=Members(**named, owners=frozenset({0})))["batch"]
+        assert pids(owned) == {child.pid}
+
+
+def test_a_pid_that_is_given_out_again_is_another_process() -> None:
+    host = FakeHost()
+    first = host.start()
+    membership = Membership({"batch": (BATCH, Members(pids=frozenset({first.pid})))}, kernel=host)
+    assert pids(membership.refresh(0.0)["batch"]) == {first.pid}
+    host.end(first)
+    first.start += 1
+    host.processes[first.pid] = first
+    assert pids(membership.refresh(UNBORN_S * 1.1)["batch"]) == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_another_users_process_cannot_choose_a_group_by_its_environment() -> None:
+    label = {"SHOAL_TEST_ROLE": f"feed-{os.getpid()}"}
+    words = ["setpriv", "--reuid", "65534", "--clear-groups", "sleep", "600"]
+    theirs = subprocess.Popen(words, env={**os.environ, **label})
+    ours = subprocess.Popen(["sleep", "600"], env={**os.environ, **label})
+    try:
+        name = f"SHOAL_TEST_ROLE={label['SHOAL_TEST_ROLE']}"
+        until(lambda: owners_of(LINUX, theirs.pid) == {65534}, "it is another user's")
+        assert pids(Membership({"a": (SERVICE, Members(label=name))}).refresh(0.0)["a"]) == {ours.pid}
+        named = Members(label=name, owners=frozenset({65534}))
+        assert pids(Membership({"a": (SERVICE, named)}).refresh(0.0)["a"]) == {theirs.pid}
+    finally:
+        for one in (theirs, ours):
+            one.kill()
+            one.wait()
 
 
 def test_what_matches_nothing_is_named_until_there_is_a_process() -> None:

@@ -80,6 +80,16 @@ def start_time(kernel: Kernel, pid: int) -> int | None:
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
+def owners_of(kernel: Kernel, pid: int) -> frozenset[int]:
+    """The real, effective and saved user ids of a process; none when it is gone."""
+    try:
+        status = kernel.read(f"/proc/{pid}/status")
+    except OSError:
+        return frozenset()
+    line = next((one for one in status.splitlines() if one.startswith("Uid:")), "")
+    return frozenset(map(int, line.split()[1:4]))
+
+
 def threads(kernel: Kernel, pid: int) -> tuple[int, ...]:
     """Of a process; none when it is gone."""
     try:

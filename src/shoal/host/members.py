@@ -1,5 +1,9 @@
 """Who belongs to a group: the processes of a cgroup, some processes with their descendants, or all that carry a label
-in their environment. Looked up again and again, so that newcomers are found."""
+in their environment. Looked up again and again, so that newcomers are found.
+
+Every user chooses the environment of his own processes. So a label counts only for processes of owners that may choose
+a group; a pid or a cgroup is chosen by whoever writes the configuration.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal.core import Invalid, PriorityClass
-from shoal.host.fs import LINUX, Kernel, children, start_time, threads
+from shoal.host.fs import LINUX, Kernel, children, owners_of, start_time, threads
 from shoal.host.hierarchies import hierarchies, processes, subtree
 from shoal.host.types import Group
 
@@ -26,24 +30,35 @@ _SETTLING = 3
 @dataclass(frozen=True, slots=True)
 class Members:
     """Exactly one of these. `cgroup` is a directory (`/sys/fs/cgroup/cpu/a/b`) or its path in every hierarchy
-    (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`."""
+    (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`.
+
+    Of these only processes count whose real, effective and saved user ids are all among `owners`. None is everybody,
+    but for a label, which then counts for root's processes and those of this process's own user."""
 
     cgroup: str = ""
     pids: frozenset[int] = frozenset()
     label: str = ""
+    owners: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         if bool(self.cgroup) + bool(self.pids) + bool(self.label) != 1:
             raise Invalid("a group's members are named by one of cgroup, pids and label", where="members")
 
-    def unmatched(self, found: Iterable[Process]) -> str:
-        """What of this no process matches: `pids 7, 8`; empty if there is one for everything."""
+    @property
+    def trusted(self) -> frozenset[int] | None:
+        """The users whose processes count; None is everybody."""
+        return frozenset({0, os.geteuid()}) if self.owners is None and self.label else self.owners
+
+    def unmatched(self, found: Iterable[Process], foreign: int = 0) -> str:
+        """What of this no process matches: `pids 7, 8`; empty if there is one for everything. `foreign` is how many
+        match but have another owner."""
+        whose = f" ({foreign} of users that are not among its owners)" if foreign else ""
         if self.pids:
             gone = self.pids - {one.pid for one in found}
-            return f"pids {', '.join(map(str, sorted(gone)))}" if gone else ""
+            return f"pids {', '.join(map(str, sorted(gone)))}{whose}" if gone else ""
         if any(True for _ in found):
             return ""
-        return f"cgroup {self.cgroup}" if self.cgroup else f"label {self.label}"
+        return (f"cgroup {self.cgroup}" if self.cgroup else f"label {self.label}") + whose
 
 
 class Process(NamedTuple):
@@ -77,6 +92,9 @@ class _Looked:
     cpus_at: float = float("-inf")
     newest_pid: str = ""
     """Of the machine, when it was looked at."""
+    roots: dict[int, int] = field(default_factory=dict)
+    """When each of the pids that were named had started, when it was seen first: a pid is given out again."""
+    foreign: int = 0
     found: Found = field(default_factory=Found)
     summed: object = None
 
@@ -124,7 +142,7 @@ class Membership:
         unborn = bool(members.pids) and newest == looked.newest_pid != "" and now - looked.at < UNBORN_S
         if now - looked.at >= (SCAN_S if members.label else FOLLOW_S) and not unborn:
             known = {process.pid: process.start for process in looked.processes}
-            pids = frozenset(self._pids(members, now))
+            pids = self._owned(looked, members, frozenset(self._pids(looked, members, now)))
             starts = ((pid, known.get(pid) or start_time(self._kernel, pid)) for pid in pids)
             present = frozenset(Process(pid, start) for pid, start in starts if start is not None)
             if present - looked.processes:
@@ -133,6 +151,16 @@ class Membership:
         if now - looked.cpus_at >= SCAN_S:
             looked.cpus = frozenset[int]().union(*(self._cpus(process.pid) for process in looked.processes))
             looked.cpus_at = now
+
+    def _owned(self, looked: _Looked, members: Members, pids: frozenset[int]) -> frozenset[int]:
+        trusted = members.trusted
+        if trusted is None:
+            looked.foreign = 0
+            return pids
+        owners = {pid: owners_of(self._kernel, pid) for pid in pids}
+        own = frozenset(pid for pid, found in owners.items() if found and found <= trusted)
+        looked.foreign = sum(bool(found) for found in owners.values()) - len(own)
+        return own
 
     def _newest_pid(self) -> str:
         """The one that was given last, to a process or thread; empty if the kernel does not say."""
@@ -143,21 +171,24 @@ class Membership:
 
     def _sum_up(self, name: str, taken: frozenset[int]) -> Found:
         looked, members = self._looked[name], self.groups[name][1]
-        summed = (looked.processes, looked.cpus, taken, members)
+        summed = (looked.processes, looked.cpus, taken, members, looked.foreign)
         if looked.summed == summed:
             return looked.found
-        looked.summed, unmatched = summed, members.unmatched(looked.processes)
+        looked.summed, unmatched = summed, members.unmatched(looked.processes, looked.foreign)
         found = Found(looked.processes, looked.cpus, looked.cpus - taken, self._path(members.cgroup), unmatched)
         if found != looked.found:
             looked.found = found
         return looked.found
 
-    def _pids(self, members: Members, now: float) -> Iterator[int]:
+    def _pids(self, looked: _Looked, members: Members, now: float) -> Iterator[int]:
         if members.label:
             yield from self._environments.having(members.label, now)
         elif members.pids:
+            looked.roots = {pid: start for pid, start in looked.roots.items() if pid in members.pids}
             for pid in members.pids:
-                yield from self._family(pid)
+                start = start_time(self._kernel, pid)
+                if start is not None and looked.roots.setdefault(pid, start) == start:
+                    yield from self._family(pid)
         else:
             yield from self._cgroup_pids(self._path(members.cgroup))
 

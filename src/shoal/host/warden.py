@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.core import LeaseLost, Unavailable
@@ -27,9 +28,10 @@ _CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from shoal.host.warden import
 
 
 class Warden:
-    """A running warden, seen from the guard. Started before the first change; `renew` at every tick."""
+    """A running warden, seen from the guard. Started before the first change; `renew` at every tick. It keeps the
+    descriptors `keep` open until it is done: what they lock is free only then."""
 
-    def __init__(self, undo: UndoLog, *, lease_s: float = LEASE_S) -> None:
+    def __init__(self, undo: UndoLog, *, lease_s: float = LEASE_S, keep: Sequence[int] = ()) -> None:
         source = str(Path(__file__).parents[2])
         arguments = [str(undo.path.absolute()), undo.epoch, str(lease_s)]
         try:
@@ -38,6 +40,7 @@ class Warden:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                pass_fds=keep,
                 start_new_session=True,  # what ends the guard's session or its group must not end it
                 cwd="/",
             )

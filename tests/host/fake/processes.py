@@ -28,6 +28,7 @@ class FakeProcess:
     step_s: float = 0.0
     sensitive: float = 0.6
     environ: dict[str, str] = field(default_factory=dict)
+    uids: tuple[int, int, int] = (0, 0, 0)
     user_cpus: frozenset[int] | None = None
     tids: tuple[int, ...] = ()
     cgroups: dict[str, Group] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class ProcDirectory(Directory):
             {
                 "stat": _text(f"{process.pid} (a (b) c) {' '.join(fields)}\n"),
                 "environ": _text(environ),
+                "status": _text("Name:\ta\nUid:\t" + "\t".join(map(str, (*process.uids, process.uids[1]))) + "\n"),
                 "cgroup": _text(host.cgroup_lines(process)),
             },
             {"task": Directory({}, tasks)},

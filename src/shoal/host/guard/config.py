@@ -12,6 +12,7 @@ YAML, JSON or TOML, by the file's ending. Everything wrong with it is reported a
 from __future__ import annotations
 
 import json
+import pwd
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,11 +20,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shoal.core import Invalid, PriorityClass
 from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.loop import CHANGES_PER_MINUTE
+from shoal.host.members import Members
 from shoal.host.policy import make_policy, policy_problems
 from shoal.host.types import TICK_S, Group, Knob, Policy
 
@@ -74,15 +85,17 @@ class ReportsConfig(_Part):
 
 class GroupConfig(_Part):
     """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
-    (`NAME=VALUE` in their environment). `ring` is where its program writes its steps (`shoal.ring`), or a
-    directory of such files; `reports` where its work is reported otherwise. `cpus` is how many CPUs it was promised: a
-    guaranteed group that says so gets them to itself while best-effort work runs."""
+    (`NAME=VALUE` in their environment). Only processes of `owners` count (users by name or number); by default all do,
+    but of those with a label only root's and those of the guard's own user. `ring` is where its program writes its
+    steps (`shoal.ring`), or a directory of such files; `reports` where its work is reported otherwise. `cpus` is how
+    many CPUs it was promised: a guaranteed group that says so gets them to itself while best-effort work runs."""
 
     name: Annotated[str, Field(pattern=NAME)]
     priority_class: Annotated[PriorityClass, Field(alias="class")]
     cgroup: str = ""
     pids: frozenset[Annotated[int, Field(gt=0)]] = frozenset()
     label: str = ""
+    owners: Annotated[tuple[StrictInt | StrictStr, ...], Field(min_length=1)] | None = None
     ring: Path | None = None
     reports: ReportsConfig | None = None
     slo: Slo = Slo()
@@ -98,9 +111,35 @@ class GroupConfig(_Part):
             raise ValueError(f"must be NAME=VALUE as in the environment of its processes, not {value!r}")
         return value
 
+    @field_validator("owners")
+    @classmethod
+    def _users(cls, value: tuple[int | str, ...] | None) -> tuple[int, ...] | None:
+        """As numbers."""
+        if value is None:
+            return None
+        found = {one: _user(one) for one in value}
+        if unknown := [one for one, user in found.items() if user is None]:
+            raise ValueError(f"there is no user {' or '.join(map(repr, unknown))} on this host")
+        return tuple(user for user in found.values() if user is not None)
+
+    @property
+    def members(self) -> Members:
+        owners = None if self.owners is None else frozenset(int(one) for one in self.owners)
+        return Members(self.cgroup, self.pids, self.label, owners)
+
     @property
     def group(self) -> Group:
         return Group(self.name, self.priority_class, self.weight, self.min_share, self.slo.max_slowdown, self.cpus)
+
+
+def _user(name: int | str) -> int | None:
+    """Its number; None if there is no such user."""
+    if isinstance(name, int):
+        return name if name >= 0 else None
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 class PolicyConfig(_Part):

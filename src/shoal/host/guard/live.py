@@ -18,6 +18,7 @@ from shoal.host.actuators.pace import Pace
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.guard.acting import Acting, place
 from shoal.host.guard.config import GroupConfig, GuardConfig
+from shoal.host.guard.hostlock import HostLock
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
 from shoal.host.guard.seat import Seat
@@ -44,7 +45,7 @@ class LiveHost:
 
     `reports` tells what groups have done instead of where their configuration says (see `shoal.host.sensors.Work`),
     `evict` ends one, `measure` finds the domains of a virtual machine again.
-    Raises Conflict when another guard works in `folder`.
+    Raises Conflict when another guard works on this host.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LiveHost:
         measure: Callable[[Topology], Topology] = topology.again,
         kernel: Kernel = LINUX,
     ) -> None:
+        self._lock = None if look_only else HostLock(folder)
         self._groups = _members(config.groups)
         self._look_only = look_only
         self._probing = True
@@ -90,7 +92,7 @@ class LiveHost:
             evict=evict, kernel=kernel, allow=config.actuators.mechanisms,
         )  # fmt: skip
         self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
-        self._warden = None if look_only else Warden(self._undo)
+        self._warden = None if look_only else Warden(self._undo, keep=self._lock.fds if self._lock else ())
         if not look_only and any(one.name == Pace.name and one.available for one in self._ladder.capabilities()):
             self._pace.prepare(max(os.sched_getaffinity(0)))
         self._acting = Acting(self._ladder, self._pace)
@@ -181,13 +183,15 @@ class LiveHost:
             self._scratch.cleanup()
         if self._seat is not None:
             self._seat.leave()
+        if self._lock is not None:
+            self._lock.close()
         return problems
 
     def _renew(self) -> None:
         """No limit without a warden that lives."""
         if self._warden is None:
             if not self._look_only:
-                self._warden = Warden(self._undo)
+                self._warden = Warden(self._undo, keep=self._lock.fds if self._lock else ())
             return
         if self._at - self._renewed_at < _RENEW_S:
             return
@@ -287,7 +291,7 @@ class TopologyWatch:
 
 
 def _members(groups: Iterable[GroupConfig]) -> dict[str, tuple[Group, Members]]:
-    return {one.name: (one.group, Members(one.cgroup, one.pids, one.label)) for one in groups}
+    return {one.name: (one.group, one.members) for one in groups}
 
 
 def _rings(groups: Iterable[GroupConfig]) -> dict[str, Path]:
