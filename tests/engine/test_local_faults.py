@@ -250,7 +250,14 @@ def begin_launch(kit: LocalKit, name: str, *, ranks: int, launch_timeout_s: floa
     for rank in range(ranks):
         env = dict(gang.ranks[rank].env)
         spec = supervisor_spec(
-            gang, home=kit.home, gang_dir=directory.path, rank_dir=directory.rank_dir(rank), env=env, cgroups=[]
+            gang,
+            rank,
+            home=kit.home,
+            gang_dir=directory.path,
+            rank_dir=directory.rank_dir(rank),
+            env=env,
+            cgroups=[],
+            enforced=frozenset(),
         )
         launcher.start(spec, supervisor_environment(kit.home, name, rank))
     return directory

@@ -190,7 +190,8 @@ class FakeTree:
     @staticmethod
     def mkdir(path: Path) -> None:
         path.mkdir()
-        for name in ("cgroup.subtree_control", "cgroup.procs", "memory.max", "memory.swap.max", "cpu.weight"):
+        files = ("cgroup.subtree_control", "cgroup.procs", "cgroup.kill", "memory.max", "memory.swap.max", "cpu.weight")
+        for name in (*files, "pids.max"):
             (path / name).write_text("")
 
 
@@ -200,9 +201,9 @@ def test_version_2_groups_go_where_controllers_are_handed_on(tmp_path: Path) -> 
     assert set(found.controllers) == {"memory", "pids"}
     root = found.controllers["memory"].root
     assert root.parent == tree.top / "app.slice"
-    (group,) = found.groups("a.1.run", 2, cpu_milli=500, memory_bytes=1 << 30)
+    (group,) = found.groups("a.1.run", 2, cpu_milli=500, memory_bytes=1 << 30, processes=99)
     assert group["path"] == str(root / "a.1.run.2")
-    assert dict(group["writes"]) == {"memory.max": str(1 << 30), "memory.swap.max": "0"}
+    assert dict(group["writes"]) == {"memory.max": str(1 << 30), "memory.swap.max": "0", "pids.max": "99"}
     assert (group["join"], group["oom"]) == ("cgroup.procs", "memory.events")
     absent = {each.name: each for each in found.capabilities() if not each.available}
     assert set(absent) == {"cgroup-cpu"}
@@ -222,18 +223,29 @@ def test_without_rights_nothing_is_claimed(tmp_path: Path) -> None:
 
     found = cgroups.probe(tmp_path, proc=tree.proc, mkdir=forbidden)
     assert found.controllers == {}
-    assert found.groups("a.1.run", 0, cpu_milli=1000, memory_bytes=1 << 30) == []
+    assert found.groups("a.1.run", 0, cpu_milli=1000, memory_bytes=1 << 30, processes=99) == []
     for capability in found.capabilities():
         assert not capability.available
         assert "Permission denied" in capability.detail
         assert capability.consequence
 
 
-def test_a_rank_without_limits_is_only_traced(tmp_path: Path) -> None:
+def test_a_rank_that_asks_for_no_core_has_the_least_weight(tmp_path: Path) -> None:
     tree = FakeTree(tmp_path, "memory pids cpu")
     found = cgroups.probe(tmp_path, proc=tree.proc, mkdir=tree.mkdir)
-    (group,) = found.groups("a.1.run", 0, cpu_milli=0, memory_bytes=0)
-    assert group["writes"] == []
+    (group,) = found.groups("a.1.run", 0, cpu_milli=0, memory_bytes=0, processes=0)
+    assert group["writes"] == [("cpu.weight", "1")]
+
+
+def test_a_whole_group_is_killed_by_one_write_where_the_kernel_has_it(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, "memory pids cpu")
+    group = tmp_path / "shoal" / "a.1.run.0"
+    group.parent.mkdir()
+    tree.mkdir(group)
+    (group / "cgroup.procs").write_text("1\n")  # whoever read it would kill the first process of all
+    cgroups.kill((str(group.parent),), "a.1.run", 0)
+    assert (group / "cgroup.kill").read_text() == "1"
+    assert (group / "pids.max").read_text() == ""
 
 
 # --- the doctor's view ---

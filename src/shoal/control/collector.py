@@ -124,8 +124,8 @@ class Collector:
         complete = chunk.data.rfind(b"\n") + 1
         if complete == 0 and len(chunk.data) < _CHUNK:
             return []
-        # A line longer than a chunk is no report: skip it whole.
-        tail.offsets[stream] = offset + (complete or len(chunk.data))
+        # A line longer than a chunk is no report: skip it whole. A log that was cut goes on behind where it was asked.
+        tail.offsets[stream] = chunk.offset + (complete or len(chunk.data))
         return chunk.data[:complete].splitlines()
 
 

@@ -5,8 +5,19 @@ launch carries a deterministic name, so that repeating it after a crash adopts i
 engine holds, never what the caller remembers.
 """
 
-from shoal.engine.protocol import Engine, Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase, RankSpec, RankStatus
+from shoal.engine.protocol import (
+    Engine,
+    Exit,
+    Gang,
+    GangStatus,
+    LaunchFailed,
+    Limits,
+    LogChunk,
+    Phase,
+    RankSpec,
+    RankStatus,
+)
 
 __all__ = [
-    "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "LogChunk", "Phase", "RankSpec", "RankStatus",
+    "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "Limits", "LogChunk", "Phase", "RankSpec", "RankStatus",
 ]  # fmt: skip

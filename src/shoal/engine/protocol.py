@@ -26,13 +26,28 @@ class RankSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What one rank may use beside cores and memory; 0 is no limit.
+
+    `processes` counts threads too. `log_bytes` is what is kept of a rank's log: its beginning and its end. `disk_bytes`
+    is for the whole gang: its run directory, its records and the checkpoints that the engine's home holds of it.
+    """
+
+    processes: int = 0
+    open_files: int = 0
+    log_bytes: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Everything an engine needs to start the ranks of one stage of one attempt.
 
     `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
     written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if
-    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share under contention) and
-    `memory_bytes` (a limit) are per rank, 0 for none. A rank that is asked to stop gets `grace_s` before it is killed.
+    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share under contention; 0 is
+    the least) and `memory_bytes` (a limit; 0 for none) are per rank. A rank that is asked to stop gets `grace_s` before
+    it is killed.
     Ranks that are not all ready within `launch_timeout_s` are rolled back.
     """
 
@@ -45,6 +60,7 @@ class Gang:
     bundle: Path | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    limits: Limits = Limits()
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0
 
@@ -62,7 +78,7 @@ class Phase(StrEnum):
 class Exit:
     """How a rank ended: `code` if the process exited, `signal` if a signal killed it; both None when its end was not
     seen (the supervisor or machine died): then `lost` is True. `oom` when the memory limit killed it. `stopped` when
-    the engine had been asked to stop it before."""
+    the engine had been asked to stop it before. `limit` names the limit whose excess ended it (`detail` tells)."""
 
     code: int | None = None
     signal: int | None = None
@@ -70,6 +86,7 @@ class Exit:
     oom: bool = False
     stopped: bool = False
     detail: str = ""
+    limit: str = ""
 
     @property
     def ok(self) -> bool:
@@ -103,7 +120,8 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Bytes of a stream from `offset` to `next_offset`; `ended` when the writer is gone and nothing more will come."""
+    """Bytes of a stream from `offset` to `next_offset`; `ended` when the writer is gone and nothing more will come.
+    `offset` may lie behind the one that was asked for, where the middle of a log was removed."""
 
     data: bytes
     offset: int

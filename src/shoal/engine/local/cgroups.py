@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Capability
+from shoal.engine.local.supervisor import kill_group
 
 _MEMORY_TEST_BYTES = 64 << 20
 
@@ -36,11 +37,13 @@ class Cgroups:
     controllers: Mapping[str, Controller] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
-    def groups(self, gang: str, rank: int, *, cpu_milli: int, memory_bytes: int) -> list[dict[str, Any]]:
+    def groups(
+        self, gang: str, rank: int, *, cpu_milli: int, memory_bytes: int, processes: int
+    ) -> list[dict[str, Any]]:
         """The groups of one rank as its supervisor's spec wants them: path, writes (file, value), join, oom."""
         by_root: dict[Path, dict[str, Any]] = {}
         for controller in self.controllers.values():
-            writes = _limits(controller, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+            writes = _limits(controller, cpu_milli=cpu_milli, memory_bytes=memory_bytes, processes=processes)
             if not writes and controller.name != "pids":  # `pids` holds every rank, so that its processes can be found
                 continue
             path = controller.root / f"{gang}.{rank}"
@@ -90,6 +93,12 @@ def gangs(roots: tuple[str, ...]) -> set[str]:
     return found
 
 
+def kill(roots: tuple[str, ...], gang: str, rank: int) -> None:
+    """Kill all that is in a rank's groups, however fast it forks."""
+    for root in roots:
+        kill_group(f"{root}/{gang}.{rank}")
+
+
 def remove(roots: tuple[str, ...], gang: str) -> None:
     """Remove the gang's empty groups."""
     for root in map(Path, roots):
@@ -99,15 +108,17 @@ def remove(roots: tuple[str, ...], gang: str) -> None:
 
 
 _CONSEQUENCES = {
-    "memory": "memory limits are NOT enforced: one job can exhaust the machine's memory, and the kernel may then kill "
-    "any process, of another job or of Shoal; an out-of-memory end is not told from another SIGKILL",
+    "memory": "memory is looked at once a second instead of limited: a job that grows faster can exhaust the machine's "
+    "memory, and the kernel may then kill any process, of another job or of Shoal; pages that processes share are "
+    "counted for each of them",
     "cpu": "cpu shares are NOT enforced: a job can take cores promised to another; OMP_NUM_THREADS only hints",
-    "pids": "if a supervisor is killed, processes of its rank that cleared their environment and left their session "
-    "are NOT found and may go on running",
+    "pids": "processes are counted once a second instead of limited: a fork bomb slows the machine down until it is "
+    "found and killed; and if a supervisor is killed, processes of its rank that cleared their environment and left "
+    "their session are NOT found and may go on running",
 }
 
 
-def _limits(controller: Controller, *, cpu_milli: int, memory_bytes: int) -> list[tuple[str, str]]:
+def _limits(controller: Controller, *, cpu_milli: int, memory_bytes: int, processes: int) -> list[tuple[str, str]]:
     v1 = controller.version == 1
     if controller.name == "memory" and memory_bytes > 0:
         names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if v1 else ("memory.max",)
@@ -116,9 +127,12 @@ def _limits(controller: Controller, *, cpu_milli: int, memory_bytes: int) -> lis
             extras = (("memory.swap.max", "0"), ("memory.oom.group", "1"))
             writes += [(name, value) for name, value in extras if (controller.root / name).exists()]
         return writes
-    if controller.name == "cpu" and cpu_milli > 0:
+    if controller.name == "pids" and processes > 0:
+        return [("pids.max", str(processes))]
+    if controller.name == "cpu":
         # A weight, not a quota: cores asked for are had under contention, idle ones are free to all. A quota would
-        # stop a rank for the rest of each period, and cost a training loop 1 % even where it never ran out.
+        # stop a rank for the rest of each period, and cost a training loop 1 % even where it never ran out. A rank
+        # that asked for none has the least weight: outside the group it would count as much as the whole home.
         if v1:
             return [("cpu.shares", str(_clamp(cpu_milli * 1024 // 1000, 2, 262_144)))]
         return [("cpu.weight", str(_clamp(cpu_milli // 10, 1, 10_000)))]
@@ -231,7 +245,7 @@ def _try(controller: Controller, pid: int, mkdir: Callable[[Path], None]) -> Non
         _write(controller.root / "cgroup.subtree_control", f"+{controller.name}")
     group = _probe_group(controller)
     mkdir(group)
-    for name, value in _limits(controller, cpu_milli=1000, memory_bytes=_MEMORY_TEST_BYTES):
+    for name, value in _limits(controller, cpu_milli=1000, memory_bytes=_MEMORY_TEST_BYTES, processes=64):
         _write(group / name, value)
     _write(group / "cgroup.procs", str(pid))
 

@@ -167,9 +167,22 @@ class LocalEngine:
                 device_types=types,
                 master_port=local.launched.master_port,
             )
-            groups = self._cgroups.groups(gang.name, number, cpu_milli=gang.cpu_milli, memory_bytes=gang.memory_bytes)
+            groups = self._cgroups.groups(
+                gang.name,
+                number,
+                cpu_milli=gang.cpu_milli,
+                memory_bytes=gang.memory_bytes,
+                processes=gang.limits.processes,
+            )
             spec = supervisor_spec(
-                gang, home=self._home, gang_dir=local.dir.path, rank_dir=rank_dir, env=env, cgroups=groups
+                gang,
+                number,
+                home=self._home,
+                gang_dir=local.dir.path,
+                rank_dir=rank_dir,
+                env=env,
+                cgroups=groups,
+                enforced=frozenset(self._cgroups.controllers),
             )
             rank.supervisor = self._launcher.start(spec, supervisor_environment(self._home, gang.name, number))
             rank.awaited = False

@@ -65,10 +65,31 @@ def supervisor_environment(home: Path, gang: str, rank: int) -> dict[str, str]:
 
 
 def supervisor_spec(
-    gang: Gang, *, home: Path, gang_dir: Path, rank_dir: Path, env: dict[str, str], cgroups: list[dict[str, Any]]
+    gang: Gang,
+    rank: int,
+    *,
+    home: Path,
+    gang_dir: Path,
+    rank_dir: Path,
+    env: dict[str, str],
+    cgroups: list[dict[str, Any]],
+    enforced: frozenset[str],
 ) -> dict[str, Any]:
-    """What one supervisor reads on stdin, in types that `marshal` takes."""
+    """What one supervisor reads on stdin, in types that `marshal` takes. `enforced` are the cgroup controllers that
+    hold their limits by themselves; what they do not hold, the supervisor looks after now and then."""
+    limits = gang.limits
+    checkpoints = env.get("SHOAL_CHECKPOINT_DIR", "")
+    ours = [checkpoints] if checkpoints.startswith(f"{home}/") else []
     return {
+        "limits": {
+            "open_files": limits.open_files,
+            "log": limits.log_bytes,
+            "processes": limits.processes,
+            "polled_processes": 0 if "pids" in enforced else limits.processes,
+            "polled_memory": 0 if "memory" in enforced else gang.memory_bytes,
+            "disk": limits.disk_bytes if rank == 0 else 0,
+        },
+        "disk": [str(gang.run_dir.absolute()), str(gang_dir), *ours],
         "name": gang.name,
         "home": str(home),
         "gang_dir": str(gang_dir),

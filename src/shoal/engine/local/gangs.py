@@ -91,6 +91,7 @@ def _exit(state: str | None, record: Mapping[str, str]) -> Exit:
         oom=record.get("oom") == "1",
         stopped=record.get("stopped") == "1",
         detail=record.get("detail", ""),
+        limit=record.get("limit", ""),
     )
 
 
@@ -131,6 +132,8 @@ def describe(exit_: Exit) -> str:
         return f"was lost: {exit_.detail}"
     if exit_.oom:
         return "was killed at its memory limit"
+    if exit_.limit:
+        return f"was killed: {exit_.detail}"
     if exit_.signal is not None:
         return f"was killed by signal {exit_.signal}"
     return f"ended with code {exit_.code}" + (f": {exit_.detail}" if exit_.detail else "")

@@ -141,6 +141,7 @@ class Registry:
     async def _clean_up(self, gang: LocalGang, rank: Rank) -> None:
         """The supervisor died without a word: kill what it left behind, and only then call the rank lost."""
         number = rank.status.rank
+        await asyncio.to_thread(cgroups.kill, gang.launched.cgroup_roots, gang.name, number)
         gone = await asyncio.to_thread(
             kill_until_none, lambda: self.processes_of(gang, number), timeout_s=KILL_TIMEOUT_S
         )

@@ -34,11 +34,23 @@ def read_stream(
     if fd is None:
         return LogChunk(b"", offset, offset, ended)
     try:
-        data = os.pread(fd, max(0, min(limit, MAX_BYTES)), offset)
         size = os.fstat(fd).st_size
+        if stream == "log":
+            offset, limit = _past_hole(fd, offset, limit)
+        data = os.pread(fd, max(0, min(limit, MAX_BYTES)), offset)
     finally:
         os.close(fd)
     return LogChunk(data, offset, offset + len(data), ended and offset + len(data) >= size)
+
+
+def _past_hole(fd: int, offset: int, limit: int) -> tuple[int, int]:
+    """Where to read and how much, so that nothing is read of the hole that the middle of a log which became too long
+    has left (see the supervisor's `_cut_log`)."""
+    try:
+        offset = os.lseek(fd, offset, os.SEEK_DATA)
+        return offset, min(limit, os.lseek(fd, offset, os.SEEK_HOLE) - offset)
+    except OSError:  # at the end, or a file system without holes
+        return offset, limit
 
 
 def _open_inside(root: Path, relative: str) -> int | None:

@@ -12,7 +12,7 @@ cannot lose an exit; signals and a line in the engine's fifo are hints that a fi
 - SIGUSR1          look at the files again. SIGTERM: stop with the gang's own grace. SIGUSR2: kill the rank now.
 """
 
-# ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH118, PTH123, PTH208, PTH211, S606, SIM105
+# ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH116, PTH118, PTH123, PTH208, PTH211, S606, SIM105
 # pathlib and contextlib would each cost more than this whole file takes to start.
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import ctypes
 import errno
 import marshal
 import os
+import resource
 import signal
 import sys
 import time
@@ -31,10 +32,19 @@ RECORD_BYTES = 4096
 GO, ABORT = "go", "abort"
 READY, RUNNING, EXITED, FAILED, ABORTED = "ready", "running", "exited", "failed", "aborted"
 
+_PUNCH_HOLE_KEEP_SIZE = 0x03
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TERM_AT = 0.8
 """A cooperating rank that did not leave by itself gets SIGTERM at this part of its grace."""
+_CHECK_S = 1.0
+"""How often a rank's use of what no cgroup limits is looked at: its log, its files on disk, and what else the kernel
+does not hold here. What a rank takes within that time is had over the limit."""
+_DISK_SHARE = 50
+"""Looking through the files takes at most one part in so many of the time."""
+_BLOCK = 4096
+_REAP_S = 0.1
+"""After so long without the last child's end, those that are left are looked for again."""
 WAKERS = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM}
 
 
@@ -141,6 +151,12 @@ class Supervisor:
         self.stopped = False
         self.term_at: float | None = None
         self.kill_at: float | None = None
+        self.over: dict[str, object] = {}
+        self.disk_at = 0.0
+        self.log_cut = 0
+        limits = spec["limits"]
+        watched = any(limits[name] for name in ("log", "disk", "polled_processes", "polled_memory"))
+        self.check_at = time.monotonic() + _CHECK_S if watched else None
 
     def run(self) -> None:
         self.libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -175,9 +191,22 @@ class Supervisor:
         self._hint()
 
     def finish(self, state: str, **facts: object) -> None:
+        refused = self._refused_forks()
         oom_kills = self._remove_cgroups()
         if oom_kills and facts.get("code") != 0:
             facts["oom"] = 1
+        elif refused and facts.get("code") not in (None, 0, 126, 127):
+            most = self.spec["limits"]["processes"]
+            facts["detail"] = (
+                f"left with exit code {facts['code']}; it has a limit of {most} processes and threads, and {refused} "
+                "more were refused"
+            )
+        facts.update(self.over)
+        if state == EXITED:
+            try:
+                self._cut_log()
+            except OSError:
+                pass  # it stays as long as it is
         self.tell(state, ended_at=f"{time.time():.6f}", stopped=int(self.stopped), **facts)
 
     def _hint(self) -> None:
@@ -292,6 +321,11 @@ class Supervisor:
             null = os.open("/dev/null", os.O_RDONLY)
             for source, target in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(source, target)
+            step = "limit of open files"
+            if most := self.spec["limits"]["open_files"]:
+                soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+                allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, allowed), allowed))
             step = "signals"
             # This process runs no handlers, and exec keeps what is ignored: give the user a clean slate.
             for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
@@ -316,7 +350,11 @@ class Supervisor:
             if self.term_at is not None and now >= self.term_at:
                 self.term_at = None
                 self._signal_main(signal.SIGTERM)
-            wake_at = min((at for at in (self.term_at, self.kill_at) if at is not None), default=None)
+            if self.check_at is not None and now >= self.check_at:
+                if self._exceeds():
+                    return
+                self.check_at = time.monotonic() + _CHECK_S
+            wake_at = min((at for at in (self.term_at, self.kill_at, self.check_at) if at is not None), default=None)
             if wake_at is None:
                 caught: Any = signal.sigwaitinfo(WAKERS)
             else:
@@ -377,19 +415,86 @@ class Supervisor:
                 self.main_status = status
         return self.main_status is not None
 
+    # limits that no cgroup holds
+
+    def _exceeds(self) -> bool:
+        """Whether the rank is over a limit that ends it; `over` then says which, for the record."""
+        limits = self.spec["limits"]
+        try:
+            self._cut_log()
+        except OSError as problem:
+            if problem.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                what = f"its log went over {_mib(limits['log'])} and cannot be shortened on this file system"
+                return self._end_over("log", what)
+        if limits["polled_processes"] or limits["polled_memory"]:
+            pids = self._descendants()
+            if 0 < limits["polled_processes"] < len(pids):
+                return self._end_over("processes", f"it had {len(pids)} processes, over its {limits['processes']}")
+            used = sum(map(_resident_bytes, pids)) if limits["polled_memory"] else 0
+            if used > limits["polled_memory"] > 0:
+                self.over = {"oom": 1}
+                return True
+        began = time.monotonic()
+        if limits["disk"] and began >= self.disk_at:
+            used = sum(map(_disk_bytes, self.spec["disk"]))
+            if used > limits["disk"]:
+                return self._end_over("disk", f"its files took {_mib(used)} on disk, over its {_mib(limits['disk'])}")
+            now = time.monotonic()
+            self.disk_at = now + _DISK_SHARE * (now - began)
+        return False
+
+    def _end_over(self, limit: str, detail: str) -> bool:
+        self.over = {"limit": limit, "detail": detail}
+        return True
+
+    def _cut_log(self) -> None:
+        """Keep the first and the last half of what a log may take. What lies between becomes a hole in the file: it
+        takes no space, and every offset behind it stays what it was. A line before the hole says so."""
+        most = self.spec["limits"]["log"]
+        if not most:
+            return
+        fd = os.open(f"{self.spec['rank_dir']}/log", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            begin = max(_BLOCK, most // 2 // _BLOCK * _BLOCK)
+            end = (os.fstat(fd).st_size - most // 2) // _BLOCK * _BLOCK
+            if end - max(begin, self.log_cut) < max(_BLOCK, most // 8):
+                return
+            note = f"\n[shoal] {end - begin} bytes of this log were removed here: it may keep {_mib(most)}\n".encode()
+            self.libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+            if self.libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, begin, end - begin):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            self.log_cut = end
+            os.pwrite(fd, note, begin - len(note))
+        finally:
+            os.close(fd)
+
     # the end
 
     def _kill_all(self) -> None:
         """Kill until there is no descendant left. This process is their subreaper: whatever daemonised itself away is
         or becomes its child, so an empty list of children means that none is left anywhere."""
+        for group in self.spec["cgroups"]:
+            kill_group(group["path"])
         while True:
-            for pid in self._descendants():
+            for pid in self._descendants():  # whatever left the groups, or all where there are none
                 _kill(pid)
-            try:
-                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-            except ChildProcessError:
+            if self._reap_all(_REAP_S):
                 return
+
+    def _reap_all(self, timeout_s: float) -> bool:
+        """Collect children as they end; True once there are none, False when some are left after the timeout. Looking
+        for more to kill after each single end would take the square of their number."""
+        ends_at = time.monotonic() + timeout_s
+        while True:
             self._reap()
+            try:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return True
+            left = ends_at - time.monotonic()
+            if left <= 0:
+                return False
+            signal.sigtimedwait({signal.SIGCHLD}, left)
 
     def _descendants(self) -> list[int]:
         found, following = [], [os.getpid()]
@@ -406,6 +511,9 @@ class Supervisor:
                     return _descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
         return found
 
+    def _refused_forks(self) -> int:
+        return sum(_count(f"{group['path']}/pids.events", b"max") for group in self.spec["cgroups"])
+
     def _exit(self) -> dict[str, object]:
         assert self.main_status is not None
         code = os.waitstatus_to_exitcode(self.main_status)
@@ -416,7 +524,7 @@ class Supervisor:
         oom_kills = 0
         for group in self.spec["cgroups"]:
             if group["oom"]:
-                oom_kills += _oom_kills(f"{group['path']}/{group['oom']}")
+                oom_kills += _count(f"{group['path']}/{group['oom']}", b"oom_kill")
             for _ in range(20):
                 try:
                     os.rmdir(group["path"])
@@ -459,16 +567,75 @@ def _write(path: str, value: str) -> None:
         os.close(fd)
 
 
-def _oom_kills(path: str) -> int:
+def kill_group(path: str) -> None:
+    """Kill all processes of a cgroup at once, also those that fork faster than anybody can list them. Raises nothing:
+    whoever calls looks for what is left."""
+    try:
+        _write(f"{path}/cgroup.kill", "1")  # version 2, from Linux 5.14
+        return
+    except OSError:
+        pass
+    try:
+        _write(f"{path}/pids.max", "0")  # from here on nothing in it can fork, so one list names them all
+    except OSError:
+        pass  # another controller's group
+    try:
+        with open(f"{path}/cgroup.procs", "rb") as members:
+            pids = [int(pid) for pid in members.read().split()]
+    except OSError:
+        return
+    for pid in pids:
+        _kill(pid)
+
+
+def _count(path: str, wanted: bytes) -> int:
+    """A count in a cgroup's file of events."""
     try:
         with open(path, "rb") as events:
             for line in events:
                 name, _, count = line.partition(b" ")
-                if name == b"oom_kill":
+                if name == wanted:
                     return int(count)
     except OSError:
         return 0
     return 0
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # gone
+        return 0
+
+
+def _disk_bytes(path: str) -> int:
+    """What the files below a directory take on disk: holes take nothing, and other file systems are not entered."""
+    total, following = 0, [path]
+    try:
+        device = os.stat(path, follow_symlinks=False).st_dev
+    except OSError:
+        return 0
+    while following:
+        try:
+            with os.scandir(following.pop()) as entries:
+                for entry in entries:
+                    try:
+                        found = entry.stat(follow_symlinks=False)
+                    except OSError:  # gone
+                        continue
+                    if found.st_dev != device:
+                        continue
+                    total += found.st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        following.append(entry.path)
+        except OSError:
+            continue
+    return total
+
+
+def _mib(count_bytes: int) -> str:
+    return f"{count_bytes / (1 << 20):.3g} MiB" if count_bytes < 1 << 30 else f"{count_bytes / (1 << 30):.3g} GiB"
 
 
 def main() -> NoReturn:
