@@ -247,6 +247,13 @@ class EngineConformance:
         await kit.engine.stop("a.1.run", grace_s=0.1)
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
 
+    async def test_a_later_stop_never_lengthens_the_grace(self, kit: EngineKit) -> None:
+        await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
+        await kit.in_effect("a.1.run")
+        await kit.engine.stop("a.1.run", grace_s=0.5)
+        await kit.engine.stop("a.1.run", grace_s=600)
+        assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
+
     async def test_a_rank_with_the_hooks_may_leave_by_itself(self, kit: EngineKit) -> None:
         await kit.engine.launch(kit.gang("a.1.run", Cooperate(75), grace_s=60))
         await kit.in_effect("a.1.run")

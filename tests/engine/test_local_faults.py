@@ -218,6 +218,60 @@ async def test_a_failed_rank_stops_its_gang_though_the_engine_was_away(tmp_path:
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGTERM, True), 1: (5, None, False)}
 
 
+# --- stops that meet an end ---
+
+_WAITS = """
+import os, signal, sys, time
+{setup}
+open(os.environ["SHOAL_RUN"] + "/in-effect", "w").close()
+{wait}
+"""
+BLOCKS = """
+import threading
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+"""
+FINISHES = 'while not os.path.exists(os.environ["SHOAL_RUN"] + "/finish"): time.sleep(0.01)'
+
+
+async def test_a_rank_that_had_ended_when_the_stop_was_read_ended_by_itself(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.python("a.1.run", _WAITS.format(setup="", wait=FINISHES)))
+    await kit.in_effect("a.1.run")
+    supervisor = supervisor_of(kit, "a.1.run")
+    status = await kit.engine.status("a.1.run")
+    assert status is not None
+    assert status.ranks[0].pid is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    (kit.rank_dir("a.1.run") / "finish").touch()
+    async with asyncio.timeout(30):
+        while alive(status.ranks[0].pid):
+            await asyncio.sleep(0.01)
+    await kit.engine.stop("a.1.run", reason="preempted")
+    os.kill(supervisor, signal.SIGCONT)
+    assert exits(await kit.settle("a.1.run")) == {0: (0, None, False)}
+
+
+@pytest.mark.parametrize(
+    ("setup", "wait", "expected"),
+    [
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", FINISHES, (0, None, False)),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))", FINISHES, (0, None, True)),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))", FINISHES, (3, None, True)),
+        (BLOCKS, "signal.sigwait([signal.SIGTERM])", (0, None, True)),
+        ("", FINISHES, (None, signal.SIGTERM, True)),
+    ],
+)  # fmt: skip
+async def test_an_exit_is_an_answer_only_to_a_signal_that_is_handled(
+    kit: LocalKit, setup: str, wait: str, expected: tuple[int | None, int | None, bool]
+) -> None:
+    await kit.engine.launch(kit.python("a.1.run", _WAITS.format(setup=setup, wait=wait), grace_s=60))
+    await kit.in_effect("a.1.run")
+    await kit.engine.stop("a.1.run")
+    await asyncio.sleep(0.1)  # the signal first, where it changes anything
+    (kit.rank_dir("a.1.run") / "finish").touch()
+    assert exits(await kit.settle("a.1.run")) == {0: expected}
+
+
 async def test_a_stop_completes_without_the_engine(kit: LocalKit) -> None:
     await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
     await kit.in_effect("a.1.run")

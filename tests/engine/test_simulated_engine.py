@@ -140,6 +140,14 @@ async def test_how_a_rank_takes_being_stopped(
     assert status.reason == Reason("stopped", "preempted")
 
 
+async def test_a_rank_that_ignores_the_signal_and_finishes_was_not_stopped() -> None:
+    engine = await opened(Script(run_s=5, term_s=None))
+    await engine.launch(gang("j.1.run", grace_s=10))
+    await engine.stop("j.1.run")
+    await asyncio.sleep(100)
+    assert await exits(engine, "j.1.run") == [(0, None, False, False)]
+
+
 async def test_streams_grow_with_time_and_end_with_the_rank() -> None:
     lines = (Line(0, "hello"), Line(5, '{"step": 1}', "metrics"), Line(10, "half"), Line(99, "never"))
     engine = await opened(Script(run_s=20, lines=lines))

@@ -287,8 +287,8 @@ def _verdict(
 def left_early(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd) -> bool:
     """Whether an exit code of 0 means "I obeyed the signal" rather than "I finished".
 
-    A script that uses the training hooks says with its exit code which it was. Any other that was asked to stop may
-    just have a polite signal handler: work is never called done on such evidence.
+    A script that uses the training hooks says with its exit code which it was. Any other that could answer the stop
+    (`Exit.stopped`) may just have a polite signal handler: work is never called done on such evidence.
     """
     if attempt.stop is None or not any(rank.get("stopped") for rank in end.ranks):
         return False

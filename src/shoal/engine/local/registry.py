@@ -110,6 +110,7 @@ class Registry:
     def ask_to_stop(self, gang: LocalGang, grace_s: float, *, reason: str, code: str) -> None:
         """Leave the wish where the supervisors look, and wake them; they do the rest without us."""
         earlier = gang.dir.stop_wish()
+        grace_s = min(grace_s, float(earlier.get("grace_s", grace_s)))  # the earlier one may not have been read yet
         notice = {"reason": reason, "deadline": self._clock.now() + grace_s}
         try:
             gang.dir.ask_to_stop(

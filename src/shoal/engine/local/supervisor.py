@@ -125,6 +125,20 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def handles(pid: int, signum: int) -> bool:
+    """Whether the process has a way to answer the signal: a handler, or a thread that blocks it so as to wait for it.
+    One that it ignores changes nothing, and the default kills without an exit code. True when that cannot be read."""
+    bit = 1 << (signum - 1)
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/status", "rb") as status:
+                if any(int(line[7:], 16) & bit for line in status if line.startswith((b"SigBlk", b"SigCgt"))):
+                    return True
+    except OSError:
+        return True
+    return False
+
+
 # --- the supervisor ---
 
 
@@ -148,7 +162,9 @@ class Supervisor:
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.main_pid = 0
         self.main_status: int | None = None
-        self.stopped = False
+        self.stopping = False
+        self.answers = False
+        """Whether the rank was told to stop in a way that it can answer: by a notice, or a signal that it handles."""
         self.term_at: float | None = None
         self.kill_at: float | None = None
         self.over: dict[str, object] = {}
@@ -207,7 +223,9 @@ class Supervisor:
                 self._cut_log()
             except OSError:
                 pass  # it stays as long as it is
-        self.tell(state, ended_at=f"{time.time():.6f}", stopped=int(self.stopped), **facts)
+        # What is asked to stop and leaves with a code of its own ended by itself, unless it could answer.
+        stopped = self.answers or (self.stopping and "signal" in facts)
+        self.tell(state, ended_at=f"{time.time():.6f}", stopped=int(stopped), **facts)
 
     def _hint(self) -> None:
         try:
@@ -349,7 +367,7 @@ class Supervisor:
                 return
             if self.term_at is not None and now >= self.term_at:
                 self.term_at = None
-                self._signal_main(signal.SIGTERM)
+                self._terminate()
             if self.check_at is not None and now >= self.check_at:
                 if self._exceeds():
                     return
@@ -374,13 +392,17 @@ class Supervisor:
             self._stop(float(wish["grace_s"]), wish.get("notice", ""))
 
     def _stop(self, grace_s: float, notice: str) -> None:
-        """Begin to stop; a later wish may shorten the grace, never lengthen it."""
+        """Begin to stop; a later wish may shorten the grace, never lengthen it. A rank that has ended was not stopped:
+        its end may be known to the kernel alone when the wish is read."""
+        if self._reap():
+            return
         now = time.monotonic()
-        first, self.stopped = not self.stopped, True
+        first, self.stopping = not self.stopping, True
         if self.kill_at is None or now + grace_s < self.kill_at:
             self.kill_at = now + grace_s
             waits = notice and os.path.exists(f"{self.spec['rank_dir']}/cooperative")
             if waits and self._leave_notice(notice):
+                self.answers = True
                 self.term_at = now + grace_s * _TERM_AT
             elif first or self.term_at is not None:
                 self.term_at = now
@@ -398,9 +420,10 @@ class Supervisor:
             return False  # a full disk: the rank is stopped like one that has no hooks
         return True
 
-    def _signal_main(self, signum: int) -> None:
-        if self.main_status is None:  # not reaped yet, so the pid is still its own
-            os.kill(self.main_pid, signum)
+    def _terminate(self) -> None:
+        """Send SIGTERM; the main process was not reaped yet, so the pid is still its own."""
+        self.answers = self.answers or handles(self.main_pid, signal.SIGTERM)
+        os.kill(self.main_pid, signal.SIGTERM)
 
     def _reap(self) -> bool:
         """Collect what has ended; True once the main process has."""

@@ -71,8 +71,8 @@ class SimulatedGang:
     def end_rank(self, number: int, exit: Exit, *, at: float, wall: float) -> None:
         self._status = None
         self.ended[number] = at
-        if self.asked_to_stop:
-            exit = replace(exit, stopped=True)
+        answers = self.script.of(number).answers or exit.code is None
+        exit = replace(exit, stopped=self.asked_to_stop and answers)
         rank = self.ranks[number]
         self.ranks[number] = RankStatus(number, Phase.ENDED, rank.node, rank.pid, rank.started_at, wall, exit)
 

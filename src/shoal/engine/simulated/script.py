@@ -57,5 +57,10 @@ class Script:
             return Exit(signal=signals.SIGKILL, oom=True)
         return Exit(signal=self.signal) if self.signal is not None else Exit(code=self.code)
 
+    @property
+    def answers(self) -> bool:
+        """Whether an end after a stop may be the answer to it: the rank finds a notice, or handles SIGTERM."""
+        return self.checkpoint_s is not None or self.term_s is not None
+
     def of(self, rank: int) -> Script:
         return self.by_rank.get(rank, self)
