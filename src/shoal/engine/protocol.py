@@ -79,8 +79,8 @@ class Exit:
     """How a rank ended: `code` if the process exited, `signal` if a signal killed it; both None when its end was not
     seen (the supervisor or machine died): then `lost` is True. `oom` when the memory limit killed it. `stopped` when
     its end may be an answer to a stop: a signal ended it, or it had found a notice or a signal that it handles. One
-    that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the limit
-    whose excess ended it (`detail` tells)."""
+    that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the
+    limit whose excess ended it (`detail` tells)."""
 
     code: int | None = None
     signal: int | None = None
