@@ -67,7 +67,7 @@ def serving(
     try:
         fronts.http_port = fronts.run(lambda: http.start(port=0))
         if unix is not None:
-            fronts.run(lambda: http.start_unix(unix))
+            loop.call_soon_threadsafe(http.serve, _listener(unix))
         if rpc is not None:
             fronts.grpc_port = fronts.run(lambda: rpc.start(port=0))
         yield fronts
@@ -80,3 +80,11 @@ def serving(
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10.0)
         loop.close()
+
+
+def _listener(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    made.listen()
+    made.setblocking(False)
+    return made

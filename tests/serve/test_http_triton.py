@@ -15,6 +15,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 from shoal.serve.errors import BadModel, ModelFailed, RateLimited, ReplicaLost
+from shoal.serve.gateway.http import HttpLimits
 from tests.serve.fakes import FakeBackend
 from tests.serve.fronts import Fronts, serving
 
@@ -274,17 +275,29 @@ def test_a_server_without_shared_memory(region: Any) -> None:
         assert caught.value.status() == "404"
 
 
-def test_a_client_that_goes_away_cancels_its_request(fronts: Fronts) -> None:
-    fronts.backend.held["add_sub"] = threading.Event()
-    impatient = triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}", network_timeout=0.5)
-    with pytest.raises(Exception, match="timed out"):
-        impatient.infer("add_sub", add_sub())
-    impatient.close()
-    until = time.monotonic() + 30
-    while fronts.backend.running or not fronts.backend.cancelled:
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    assert fronts.backend.cancelled == 1
+def test_a_client_that_goes_away_cancels_its_request() -> None:
+    with serving(limits=HttpLimits(half_closed_s=0.2, sweep_s=0.02)) as fronts:
+        fronts.backend.held["add_sub"] = threading.Event()
+        impatient = triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}", network_timeout=0.5)
+        with pytest.raises(Exception, match="timed out"):
+            impatient.infer("add_sub", add_sub())
+        impatient.close()
+        until = time.monotonic() + 30
+        while fronts.backend.running or not fronts.backend.cancelled:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        assert fronts.backend.cancelled == 1
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize("binary", [True, False])
+def test_requests_may_be_compressed(client: Any, coding: str, binary: bool) -> None:
+    data = np.arange(5000, dtype=np.float32)
+    array = given("IN", data, datatype="FP32", binary=binary)
+    found = client.infer(
+        "echo_FP32", [array], request_compression_algorithm=coding, response_compression_algorithm=coding
+    )
+    np.testing.assert_array_equal(found.as_numpy("OUT"), data)
 
 
 def test_the_fronts_also_run_on_the_loop_of_the_standard_library() -> None:

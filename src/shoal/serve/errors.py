@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from shoal.base.http.errors import TooLarge as TooLarge
 from shoal.core import Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
 
 class BadRequest(Invalid):
     """The request is malformed or does not match the model's inputs (HTTP 400, INVALID_ARGUMENT)."""
-
-
-class TooLarge(Invalid):
-    """The body is larger than the server takes (HTTP 413, RESOURCE_EXHAUSTED)."""
-
-    code = "too-large"
 
 
 class UnknownModel(NotFound):

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from shoal.base.http.errors import HeadTooLarge, TooSlow, UnsupportedCoding
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.serve.errors import (
     BadModel,
@@ -43,12 +44,6 @@ class WrongMethod(Invalid):
         self.allowed = allowed
 
 
-class TooSlow(Invalid):
-    """The request took longer to arrive than is waited for (HTTP 408, CANCELLED)."""
-
-    code = "too-slow"
-
-
 _STATUS: tuple[tuple[type[ShoalError], int, str], ...] = (
     # The first class that fits decides, so subclasses stand before their bases.
     (Unauthorized, 401, "UNAUTHENTICATED"),
@@ -56,6 +51,8 @@ _STATUS: tuple[tuple[type[ShoalError], int, str], ...] = (
     (TooLarge, 413, "RESOURCE_EXHAUSTED"),
     (WrongMethod, 405, "UNIMPLEMENTED"),
     (TooSlow, 408, "CANCELLED"),
+    (UnsupportedCoding, 415, "INVALID_ARGUMENT"),
+    (HeadTooLarge, 431, "RESOURCE_EXHAUSTED"),
     (BadModel, 400, "INVALID_ARGUMENT"),
     (BadRequest, 400, "INVALID_ARGUMENT"),
     (Invalid, 400, "INVALID_ARGUMENT"),

@@ -1,8 +1,7 @@
-"""The Open Inference Protocol over HTTP/1.1, on asyncio protocols and the httptools parser.
+"""The Open Inference Protocol over HTTP/1.1, on `shoal.base.http`.
 
-`head` reads request heads, `chunks` chunked bodies, `routes` knows the paths and what each answers, `connection` is
-one client's connection, `front` listens. Bodies are received into the buffer that the tensors are views of; only
-inference and loading cost a task.
+`routes` knows the paths and what each answers, `connection` is one client's connection, `front` listens. Bodies are
+received into the buffer that the tensors are views of; only inference and loading cost a task.
 """
 
 from shoal.serve.gateway.http.front import HttpFront

@@ -1,25 +1,16 @@
-"""Answers as bytes: status line, headers, body."""
+"""The answers that are the protocol's own, as bytes."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
+from shoal.base.http.answers import JSON, document, status_line
 from shoal.serve.protocol import errors
 from shoal.serve.types import Buffer
 
-JSON = b"application/json"
-BINARY = b"application/octet-stream"
 METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
-_OK = _LINES[HTTPStatus.OK]
-
-
-def document(body: bytes, content_type: bytes, rest: bytes) -> bytes:
-    """A success. `rest` holds the headers that every answer of this moment has, and the empty line."""
-    return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b" % (_OK, content_type, len(body), rest, body)
+_OK = status_line(200)
 
 
 def timing(queue_s: float | None, compute_s: float | None) -> bytes:
@@ -32,7 +23,7 @@ def timing(queue_s: float | None, compute_s: float | None) -> bytes:
 def inference(header: bytes, binary: list[Buffer], rest: bytes) -> list[Buffer]:
     """The answer to an inference in one piece, or in several where copying the outputs together costs more."""
     if not binary:
-        return [document(header, JSON, rest)]
+        return [document(200, header, JSON, rest)]
     size = len(header) + sum(map(len, binary))
     head = (
         b"%bContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n%b%b"
@@ -44,15 +35,8 @@ def inference(header: bytes, binary: list[Buffer], rest: bytes) -> list[Buffer]:
 _SMALL = 16 << 10
 
 
-def head_of(answer: Buffer) -> bytes:
-    """An answer to HEAD: the same without its body."""
-    whole = bytes(answer)
-    return whole[: whole.index(b"\r\n\r\n") + 4]
-
-
 def failure(error: BaseException, rest: bytes) -> bytes:
     status = errors.statuses(error)[0]
-    body = errors.body(error)
     more = b""
     wait = errors.retry_after_s(error)
     if wait is not None:
@@ -61,6 +45,4 @@ def failure(error: BaseException, rest: bytes) -> bytes:
         more = b'WWW-Authenticate: Bearer realm="shoal"\r\n'
     if isinstance(error, errors.WrongMethod):
         more = b"Allow: %b\r\n" % error.allowed.encode()
-    return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b" % (
-        _LINES[HTTPStatus(status)], JSON, len(body), more, rest, body
-    )  # fmt: skip
+    return document(status, errors.body(error), JSON, rest, more=more)

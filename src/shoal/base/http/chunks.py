@@ -6,8 +6,9 @@ httptools decodes it too, but does not say where in its input the body ended, wh
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Protocol
 
-from shoal.serve.errors import BadRequest, TooLarge
+from shoal.base.http.errors import Malformed, TooLarge
 
 _LONGEST_LINE = 256
 """Bytes of a line of a chunk's size with its extensions, or of a trailer."""
@@ -23,12 +24,19 @@ class _Expects(Enum):
     NOTHING = auto()
 
 
-class ChunkedBody:
-    """Takes a body's bytes as they come; `body` is complete once `done`."""
+class Sink(Protocol):
+    """Where a body's bytes go."""
 
-    def __init__(self, limit: int) -> None:
-        self.body = bytearray()
+    def feed(self, data: memoryview) -> None: ...
+
+
+class ChunkedBody:
+    """Gives a body's bytes to `sink` as they come, at most `limit` of them; `done` when it is complete."""
+
+    def __init__(self, limit: int, sink: Sink) -> None:
         self._limit = limit
+        self._sink = sink
+        self._size = 0
         self._expects = _Expects.SIZE
         self._left = 0
         self._line = b""
@@ -39,12 +47,12 @@ class ChunkedBody:
         return self._expects is _Expects.NOTHING
 
     def feed(self, data: memoryview) -> int:
-        """Returns how many bytes belong to the body: all of them, until it is done. Raises BadRequest and TooLarge."""
+        """Returns how many bytes belong to the body: all of them, until it is done. Raises Malformed and TooLarge."""
         at = 0
         while at < len(data) and not self.done:
             if self._expects is _Expects.DATA:
                 part = data[at : at + self._left]
-                self.body += part
+                self._sink.feed(part)
                 self._left -= len(part)
                 at += len(part)
                 if not self._left:
@@ -59,11 +67,11 @@ class ChunkedBody:
         end = line.find(b"\n")
         if end < 0:
             if len(line) >= _LONGEST_LINE:
-                raise BadRequest("a line of a chunked body is too long", where="body")
+                raise Malformed("a line of a chunked body is too long", where="body")
             self._line = line
             return len(line) - seen
         if line[end - 1 : end] != b"\r":
-            raise BadRequest("a line of a chunked body does not end with CR LF", where="body")
+            raise Malformed("a line of a chunked body does not end with CR LF", where="body")
         self._line = b""
         self._read(line[: end - 1])
         return end + 1 - seen
@@ -73,18 +81,37 @@ class ChunkedBody:
             case _Expects.SIZE:
                 digits = line.partition(b";")[0].rstrip(b" \t")
                 if not 0 < len(digits) <= 15 or digits.strip(b"0123456789abcdefABCDEF"):
-                    raise BadRequest(f"{digits!r:.40} is no chunk's size", where="body")
+                    raise Malformed(f"{digits!r:.40} is no chunk's size", where="body")
                 self._left = int(digits, 16)
-                if len(self.body) + self._left > self._limit:
+                self._size += self._left
+                if self._size > self._limit:
                     raise TooLarge(f"the body exceeds {self._limit} bytes", where="body")
                 self._expects = _Expects.DATA if self._left else _Expects.TRAILER
             case _Expects.DATA_END:
                 if line:
-                    raise BadRequest("a chunk is longer than its size", where="body")
+                    raise Malformed("a chunk is longer than its size", where="body")
                 self._expects = _Expects.SIZE
             case _:
                 self._trailers += 1
                 if self._trailers > _MOST_TRAILERS:
-                    raise BadRequest("there are too many trailers", where="body")
+                    raise Malformed("there are too many trailers", where="body")
                 if not line:
                     self._expects = _Expects.NOTHING
+
+
+class CountedBody:
+    """The same for a body whose length was announced."""
+
+    def __init__(self, length: int, sink: Sink) -> None:
+        self._left = length
+        self._sink = sink
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def feed(self, data: memoryview) -> int:
+        part = data[: self._left]
+        self._sink.feed(part)
+        self._left -= len(part)
+        return len(part)

@@ -1,0 +1,31 @@
+"""An HTTP/1.1 server on asyncio protocols and llhttp (through httptools), with limits on all that a client can take.
+
+`front.Front` listens; each client has a `connection.Connection`, whose subclass is the application: `asgi.AsgiFront`
+runs any ASGI application, the inference gateway has its own. `receiver` makes requests of bytes (`head`, `chunks`,
+`coding`), `peers` decides who may connect and whose idle connection is closed for another. Names are imported here
+that cost nothing; the server itself comes from its modules.
+"""
+
+from shoal.base.http.errors import (
+    HeadTooLarge,
+    Malformed,
+    NoAnswer,
+    Stopping,
+    TooLarge,
+    TooManyConnections,
+    TooSlow,
+    UnsupportedCoding,
+)
+from shoal.base.http.limits import Limits
+
+__all__ = [
+    "HeadTooLarge",
+    "Limits",
+    "Malformed",
+    "NoAnswer",
+    "Stopping",
+    "TooLarge",
+    "TooManyConnections",
+    "TooSlow",
+    "UnsupportedCoding",
+]
