@@ -123,18 +123,56 @@ def test_an_unknown_model_is_let_in_and_learned() -> None:
     assert scheduler.decide(0.0).batches
 
 
-def test_what_is_always_too_slow_is_tried_now_and_then_and_taken_again_when_it_got_faster() -> None:
-    scheduler = scheduler_of({"a/m": 0.5}, a_m=QueueSpec("a/m", "a", slo_s=0.1))
-    taken = []
-    for tick in range(2000):
-        now = tick * 0.02
-        if scheduler.offer(Item(tick, "a/m", now, now + 0.1), now) is None:
-            taken.append(now)
-            for batch in scheduler.decide(now).batches:
-                scheduler.finished(batch, now + 0.015, 0.015)
-    first_tries = [at for at in taken if at < 4.0]
-    assert 3 <= len(first_tries) <= 5
-    assert len([at for at in taken if at >= 35.0]) == 250
+@settings(max_examples=60, deadline=None)
+@given(
+    measured=st.lists(st.floats(0.0001, 100.0), max_size=150),
+    within_s=st.floats(0.0001, 10.0),
+    best=st.sampled_from(PriorityClass),
+)
+def test_an_idle_device_tries_whatever_might_be_in_time(
+    measured: list[float], within_s: float, best: PriorityClass
+) -> None:
+    """Only what took longer each time of at least twenty within the last minute may be refused."""
+    scheduler = DeadlineScheduler(1)
+    scheduler.add_queue(QueueSpec("a/m", "a", priority_class=best))
+    scheduler.profiles.prime("a/m", [(1, 1.0), *((1, seconds) for seconds in measured)], 5.0)
+    scheduler.offer(Item(0, "a/m", 5.0, inf), 5.0)
+    scheduler.finished(scheduler.decide(5.0).batches[0], 5.0, 1.0)
+    taken = scheduler.offer(Item(1, "a/m", 5.0, 5.0 + within_s), 5.0) is None
+    if taken:
+        scheduler.finished(scheduler.decide(5.0).batches[0], 6.0, 1.0)
+    elif min(measured[-127:]) <= within_s / 4:
+        raise AssertionError("it could have been in time")
+    assert taken or len(measured) >= 18
+    assert scheduler.offer(Item(2, "a/m", 7.0, 6.9), 7.0) is not None
+    assert scheduler.offer(Item(3, "a/m", 66.1, 66.1 + within_s), 66.1) is None  # all of that is long ago
+
+
+def test_what_is_always_too_slow_is_tried_in_a_small_part_of_the_time_and_taken_again_when_it_got_faster() -> None:
+    arrivals = [at / 20 for at in range(800)]
+    works = [(1.0, 0.5 if at < 20 else 0.005) for at in arrivals]
+    other = Stream(QueueSpec("b/m", "b"), [at / 100 for at in range(4000)], affine(0.0, 0.009))
+    one = Stream(QueueSpec("a/m", "a", slo_s=0.1), arrivals, affine(0.0, 0.0), works=works)
+    for beside in ([other], []):
+        result = simulate(scheduler_of({"a/m": 0.5, "b/m": 0.009}), [one, *beside])
+        tried = [span.start_s for span in result.timeline if span.queue == "a/m" and span.start_s < 20]
+        assert 1 <= len(tried) <= 4
+        again = [end for end in result.ended_s["a/m"][-400:] if end == end]
+        assert len(again) > 400 - 20 * 10 - 100 * bool(beside)
+        assert len([end for end in again if end > 35]) >= 0.9 * 100
+
+
+def test_a_busy_device_takes_what_is_nearly_sure_and_a_calm_one_what_may_be() -> None:
+    """One execution in five takes ten times as long; the request would wait for a short one."""
+    for busy_s, taken in ((0.0, True), (20.0, False)):
+        scheduler = scheduler_of({"a/m": 0.01, "b/m": 0.02})
+        scheduler.profiles.prime("a/m", [(1, seconds) for seconds in [0.01] * 4 + [0.1]] * 25)
+        if busy_s:
+            scheduler.offer(Item(1, "b/m", 0.0, inf), 0.0)
+            scheduler.finished(scheduler.decide(0.0).batches[0], busy_s, 0.02)
+        scheduler.offer(Item(2, "b/m", busy_s, inf), busy_s)
+        assert scheduler.decide(busy_s).batches
+        assert (scheduler.offer(Item(3, "a/m", busy_s, busy_s + 0.11), busy_s) is None) is taken
 
 
 def test_what_became_late_is_dropped_before_it_costs_anything() -> None:

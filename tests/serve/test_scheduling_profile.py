@@ -45,13 +45,71 @@ def test_one_execution_in_a_hundred_takes_longer_than_the_cautious_time(spread: 
     assert 0.002 < longer / 5800 < 0.03
 
 
-def test_quantiles_are_in_order() -> None:
+def test_factors_are_quantiles_of_what_deviates() -> None:
     profile = ExecutionProfile()
     feed(profile, GPU, [1, 4] * 100, 0.3)
-    times = [profile.quantile_s(4, quantile) for quantile in (0.01, 0.25, 0.5, 0.9, 0.99, 1.0)]
-    assert times == sorted(times)
-    assert profile.quantile_s(4, 0.5) == pytest.approx(GPU[0] + 4 * GPU[1], rel=0.15)
-    assert ExecutionProfile(0.25).quantile_s(1, 0.9) == 0.25
+    factors = [profile.factor(quantile) for quantile in (0.01, 0.25, 0.5, 0.9, 0.99, 1.0)]
+    assert factors == sorted(factors)
+    assert profile.factor(0.5) == pytest.approx(1.0, rel=0.15)
+    assert profile.factor(0.9) == pytest.approx(1.47, rel=0.2)
+    assert profile.factor(0.99) == profile.factor(1.0) == profile.tail
+
+
+def test_before_much_is_known_the_tail_is_a_guess_for_those_who_must_be_sure() -> None:
+    profile = ExecutionProfile(0.25)
+    assert (profile.factor(0.5), profile.factor(0.6)) == (1.0, 2.0)
+    feed(profile, GPU, [1] * 19, 0.3)
+    assert (profile.factor(0.5), profile.factor(0.6)) == (1.0, profile.tail)
+
+
+def feed_sizes(profile: ExecutionProfile, power: float, spread: float, count: int = 300, seed: int = 5) -> None:
+    random = Random(seed)
+    for _ in range(count):
+        size = random.lognormvariate(6.0, 0.8)
+        profile.observe(1, 0.002 * (size / 400) ** power * random.lognormvariate(0.0, spread), size=size)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+def test_the_size_of_inputs_explains_times_where_it_does(power: float, spread: float) -> None:
+    profile = ExecutionProfile()
+    feed_sizes(profile, power, spread)
+    for size in (50.0, 400.0, 3000.0):
+        expected = 0.002 * (size / 400) ** power
+        assert profile.expected_s(1) * profile.scale(size) == pytest.approx(expected, rel=0.1 + 1.5 * spread)
+    assert profile.tail < 1.3 + 4 * spread
+    assert profile.scale(0.0) == 1.0
+
+
+def test_a_size_that_explains_nothing_or_less_than_nothing_counts_for_nothing() -> None:
+    for power, spread, count in ((0.0, 0.5, 300), (-1.0, 0.1, 300), (1.0, 0.0, 19), (1.0, 3.0, 300)):
+        profile = ExecutionProfile()
+        feed_sizes(profile, power, spread, count)
+        assert profile.scale(10.0) == profile.scale(10_000.0) == 1.0, (power, spread, count)
+
+
+def test_outliers_hardly_bend_what_the_size_explains() -> None:
+    profile, random = ExecutionProfile(), Random(1)
+    feed_sizes(profile, 1.0, 0.05)
+    for _ in range(10):
+        profile.observe(1, 30.0, size=random.lognormvariate(6.0, 0.8))
+    assert profile.scale(4000.0) / profile.scale(400.0) == pytest.approx(10, rel=0.25)
+
+
+def test_deviations_are_forgotten_after_a_minute_as_well() -> None:
+    profile = ExecutionProfile()
+    for at in range(30):
+        profile.observe(1, 0.001, now=float(at))
+    profile.observe(1, 1.0, now=30.0)
+    profile.observe(1, 1.0, now=30.0)
+    assert profile.tail > 500
+    profile.forget_before(90.0)
+    assert profile.tail > 500
+    profile.forget_before(90.1)
+    assert profile.tail == 2.0  # nothing is known of now
+    for at in range(20):
+        profile.observe(1, 0.001, now=91.0 + at)
+    assert 1.0 <= profile.tail < 1.1
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05, 0.2])
@@ -163,17 +221,6 @@ def test_stays_sane_whatever_is_measured(measured: list[tuple[int, float]]) -> N
 def test_refuses_what_cannot_have_been_measured(samples: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="no execution can have had"):
         ExecutionProfile().observe(samples, seconds)
-
-
-def test_is_kept_over_a_restart() -> None:
-    profile = ExecutionProfile()
-    feed(profile, GPU, [1, 8] * 50, 0.1)
-    restored = ExecutionProfile.from_json(profile.as_json())
-    assert restored.known
-    assert restored.expected_s(5) == pytest.approx(profile.expected_s(5))
-    assert restored.cautious_s(5) == pytest.approx(profile.cautious_s(5))
-    feed(restored, GPU, [1, 8] * 20, 0.1)
-    assert restored.expected_s(8) == pytest.approx(GPU[0] + 8 * GPU[1], rel=0.1)
 
 
 def test_a_warm_up_primes_it() -> None:

@@ -164,13 +164,15 @@ class Gateway:
     def _take(self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata) -> Call:
         check_request(request, metadata)
         samples = samples_in(request, metadata)
+        size = sum([len(tensor.data) for tensor in request.inputs]) / samples
         now = self._dispatcher.clock()
-        charged_s = self._charge(entry, queue, samples, now) if self._buckets else 0.0
+        charged_s = self._charge(entry, queue, samples, size, now) if self._buckets else 0.0
         patience_s = _patience_s(entry, request)
         try:
             call = self._dispatcher.submit(
                 queue, request, now,
                 deadline=inf if patience_s is None else now + patience_s - _way_s(patience_s), samples=samples,
+                size=size,
                 batch_key=batch_key(request) if queue.spec.max_batch > 1 else None, charged_s=charged_s,
             )  # fmt: skip
         except ShoalError:
@@ -213,12 +215,13 @@ class Gateway:
             return request
         return replace(request, timeout_s=max(0.0, patience_s - (self._dispatcher.clock() - began)))
 
-    def _charge(self, entry: Entry, queue: Queue, samples: int, now: float) -> float:
+    def _charge(self, entry: Entry, queue: Queue, samples: int, size: float, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
         bucket = self._buckets.get(entry.service_id)
         if bucket is None:
             return 0.0
-        cost_s = self._profiles.of(queue.spec.key).expected_s(samples) * queue.spec.slots
+        profile = self._profiles.of(queue.spec.key)
+        cost_s = profile.expected_s(samples) * profile.scale(size) * queue.spec.slots
         retry_after_s = bucket.take(cost_s, now)
         if retry_after_s > 0:
             queue.figures.refused(0.0)
@@ -340,7 +343,11 @@ class Gateway:
     def known(self, key: str, report: LoadReport) -> None:
         # The first run of a batch size says more of the allocator than of the model.
         # The first run of a batch size is slow, and so is one during which the machine did something else.
-        self._profiles.prime(key, [(runs.batch, min(runs.seconds[1:])) for runs in report.runs if runs.seconds[1:]])
+        self._profiles.prime(
+            key,
+            [(runs.batch, min(runs.seconds[1:])) for runs in report.runs if runs.seconds[1:]],
+            self._dispatcher.clock(),
+        )
 
     def loaded(self, key: str, report: LoadReport) -> None:
         entry = self._entries.get(key)

@@ -163,12 +163,13 @@ class Dispatcher:
         deadline: float,
         samples: int,
         batch_key: object,
+        size: float = 0.0,
         charged_s: float = 0.0,
         shadow: bool = False,
     ) -> Call:
         """Take a request. Raises Overloaded if the scheduler refuses it at once."""
         self._next += 1
-        item = Item(self._next, queue.spec.key, now, deadline, samples, batch_key)
+        item = Item(self._next, queue.spec.key, now, deadline, samples, batch_key, size)
         refused = self._scheduler.offer(item, now)
         if refused is not None:
             queue.figures.refused(0.0)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
-from math import inf
+from math import exp, inf
 
 from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Reason
 from shoal.serve.scheduling.batching import batch_room
 from shoal.serve.scheduling.headroom import Headroom, Promise, patience_s
 from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles
-from shoal.serve.scheduling.queues import Account, Band, Queue
+from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, Band, Queue
 
 BURST_S = 0.05
 """What a tenant did not claim of its share while it had nothing to start, it may claim later only up to this."""
@@ -42,11 +42,28 @@ class Execution:
     queue: Queue
     account: Account
     samples: int
+    size: float
     slots: int
     charged_s: float
     started: float
     ends_at: float
     surely_at: float
+
+
+class Pressure:
+    """The part of the slots that were busy, on average over the last `USE_MEMORY_S`."""
+
+    __slots__ = ("_at", "_part")
+
+    def __init__(self) -> None:
+        self._part = 0.0
+        self._at = -inf
+
+    def until(self, now: float, busy: float) -> float:
+        """Since it was last asked, `busy` of the slots were."""
+        self._part = busy + (self._part - busy) * exp((self._at - now) / USE_MEMORY_S)
+        self._at = now
+        return self._part
 
 
 class SharedDevice:
@@ -77,6 +94,7 @@ class SharedDevice:
         self._last_batch = 0
         self._headroom = Headroom(slots)
         self._headroom_at = -inf
+        self._pressure = Pressure()
         self._held_until = inf  # while a wide execution waits for slots, nothing may start that could end later
         self._wake_at = inf
         self._why = OWED
@@ -125,6 +143,7 @@ class SharedDevice:
         if item.number in queue.waiting:
             raise Conflict(f"request {item.number} waits already", where=item.queue)
         queue.arrived(now)
+        item.scale = queue.profile.scale(item.size)
         refused = self._refuse(queue, item, now)
         if refused is not None:
             return refused
@@ -195,6 +214,7 @@ class SharedDevice:
             self._out_of_turn(batch, now, device_s, ok)
             return
         queue, account = execution.queue, execution.account
+        self._pressure.until(now, 1.0 - self.free / self.slots)
         self.free += execution.slots
         queue.running -= 1
         if queue.ahead:
@@ -205,7 +225,8 @@ class SharedDevice:
         account.settle(device_s * execution.slots - execution.charged_s)
         account.leaves(1)
         if ok:  # what deadlines feel is for how long the slot was taken, with the way to the replica and back
-            queue.profile.observe(execution.samples, max(device_s, now - execution.started))
+            took_s = max(device_s, now - execution.started)
+            queue.profile.observe(execution.samples, took_s, size=execution.size, now=now)
             brief = queue.profile.expected_s(1) < self.ahead_s and not queue.profile.pays(queue.max_batch)
             queue.eager = brief and queue.steady and not account.band.best_effort
         if account.owed_key is not None and account.used_s < account.owed_key:
@@ -331,6 +352,7 @@ class SharedDevice:
         execution.started += late_s
         execution.ends_at += late_s
         execution.surely_at += late_s
+        self._pressure.until(now, 1.0 - self.free / self.slots)
         self.free -= execution.slots
         queue.running += 1
         queue.last_start = now
@@ -348,7 +370,7 @@ class SharedDevice:
         execution.account.leaves(1)
         if ok:
             execution.account.charge(device_s * execution.slots, now)
-            execution.queue.profile.observe(execution.samples, device_s)
+            execution.queue.profile.observe(execution.samples, device_s, size=execution.size, now=now)
         if execution.queue.waiting:
             self._post(execution.queue)
 
@@ -369,6 +391,8 @@ class SharedDevice:
     def _headroom_now(self, now: float) -> Headroom:
         if now - self._headroom_at > PROMISES_AGE_S:
             self._headroom_at = now
+            for queue in self._queues.values():
+                queue.profile.forget_before(now)
             self._headroom = Headroom(
                 self.slots,
                 [
@@ -383,15 +407,29 @@ class SharedDevice:
         account, slots, profile = queue.account, queue.slots, queue.profile
         account.joins()
         items = queue.pop(room)
-        samples = items[0].samples if len(items) == 1 else sum(item.samples for item in items)
-        expected_s = profile.expected_s(samples)
+        first = items[0]
+        if len(items) == 1:
+            samples, size, scale = first.samples, first.size, first.scale
+        else:
+            samples = sum(item.samples for item in items)
+            size = sum(item.size * item.samples for item in items) / samples
+            scale = sum(item.scale * item.samples for item in items) / samples
+        expected_s = profile.expected_s(samples) * scale
         self._last_batch = number = self._last_batch + 1
         cost_s = expected_s * slots / len(items)
         added_s = profile.per_sample_s * samples * slots / len(items) if profile.pays(queue.max_batch) else cost_s
         account.band.cost_s += (cost_s - account.band.cost_s) / 16
         account.band.added_s += (added_s - account.band.added_s) / 16
         execution = Execution(
-            queue, account, samples, slots, expected_s * slots, now, now + expected_s, now + expected_s * profile.tail
+            queue,
+            account,
+            samples,
+            size,
+            slots,
+            expected_s * slots,
+            now,
+            now + expected_s,
+            now + expected_s * profile.tail,
         )
         if queue.running < queue.executors:
             self._begin(number, execution, now)

@@ -11,7 +11,9 @@ is no harm), and when they cannot, whoever takes more than its share is the one 
 
 **Who is let in.** A request is taken if its completion, predicted from what goes before it by these rules and the
 learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
-after which it would have been taken. A tenant over its share predicts long waits for itself only.
+after which it would have been taken. Predicted is the quantile of what was measured that equals the part of the slots
+in use: nothing is lost by trying on an idle device, while a saturated one has others to serve in that time. A tenant
+over its share predicts long waits for itself only.
 
 **What is given up.** What cannot be in time any more is dropped when its turn comes, before it costs anything. While
 more than a batch waits, so are heads whose deadlines only allow batches far smaller than those behind them (early
@@ -49,8 +51,10 @@ RIVALS = 4
 """At most so many tenants are weighed against each other when not all can be in time."""
 LOOK_AT = 12
 """Of the most urgent tenants; if all of them are beyond their share, the one that is owed most stands for the rest."""
-PROBE_S = 1.0
-"""A queue whose requests are all refused is let try one this often, to learn whether executions got faster."""
+PROBE_SHARE = 0.05
+"""A queue whose requests are all refused may use this part of a slot to learn whether executions got faster."""
+SUREST = 0.99
+"""A request that is this likely to be in time is taken however busy the device is."""
 SMALL_BATCH = 0.75
 """A head is dropped early if it holds the batch to less than this part of the samples per second of a larger one."""
 LEAST_CAPACITY = 0.02
@@ -97,24 +101,38 @@ class DeadlineScheduler(FairScheduler):
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
         if queue.account.band.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
             return no_gap
-        deadline = self._rank(item)
-        queue.account.band.asked(deadline - now, queue.profile.expected_s(item.samples) * queue.slots)
+        deadline, expected_s = self._rank(item), queue.profile.expected_s(item.samples) * item.scale
+        queue.profile.forget_before(now)
+        queue.account.band.asked(deadline - now, expected_s * queue.slots)
         if queue.executors <= 0:
             self._unserved[queue.key] = queue
             return None
         wait_s, execution_s = self._predicted_s(queue, item, deadline, now)
+        if deadline > now and not queue.waiting and self._to_be_tried(queue, item, deadline - now, now):
+            queue.probe = item.number
+            return None
         late_s = now + wait_s + execution_s - deadline
         if late_s <= 0.0:
-            return None
-        if now + execution_s > deadline and now - queue.last_start > PROBE_S and not queue.waiting:
-            queue.probe = item.number
             return None
         text = (
             f"it would be done in {wait_s + execution_s:.3g} s ({wait_s:.3g} s of them waiting), and is wanted "
             f"in {deadline - now:.3g} s"
         )
         facts = {"wait_s": wait_s, "execution_s": execution_s, "wanted_in_s": deadline - now}
-        return Rejection(item, Reason("deadline", text, facts), late_s if wait_s > 0.0 else PROBE_S)
+        return Rejection(item, Reason("deadline", text, facts), late_s)
+
+    def _to_be_tried(self, queue: Queue, item: Item, within_s: float, now: float) -> bool:
+        """Whether to take a request whatever is predicted of it. An idle device has nothing to lose, unless the request
+        would be late even at the best pace of the last minute; and that must be tried now and then to be known."""
+        best_s = queue.profile.best_s(item.samples) * item.scale
+        if best_s > within_s:
+            return now - queue.last_start > best_s / PROBE_SHARE
+        return self.free >= queue.slots and queue.running < queue.executors and not self.waiting()
+
+    def _sureness(self, now: float) -> float:
+        """How likely a request must be in time to be taken: an idle device tries what might be, a busy one keeps its
+        slots for what surely is."""
+        return min(self._pressure.until(now, 1.0 - self.free / self.slots), SUREST)
 
     def _predicted_s(self, queue: Queue, item: Item, deadline: float, now: float) -> tuple[float, float]:
         """For how long the request would wait, and how long the execution it will be part of surely takes at most.
@@ -128,15 +146,17 @@ class DeadlineScheduler(FairScheduler):
         more of what arrives goes before it.
         """
         account, band, profile = queue.account, queue.account.band, queue.profile
+        sureness = self._sureness(now)
+        factor = profile.factor(sureness)
         free_now = self.free >= queue.slots and queue.running < queue.executors
         if free_now and not band.waiting and not band.best_effort:
-            return 0.0, profile.cautious_s(item.samples) if profile.known else 0.0
+            return 0.0, profile.expected_s(item.samples) * item.scale * factor if profile.known else 0.0
         samples, queue_s = item.samples, queue.work_s
         if profile.pays(queue.max_batch):
             full, rest = divmod(queue.samples, queue.max_batch)
             samples = max(samples, min(rest + samples, queue.max_batch))
             queue_s = full * profile.expected_s(queue.max_batch) * queue.slots
-        execution_s = profile.expected_s(samples)
+        execution_s = profile.expected_s(samples) * item.scale
 
         slots = float(self.slots)
         used = account.slots_used(now)
@@ -165,10 +185,12 @@ class DeadlineScheduler(FairScheduler):
             wait_s = max(wait_s, alone_s - execution_s)
         before_it = above + others * used / (used + others) if others else above
         if before_it > 0.0 and band.cost_s > 0.0:
-            wait_s += DEVIATIONS * band.added_s * sqrt(before_it * wait_s * not_owed / band.cost_s) / self.slots
+            wait_s += (
+                DEVIATIONS * sureness * band.added_s * sqrt(before_it * wait_s * not_owed / band.cost_s) / self.slots
+            )
         if not free_now:
             wait_s += self._next_end(now)
-        return wait_s, execution_s * profile.tail if profile.known else 0.0
+        return wait_s, execution_s * factor if profile.known else 0.0
 
     def _next_end(self, now: float) -> float:
         """Until the first of the executions that run is expected to end."""
@@ -253,15 +275,22 @@ class DeadlineScheduler(FairScheduler):
         deadline, number, item = entry
         profile = queue.profile
         spare = deadline - now
-        if spare < 0.0 or (spare < profile.expected_s(item.samples) and profile.known and number != queue.probe):
+        sureness = self._sureness(now)
+        hope = profile.factor(min(sureness, 0.5)) * item.scale
+        hopeless = spare < profile.expected_s(item.samples) * hope and profile.known and number != queue.probe
+        if spare < 0.0 or hopeless:
             self._give_up(queue, now, refused, "late", "it cannot be done in time any more")
             return 0
         if longest <= 0.0:
             return 0
         if not profile.worth_trying(queue.max_batch):
-            return item.samples if longest == inf or profile.cautious_s(item.samples) <= longest else 0
+            return item.samples if longest == inf or profile.cautious_s(item.samples) * item.scale <= longest else 0
         most = batch_room(profile, queue.samples, head=item.samples, max_batch=queue.max_batch, longest_s=longest)
-        room = max(min(most, item.samples), profile.fitting(most, spare)) if most else 0
+        room = (
+            max(min(most, item.samples), profile.fitting(most, spare, profile.factor(sureness) * item.scale))
+            if most
+            else 0
+        )
         if room < most and self.waiting() > room:
             pace = room / profile.expected_s(room)
             if pace < SMALL_BATCH * most / profile.expected_s(most):
@@ -323,7 +352,7 @@ def _start_by(queue: Queue) -> float:
     head, profile = queue.head(), queue.profile
     if head is None:
         return inf
-    return head[0] - (profile.setup_s + profile.per_sample_s * head[2].samples) * profile.tail
+    return head[0] - (profile.setup_s + profile.per_sample_s * head[2].samples) * head[2].scale * profile.tail
 
 
 def _can_be_passed(account: Account, hasty: Account, now: float) -> bool:

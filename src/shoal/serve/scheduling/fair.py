@@ -22,7 +22,7 @@ class FairScheduler(SharedDevice):
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
         if not queue.account.band.best_effort:
             return None
-        execution_s = queue.profile.expected_s(item.samples) if queue.profile.known else 0.0
+        execution_s = queue.profile.expected_s(item.samples) * item.scale if queue.profile.known else 0.0
         promise = self._headroom_now(now).never(queue.slots, execution_s)
         if promise is None:
             return None

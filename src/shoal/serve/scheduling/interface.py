@@ -34,7 +34,8 @@ class QueueSpec:
 @dataclass(slots=True)
 class Item:
     """One request in a queue. `deadline` is absolute, infinity without one; `samples` is its size along the batch
-    dimension; `batch_key` says with which others it may be put together (equal shapes and types)."""
+    dimension, `size` the bytes of each of them (0: unknown); `batch_key` says with which others it may be put together
+    (equal shapes and types). `scale` is the scheduler's: how many times as long as the typical request it takes."""
 
     number: int
     queue: str
@@ -42,6 +43,8 @@ class Item:
     deadline: float
     samples: int = 1
     batch_key: object = None
+    size: float = 0.0
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

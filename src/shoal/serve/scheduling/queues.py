@@ -142,7 +142,7 @@ class Queue:
 
     __slots__ = (
         "account", "ahead", "eager", "executors", "gap_s", "heap", "key", "last_arrival", "last_start", "max_batch",
-        "posted", "probe", "profile", "running", "samples", "slo_s", "slots", "steady", "waiting", "work_s",
+        "posted", "probe", "profile", "running", "samples", "scales", "slo_s", "slots", "steady", "waiting", "work_s",
     )  # fmt: skip
 
     def __init__(self, spec: QueueSpec, account: Account, profile: ExecutionProfile) -> None:
@@ -152,6 +152,7 @@ class Queue:
         self.heap: list[Entry] = []
         self.waiting: dict[int, Entry] = {}
         self.samples = 0
+        self.scales = 0.0
         self.work_s = 0.0
         self.running = 0
         self.ahead: list[int] = []  # numbers of batches that were sent before an executor was free, oldest first
@@ -179,6 +180,7 @@ class Queue:
         entry = (rank, item.number, item)
         self.waiting[item.number] = entry
         self.samples += item.samples
+        self.scales += item.scale
         heappush(self.heap, entry)
         self.account.joins()
         self._changed(1, rank)
@@ -251,6 +253,7 @@ class Queue:
         for rank, number, item in entries:
             del waiting[number]
             self.samples -= item.samples
+            self.scales -= item.scale
             ranks += rank
         self._changed(-len(entries), -ranks)
         self.account.leaves(len(entries))
@@ -262,6 +265,10 @@ class Queue:
         else:
             starts = -(-self.samples // self.max_batch)
         work_s = (profile.setup_s * starts + profile.per_sample_s * self.samples) * self.slots
+        if self.waiting:
+            work_s *= self.scales / len(self.waiting)
+        else:
+            self.scales = 0.0
         added_s = work_s - self.work_s
         self.work_s = work_s
         account = self.account

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import ceil, inf, nan
 from random import Random
 from typing import Any
 
@@ -52,13 +52,15 @@ def bursts(rate: float, until_s: float, random: Random, *, on_s: float, off_s: f
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What arrives at a queue, in ascending order of time, and how long it takes. `timeout_s` None means that an
-    answer is wanted within the queue's objective, or whenever it comes if it has none."""
+    """What arrives at a queue, in ascending order of time, and how long it takes: as `service` draws it, or each as
+    `works` says, as (bytes, seconds). `timeout_s` None means that an answer is wanted within the queue's objective, or
+    whenever it comes if it has none."""
 
     spec: QueueSpec
     arrivals: Sequence[float]
     service: ServiceTime
     timeout_s: float | None = None
+    works: Sequence[tuple[float, float]] = ()
 
     @property
     def wanted_within_s(self) -> float:
@@ -127,12 +129,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """`end_s` is when the last execution ended."""
+    """`end_s` is when the last execution ended; `ended_s` when each arrival of a queue was answered, in their order
+    (not a number: never)."""
 
     queues: dict[str, Outcome]
     tenants: dict[str, Outcome]
     timeline: tuple[Span, ...]
     end_s: float
+    ended_s: dict[str, list[float]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -150,7 +154,8 @@ def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) 
     outcomes = {key: Outcome() for key in by_key}
     for stream in by_key.values():
         scheduler.add_queue(stream.spec)
-    arrivals = sorted((at, key) for key, stream in by_key.items() for at in stream.arrivals)
+    arrivals = sorted((at, key, index) for key, stream in by_key.items() for index, at in enumerate(stream.arrivals))
+    ended_s = {key: [nan] * len(stream.arrivals) for key, stream in by_key.items()}
     wanted = {key: stream.wanted_within_s for key, stream in by_key.items()}
     ends: list[tuple[float, int, Batch, float]] = []
     timeline: list[Span] = []
@@ -165,11 +170,15 @@ def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) 
             for item in batch.items:
                 outcome.latencies_s.append(now - item.arrived)
                 outcome.late += now > item.deadline
+                ended_s[batch.queue][arrivals[item.number - 1][2]] = now
             scheduler.finished(batch, now, now - started)
         elif next_at < inf and next_at <= wake_at:
-            now, key = arrivals[upcoming]
+            now, key, index = arrivals[upcoming]
             upcoming += 1
-            if scheduler.offer(Item(upcoming, key, now, now + wanted[key]), now) is not None:
+            item = Item(upcoming, key, now, now + wanted[key])
+            if by_key[key].works:
+                item.size = by_key[key].works[index][0]
+            if scheduler.offer(item, now) is not None:
                 outcomes[key].refused += 1
                 continue
         elif wake_at < inf:
@@ -182,14 +191,17 @@ def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) 
             outcomes[rejection.item.queue].dropped += 1
         for batch in decision.batches:
             stream = by_key[batch.queue]
-            took_s = stream.service(batch.samples, random)
+            if stream.works:
+                took_s = sum(stream.works[arrivals[item.number - 1][2]][1] for item in batch.items)
+            else:
+                took_s = stream.service(batch.samples, random)
             heappush(ends, (now + took_s, batch.number, batch, now))
             outcome = outcomes[batch.queue]
             outcome.executions += 1
             outcome.device_s += took_s * stream.spec.slots
             timeline.append(Span(now, now + took_s, batch.queue, batch.samples, stream.spec.slots))
     end_s = max((span.end_s for span in timeline), default=now)
-    return Simulation(outcomes, _by_tenant(by_key, outcomes), tuple(timeline), end_s)
+    return Simulation(outcomes, _by_tenant(by_key, outcomes), tuple(timeline), end_s, ended_s)
 
 
 def _by_tenant(streams: dict[str, Stream], outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
