@@ -6,23 +6,24 @@ solved over pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shoal.schedule.errors import Infeasible
+from shoal.schedule.errors import Infeasible, SolverFailed
 from shoal.schedule.policy.frame import Frame
-from shoal.schedule.solve import exact
+from shoal.schedule.solve import exact, lp
 from shoal.schedule.solve.aggregate import Classes, classes
 from shoal.schedule.solve.columns import NOTHING, Aim, Known, best_in_pairs
 from shoal.schedule.solve.flow import Entities, Flow
 from shoal.schedule.solve.market import Coupling, Market
 from shoal.schedule.solve.prices import tangents
 from shoal.schedule.solve.search import Solution
-from shoal.schedule.solve.water import water_fill
+from shoal.schedule.solve.water import Filled, Level, water_fill
 from shoal.schedule.types import Allocation, Array, Pairs, Tried, no_pairs
 
 MET = 1e-7
@@ -133,13 +134,35 @@ def fill(frame: Frame, entities: Entities, tried: Tried = ()) -> Outcome:
     else:
         own = [entities.weight] if entities.single else [entities.of.astype(np.float64), entities.part, entities.rank]
         of, grouped = by_class(market, [unit, *own])
-        flow = Flow(entities.take(of.first, of.copies), norm=unit[of.first], most=grouped.fastest, copies=of.copies)
-        filled = water_fill(flow, of.copies, partial(exact.best_level, grouped), tried, partial(tangents, grouped))
+
+        def filled_by(solve: Level, known: Tried) -> Filled:
+            flow = Flow(entities.take(of.first, of.copies), norm=unit[of.first], most=grouped.fastest, copies=of.copies)
+            return water_fill(flow, of.copies, solve, known, partial(tangents, grouped))
+
+        filled = first_filled(filled_by, grouped, tried)
         outcome = of_classes(filled.solution, of)
     facts = {**outcome.facts, "freezes": filled.freezes, "rounds": filled.rounds}
     return replace(
         outcome, prices=filled.prices, value=filled.level, bound=filled.bound, facts=facts, tried=filled.tried
     )
+
+
+def first_filled(filled_by: Callable[[Level, Tried], Filled], market: Market, tried: Tried) -> Filled:
+    """The filling that begins with the prices `tried`. What is known of another problem must never decide whether this
+    one is solved: where that filling gives up, one begins with nothing, and then one by the general solver alone.
+    Raises `SolverFailed` where that gives up, too."""
+    by_prices = partial(exact.best_level, market)
+    if tried:
+        with suppress(SolverFailed):
+            return filled_by(by_prices, tried)
+    with suppress(SolverFailed):
+        return filled_by(by_prices, ())
+    return filled_by(partial(_by_general_solver, market), ())
+
+
+def _by_general_solver(market: Market, floor: Array, per_level: Array, **_: Any) -> Solution:
+    """As `exact.best_level`; the general solver begins with nothing, and is always exact."""
+    return lp.best_level(market, floor, per_level)
 
 
 class _PairSolver:

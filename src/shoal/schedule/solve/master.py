@@ -15,6 +15,9 @@ from shoal.schedule.errors import SolverFailed
 from shoal.schedule.types import Array, positions
 
 TOLERANCE = 1e-13
+FEASIBLE = 1e-9
+"""A part of the mixture may be negative by this much: it is rounding. Parts are relative to one."""
+
 PATIENCE = 20
 """Pivots without progress, per constraint, after which the mixture is taken as it is. It is an allocation all the
 same, and its value is compared with a bound by whoever asked."""
@@ -60,8 +63,18 @@ class Master:
         return at
 
     def solve(self) -> tuple[float, Array]:
-        """The best value, and the price (r,) of one unit of each limit."""
+        """The best value, and the price (r,) of one unit of each limit. Columns that are nearly equal make bases that
+        are nearly singular on the way, so that the parts of the last one are worked out anew. Raises `SolverFailed`
+        where they are no mixture."""
         columns, values = self._columns[:, : self._count], self._values[: self._count]
+        self._improve(columns, values)
+        if not self._factor(columns):
+            raise SolverFailed("rounding has left the master program without a mixture", columns=self._count)
+        duals = values[self._basis] @ self._inverse
+        return float(values[self._basis] @ self._amount), np.maximum(duals[:-1], 0.0) / self._limits
+
+    def _improve(self, columns: Array, values: Array) -> None:
+        """Pivot until no column would raise the value."""
         rows = len(self._basis)
         worth = max(1e-300, float(np.abs(values).max()))
         best, stalled = -np.inf, 0
@@ -77,8 +90,16 @@ class Master:
             value = float(values[self._basis] @ self._amount)
             stalled = 0 if value > best + TOLERANCE * worth else stalled + 1
             best = max(best, value)
-        duals = values[self._basis] @ self._inverse
-        return float(values[self._basis] @ self._amount), np.maximum(duals[:-1], 0.0) / self._limits
+
+    def _factor(self, columns: Array) -> bool:
+        """Compute inverse and parts anew from the basis; false if that shows the basis to be no feasible one."""
+        try:
+            self._inverse[:] = np.linalg.inv(columns[:, self._basis])
+        except np.linalg.LinAlgError:
+            return False
+        parts = self._inverse.sum(axis=1)
+        self._amount = np.maximum(parts, 0.0)
+        return bool(parts.min() >= -FEASIBLE)  # false for no numbers, too
 
     def _pivot(self, enter: int, columns: Array) -> None:
         direction = self._inverse @ columns[:, enter]
@@ -96,8 +117,7 @@ class Master:
         self._basis[leave] = enter
         self._pivots += 1
         if self._pivots % REFACTOR == 0:
-            self._inverse[:] = np.linalg.inv(columns[:, self._basis])
-            self._amount = np.maximum(self._inverse.sum(axis=1), 0.0)
+            self._factor(columns)
 
     @property
     def idle(self) -> int:

@@ -106,6 +106,7 @@ def best_level(
     shares = search.shares()
     rates, rising = market.rates_of(shares), per_level > 0.0
     reached = float(((rates - floor)[rising] / per_level[rising]).min())
+    search.check(reached)
     able = reach(market, shares, best, floor + reached * per_level)
     return found(reached, shares=shares, rates=rates, reach=able, tried=search.tried(known))
 
@@ -186,6 +187,7 @@ def best_value(
         ask(np.maximum(search.around(duals), lowest))
     shares = search.shares()
     reached = float(np.einsum("jm,jm,m->", value, shares, market.copies))
+    search.check(reached)
     best = none if search.best is None else search.best
     return Solution(
         reached, search.bound, best, shares, market.rates_of(shares), np.zeros(0), np.inf, search.rounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -139,7 +140,7 @@ class Search:
         latest = self.offered[-1]
         value = np.where((latest.usage <= self.market.limits).all(axis=1), latest.values, -np.inf)
         at = int(value.argmax())
-        if not self.bound - value[at] <= gap * max(abs(self.bound), self.scale):
+        if not math.isfinite(self.bound) or not self.bound - value[at] <= gap * max(abs(self.bound), self.scale):
             return False
         self.lower, self.parts = float(value[at]), [(latest, at, 1.0)]
         return True
@@ -192,10 +193,22 @@ class Search:
         return self.market.fitted(total)
 
     def closed(self, gap: float) -> bool:
-        """True when the bounds are as close as asked, or as close as rounding lets them come."""
-        apart = self.bound - self.lower
-        size = max(abs(self.bound), abs(self.lower), self.scale)
+        """True when the bounds are as close as asked, or as close as rounding lets them come. Raises `SolverFailed`
+        when they have passed each other: then one of them is wrong."""
+        apart, size = self.bound - self.lower, self._size()
+        if not math.isfinite(apart):
+            return False
+        if apart < -ROUGH * size:
+            raise self.failed("mixture")
         return apart <= gap * size or (self.stalls > PATIENCE and apart <= ROUGH * size)
+
+    def check(self, reached: float) -> None:
+        """Raises `SolverFailed` when shares have `reached` less than the mixture that they were made of."""
+        if not reached >= self.lower - ROUGH * self._size():
+            raise SolverFailed("shares reach less than their mixture", reached=reached, lower=self.lower)
+
+    def _size(self) -> float:
+        return max(abs(self.bound), abs(self.lower), self.scale)
 
     def failed(self, what: str) -> SolverFailed:
         return SolverFailed(

@@ -141,6 +141,8 @@ def _rise(
             return _Risen(level, solution, rounds, min(lowest, level), min(bound, level), solution.tried)
         if solution.bound < 1.0:
             level = min(level, flow.highest(copies * solution.slope, solution.room))
+        elif gap <= GAP:
+            break  # the same again would be found again
         gap = GAP if solution.bound >= 1.0 else min(gap, max(GAP, 0.3 * (1.0 - solution.value)))
     if solution.value < 1.0 - ROUGH:
         raise SolverFailed("water filling found no level", level=level, reached=solution.value, steps=STEPS)
