@@ -230,3 +230,21 @@ def test_without_a_table_there_is_an_example(tmp_path: Path) -> None:
     shoal("generate", "--kind", "philly", "--out", trace, "--jobs", "12", "--accelerators", "16")
     assert len(trace.read_text().splitlines()) == 12
     assert "cannot be written" in shoal("generate", "--out", tmp_path / "none" / "x.trace", code=2).stderr
+
+
+def test_heavy_tailed_traces_can_be_generated(tmp_path: Path) -> None:
+    trace, again = tmp_path / "tails.trace", tmp_path / "again.trace"
+    options = {
+        "kind": "heavy-tailed", "jobs": 40, "accelerators": 12, "load": 1.2, "burst": 2, "durations": "pareto",
+        "tail": 1.5, "median": 10, "gang-mix": "1=0.8,2=0.2", "seed": 3,
+    }  # fmt: skip
+    words = ["generate", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+    assert shoal(*words, "--out", trace).stdout.startswith("40 jobs over")
+    shoal(*words, "--out", again)
+    assert again.read_text() == trace.read_text()
+    rows = [each.split("\t") for each in trace.read_text().splitlines()]
+    assert {row[6] for row in rows} == {"1", "2"}
+    assert len({row[9] for row in rows}) < 40, "some came at once"
+    shoal("simulate", "--trace", trace, "--cluster", "v100=4,p100=4,k80=4", "--policy", "max-min,blend")
+    for mix, message in (("1:2", "no part of jobs"), ("1=1,1=2", "named twice"), ("1=-1", "1=-1")):
+        assert message in shoal(*words, "--out", again, "--gang-mix", mix, code=2).stderr

@@ -196,6 +196,20 @@ def test_gangs_have_their_share_of_time(ranking: Ranking) -> None:
     assert time[:, 0] == pytest.approx([0.5, 0.5, 0.5], abs=0.02)
 
 
+@pytest.mark.parametrize("ranking", list(Ranking))
+def test_time_received_counts_for_who_stops_early(ranking: Ranking) -> None:
+    """A job that failed after a tenth of its round has had that tenth, and the one that had nothing comes next."""
+    problem = plain([[1.0, 0.0]] * 2, gang=2, work_left=1e6)
+    mechanism = Rounds(Settings(100.0, ranking, keep_s=0.0, quantum_s=1000.0))
+    mechanism.enter(problem, shares(problem, [[0.5, 0]] * 2), now=0.0)
+    assert mechanism.next(0.0).column.tolist() == [0, -1]
+    mechanism.left(0, at=10.0)
+    state = mechanism.state().jobs["0"]
+    assert state.received_s["a"] == pytest.approx(50.0 + 10.0), "half a round to begin with, and ten seconds"
+    assert state.owed_s["a"] == pytest.approx(-10.0)
+    assert mechanism.next(100.0).column.tolist() == [-1, 0]
+
+
 def test_credit_moves_jobs_less_often_than_priority() -> None:
     problem = plain([[1.0, 0.0]] * 4, work_left=1e6)
     allocation = shares(problem, [[0.5, 0]] * 4)

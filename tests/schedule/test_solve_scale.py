@@ -190,3 +190,14 @@ def test_what_is_free_is_nothing_to_a_row_that_cannot_run_there() -> None:
     np.testing.assert_array_equal(spread.second, [1, 0])
     np.testing.assert_array_equal(spread.share, [0.5, 0.25])
     np.testing.assert_array_equal(spread.slope, [0.5, 0.0])
+
+
+def test_freezes_are_counted_and_are_no_more_than_the_limits() -> None:
+    """Two pools, and jobs of which each can use one: each pool freezes its own, the fuller one first."""
+    rate = [[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 3 + [[1.0, 0.0]] * 2
+    found = decide("max-min", Problem.columnar([Pool("a", 2), Pool("b", 2)], rate))
+    assert found.facts["freezes"] == 2
+    np.testing.assert_allclose(found.throughput, [1 / 3] * 4 + [2 / 3] * 3 + [1 / 3] * 2)
+    assert found.facts["rounds"] >= 2
+    free = decide("max-min", Problem.columnar([Pool("a", 9), Pool("b", 3)], rate))
+    assert free.facts["freezes"] == 1, "all that there is to have is had at once"

@@ -12,8 +12,11 @@ import pytest
 from shoal.core import Invalid, Money, NotFound, Quota, Tenant, Throughput
 from shoal.schedule import Configuration, JobView, Pool
 from shoal.schedule.workloads import (
+    Durations,
+    example_throughputs,
     gavel_jobs,
     gavel_lines,
+    heavy_tailed_jobs,
     is_snapshot,
     philly_jobs,
     read_gavel,
@@ -335,3 +338,85 @@ class TestPrices:
         path.write_text("when,what\n")
         with pytest.raises(Invalid, match=r"prices\.csv:1: the header"):
             read_prices(path)
+
+
+class TestHeavyTailed:
+    COUNT = 20_000
+
+    def drawn(self, seed: int = 1, **given: Any) -> tuple[Any, np.ndarray]:
+        """A workload, and the seconds that each of its jobs takes on a v100."""
+        table = example_throughputs()
+        options = {"count": self.COUNT, "accelerators": 40.0, **given}
+        work = heavy_tailed_jobs(table, seed=seed, **options)
+        rate, _ = table.of(work, ["v100"])
+        return work, work.steps / rate[:, 0]
+
+    @pytest.mark.parametrize("durations", list(Durations))
+    @pytest.mark.parametrize(("tail", "median_s"), [(0.5, 60.0), (1.0, 3600.0)])
+    def test_durations_have_the_median_and_the_tail(self, durations: Durations, tail: float, median_s: float) -> None:
+        _, took = self.drawn(durations=durations, tail=tail, median_s=median_s)
+        assert np.median(took) == pytest.approx(median_s, rel=0.05)
+        assert np.log(took).std() == pytest.approx(tail, rel=0.05)
+        skew = float(((np.log(took) - np.log(took).mean()) ** 3).mean() / tail**3)
+        # An exponential distribution has a skewness of 2: the logarithm of a Pareto distribution is one.
+        assert skew == pytest.approx(2.0 if durations is Durations.PARETO else 0.0, abs=0.3)
+
+    def test_no_job_is_all_of_the_work(self) -> None:
+        _, took = self.drawn(tail=4.0)
+        assert took.max() == pytest.approx(1000 * 1800.0)
+        assert took.min() == pytest.approx(1.8)
+
+    def test_the_work_that_arrives_is_the_load(self) -> None:
+        work, took = self.drawn(load=1.5, tail=1.0)
+        assert (took * work.gang).sum() / (40.0 * work.arrived[-1]) == pytest.approx(1.5, rel=0.02)
+        assert (np.diff(work.arrived) >= 0).all()
+        assert work.arrived[0] == 0.0
+        assert not self.drawn(load=0.0)[0].arrived.any()
+
+    def test_bursts_are_equal_jobs_that_come_at_once(self) -> None:
+        work, _ = self.drawn(burst=4.0)
+        _, first, size = np.unique(work.arrived, return_index=True, return_counts=True)
+        assert size.mean() == pytest.approx(4.0, rel=0.05)
+        assert (size == 1).mean() == pytest.approx(0.25, abs=0.02), "their number is geometric"
+        of = np.repeat(first, size)
+        np.testing.assert_array_equal(work.kind, work.kind[of])
+        np.testing.assert_array_equal(work.gang, work.gang[of])
+        alone, _ = self.drawn(burst=1.0)
+        assert len(np.unique(alone.arrived)) == self.COUNT
+
+    def test_gangs_are_as_mixed_as_told(self) -> None:
+        work, _ = self.drawn(gangs={1: 3, 4: 1, 8: 0})
+        sizes, count = np.unique(work.gang, return_counts=True)
+        assert sizes.tolist() == [1, 4]
+        assert count[0] / self.COUNT == pytest.approx(0.75, abs=0.02)
+        default, _ = self.drawn()
+        assert (default.gang == 8).mean() == pytest.approx(0.05, abs=0.01)
+
+    def test_seeds_tell_workloads_apart_and_one_gives_the_same_again(self) -> None:
+        one, again, other = (self.drawn(seed=seed, count=50, burst=2.0)[0] for seed in (1, 1, 2))
+        for name in ("kind", "gang", "arrived", "steps"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
+        assert not np.array_equal(one.steps, other.steps)
+
+    def test_it_can_be_written_and_read(self, tmp_path: Path) -> None:
+        work, _ = self.drawn(count=30, burst=3.0)
+        table = example_throughputs()
+        again = read_gavel(write_trace(tmp_path, *gavel_lines(work, table)), table)
+        np.testing.assert_array_equal(again.steps, work.steps)
+        np.testing.assert_array_equal(again.gang, work.gang)
+        np.testing.assert_array_equal(again.arrived, work.arrived)
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"count": 0}, "count 0"), ({"accelerators": 0.0}, "accelerators 0"), ({"load": -0.1}, "load -0.1"),
+            ({"load": float("inf")}, "load inf"), ({"tail": -1.0}, "tail -1"), ({"median_s": 0.0}, "median 0"),
+            ({"burst": 0.5}, "burst 0.5"), ({"tail": float("nan")}, "tail nan"), ({"gangs": {}}, "gangs of none"),
+            ({"gangs": {0: 1.0}}, "gangs 0=1"), ({"gangs": {1: 0.0}}, "gangs 1=0"),
+            ({"gangs": {1: -1.0, 2: 2.0}}, "gangs 1=-1"),
+            ({"gangs": {3: 1.0}}, "no kind of job has a throughput with a gang of 3"),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_drawn_is_named(self, given: dict[str, Any], message: str) -> None:
+        with pytest.raises(Invalid, match=message):
+            self.drawn(**{"count": 10, **given})

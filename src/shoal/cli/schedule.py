@@ -22,6 +22,7 @@ schedule_app = typer.Typer(
 )
 
 _JOBS, _CLUSTER, _POLICY, _COSTS, _OUTPUT = "Jobs", "Cluster", "Policy", "Costs and failures", "Output"
+_TAILS = "Heavy-tailed"
 
 
 class Mechanism(StrEnum):
@@ -33,6 +34,12 @@ class Mechanism(StrEnum):
 class Kind(StrEnum):
     GAVEL = "gavel"
     PHILLY = "philly"
+    HEAVY_TAILED = "heavy-tailed"
+
+
+class Durations(StrEnum):
+    LOGNORMAL = "lognormal"
+    PARETO = "pareto"
 
 
 TraceOption = Annotated[
@@ -231,25 +238,68 @@ def generate(
     jobs: Annotated[int, typer.Option("--jobs", "-n", min=1)] = 1000,
     per_hour: Annotated[float, typer.Option("--per-hour", min=0, help="Arrivals; 0: all at once (gavel).")] = 4.4,
     gangs: Annotated[bool, typer.Option("--gangs", help="Jobs of several accelerators as well (gavel).")] = False,
-    accelerators: Annotated[int, typer.Option("--accelerators", min=1, help="That --load is of (philly).")] = 2500,
-    load: Annotated[float, typer.Option("--load", help="Work that arrives, over what could be done (philly).")] = 0.8,
+    accelerators: Annotated[
+        int, typer.Option("--accelerators", min=1, help="That --load is of (philly, heavy-tailed).")
+    ] = 2500,
+    load: Annotated[
+        float,
+        typer.Option(
+            "--load", help="Work that arrives, over what could be done (philly, heavy-tailed; there 0: all at once)."
+        ),
+    ] = 0.8,
     seed: SeedOption = 0,
+    durations: Annotated[
+        Durations, typer.Option("--durations", help="Distribution of durations.", rich_help_panel=_TAILS)
+    ] = Durations.LOGNORMAL,
+    tail: Annotated[
+        float,
+        typer.Option(
+            "--tail",
+            min=0,
+            rich_help_panel=_TAILS,
+            help="How heavy it is: the standard deviation of the logarithm of a duration. Of a Pareto "
+            "distribution that is one over the exponent.",
+        ),
+    ] = 2.0,
+    median: Annotated[
+        float,
+        typer.Option("--median", min=0, help="Minutes that half of the jobs take at most.", rich_help_panel=_TAILS),
+    ] = 30.0,
+    burst: Annotated[
+        float,
+        typer.Option(
+            "--burst",
+            min=1,
+            help="Jobs that come at a time, on average: equal ones, as in a sweep.",
+            rich_help_panel=_TAILS,
+        ),
+    ] = 1.0,
+    gang_mix: Annotated[
+        str,
+        typer.Option("--gang-mix", help="The part of jobs with each number of accelerators.", rich_help_panel=_TAILS),
+    ] = "1=0.7,2=0.1,4=0.15,8=0.05",
 ) -> None:
-    """Draw jobs from the papers' distributions and write them as a trace."""
+    """Draw jobs from the papers' distributions, or from ones with a heavy tail, and write them as a trace."""
 
     def act() -> None:
         from shoal.cli.files import OutFile
-        from shoal.cli.schedule_inputs import table_of
-        from shoal.schedule.workloads import gavel_jobs, gavel_lines, philly_jobs
+        from shoal.cli.schedule_inputs import mix_of, table_of
+        from shoal.schedule import workloads
 
         written = OutFile(out, "--out")
         written.check()
         table = table_of(throughputs)
         if kind is Kind.GAVEL:
-            work = gavel_jobs(table, count=jobs, per_hour=per_hour, seed=seed, gangs=gangs)
+            work = workloads.gavel_jobs(table, count=jobs, per_hour=per_hour, seed=seed, gangs=gangs)
+        elif kind is Kind.PHILLY:
+            work = workloads.philly_jobs(table, count=jobs, accelerators=accelerators, load=load, seed=seed)
         else:
-            work = philly_jobs(table, count=jobs, accelerators=accelerators, load=load, seed=seed)
-        written.write("".join(f"{line}\n" for line in gavel_lines(work, table)))
+            work = workloads.heavy_tailed_jobs(
+                table, count=jobs, accelerators=accelerators, load=load, seed=seed,
+                durations=workloads.Durations(durations.value), tail=tail, median_s=60.0 * median, burst=burst,
+                gangs=mix_of(gang_mix),
+            )  # fmt: skip
+        written.write("".join(f"{line}\n" for line in workloads.gavel_lines(work, table)))
         speeds = f", with the made-up speeds of {table.source}" if throughputs is None else ""
         print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}{speeds}")
 

@@ -128,6 +128,23 @@ def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated
     return tuple(pools)
 
 
+def mix_of(text: str) -> dict[int, float]:
+    """`1=0.7,8=0.3`: the part of jobs with each number of accelerators."""
+    mix: dict[int, float] = {}
+    for part in text.split(","):
+        size, _, share = part.partition("=")
+        try:
+            gang, weight = int(size), float(share)
+        except ValueError:
+            raise Invalid(
+                f"{part.strip()!r} is no part of jobs", where="--gang-mix", hint="as in 1=0.7,8=0.3"
+            ) from None
+        if gang in mix:
+            raise Invalid(f"{gang} is named twice", where="--gang-mix")
+        mix[gang] = weight
+    return mix
+
+
 def _window(text: str | None, jobs: int) -> range:
     if text is None:
         return range(jobs)

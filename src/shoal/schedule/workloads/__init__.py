@@ -7,6 +7,7 @@ names the file and the line.
 from shoal.schedule.workloads.example import EXAMPLE, example_throughputs
 from shoal.schedule.workloads.gavel import read_gavel
 from shoal.schedule.workloads.generate import gavel_jobs, philly_jobs
+from shoal.schedule.workloads.heavy_tailed import Durations, heavy_tailed_jobs
 from shoal.schedule.workloads.philly import read_philly
 from shoal.schedule.workloads.prices import read_prices
 from shoal.schedule.workloads.snapshot import Snapshot, is_snapshot, read_snapshot, snapshot_lines
@@ -15,7 +16,7 @@ from shoal.schedule.workloads.types import PriceChange, Throughputs, Workload
 from shoal.schedule.workloads.write import gavel_lines
 
 __all__ = [
-    "EXAMPLE", "PriceChange", "Snapshot", "Throughputs", "Workload", "example_throughputs", "gavel_jobs",
-    "gavel_lines", "is_snapshot", "philly_jobs", "read_gavel", "read_philly", "read_prices", "read_snapshot",
-    "read_throughputs", "snapshot_lines",
+    "EXAMPLE", "Durations", "PriceChange", "Snapshot", "Throughputs", "Workload", "example_throughputs", "gavel_jobs",
+    "gavel_lines", "heavy_tailed_jobs", "is_snapshot", "philly_jobs", "read_gavel", "read_philly", "read_prices",
+    "read_snapshot", "read_throughputs", "snapshot_lines",
 ]  # fmt: skip
