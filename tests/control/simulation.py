@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from shoal.contract import service_lifecycle as services
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
@@ -155,7 +157,29 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
     assert {service.id: service.launched for service in found if service.launched} == replicas
     for job in jobs:
         assert len(store.attempts(job.id)) == attempts[job.id]
+    check_times(store, cluster)
     assert cluster.overlaps() == ()
+
+
+def check_times(store: Store, cluster: SimulatedCluster) -> None:
+    """Every attempt lasted as long as its processes did by the cluster's own record, whoever was away meanwhile."""
+    spans: dict[str, tuple[float, float]] = {}
+    for at, name, event in cluster.history:
+        if event == "running":
+            spans[name] = (at, at)
+        elif event == "end" and name in spans:
+            spans[name] = (spans[name][0], at)
+    for job in store.jobs(JobFilter(limit=100_000, replicas=True)):
+        ran_s = 0.0
+        for attempt in store.attempts(job.id):
+            name = f"{job.id}.{attempt.number}"
+            mine = [spans[stage] for stage in (f"{name}.run", f"{name}.store") if stage in spans]
+            if attempt.outcome is None or not mine:
+                continue
+            ran_s += sum(end - start for start, end in mine)
+            assert attempt.running_at == pytest.approx(mine[0][0], abs=1e-3)
+            assert attempt.ended_at == pytest.approx(mine[-1][1], abs=1e-3)
+        assert job.ran_s == pytest.approx(ran_s, abs=1e-3)
 
 
 def check_sizes(world: World) -> None:

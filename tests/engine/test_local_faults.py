@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -107,12 +108,17 @@ async def test_a_supervisor_killed_while_no_engine_was_there_is_found_lost(kit: 
     pid = supervisor_of(kit, "a.1.run")
     await kit.engine.close()
     os.kill(pid, signal.SIGKILL)
+    killed_at = time.time()
+    await asyncio.sleep(0.1)
     kit.new_engine()
     await kit.engine.open()
     status = await kit.engine.status("a.1.run")
     assert status is not None
     assert status.ranks[0].exit is not None
     assert status.ranks[0].exit.lost
+    assert status.ranks[0].started_at is not None
+    assert status.ranks[0].ended_at is not None
+    assert status.ranks[0].started_at <= status.ranks[0].ended_at <= killed_at + 0.05  # not when it was found
     assert kit.processes() == []
 
 

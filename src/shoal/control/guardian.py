@@ -123,13 +123,14 @@ class Guardian:
             end = await self._stage(live, RUN, JobState.RUNNING, "all ranks started")
             finished = end.code is None and not steps.left_early(live.job, _must(live.attempt), end)
             if stages.has_store(manifest, finished=finished):
-                stored = await self._stage(live, STORE, JobState.STORING, "storing outputs", finished=finished)
-                if stored.code is not None and finished:
-                    return stored
+                try:
+                    stored = await self._stage(live, STORE, JobState.STORING, "storing outputs", finished=finished)
+                except LaunchFailed as error:
+                    stored = _not_launched(error)
+                return steps.with_store(end, stored, finished=finished)
             return end
         except LaunchFailed as error:
-            code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
-            return AttemptEnd(code, str(error), rolled_back=True)
+            return _not_launched(error)
         except SecretMissing as error:
             return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
 
@@ -255,6 +256,11 @@ def _must(attempt: AttemptRecord | None) -> AttemptRecord:
     if attempt is None:
         raise AssertionError("an active job has an attempt")
     return attempt
+
+
+def _not_launched(error: LaunchFailed) -> AttemptEnd:
+    code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
+    return AttemptEnd(code, str(error), rolled_back=True)
 
 
 def _stopped(live: Live) -> bool:

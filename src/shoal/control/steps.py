@@ -18,6 +18,10 @@ ORDER = {state: position for position, state in enumerate(JobState)}
 """How far along a state is: an attempt only ever moves to a later one."""
 
 
+CLOCK_TOLERANCE_S = 0.001
+"""Records round their times; a difference up to this is no changed clock."""
+
+
 class RestartPolicy(Protocol):
     """How often a job is tried again, by whose fault its attempt failed (a manifest is one)."""
 
@@ -39,12 +43,16 @@ class RestartPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """What the guardian saw of an attempt's end. `code` None means that it did all it had to."""
+    """What the guardian saw of an attempt's end. `code` None means that it did all it had to. The times are the ranks'
+    own; None: not known. `idle_s` passed between its stages, while no process of it was there."""
 
     code: ErrorCode | None
     message: str = ""
     ranks: tuple[Mapping[str, Any], ...] = ()
     rolled_back: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+    idle_s: float = 0.0
 
 
 def event(job: JobRecord, now: float, kind: str, actor: str, cause: str = "", **data: Any) -> NewEvent:
@@ -127,16 +135,28 @@ def advance(
     """One step forward of an attempt; nothing when the job is already there or past it."""
     if not job.state.active or ORDER[job.state] >= ORDER[new]:
         return None
-    running = new is JobState.RUNNING
+    running_at, remark = attempt.running_at, ""
+    if new is JobState.RUNNING:
+        told = max((rank.started_at for rank in status.ranks if rank.started_at), default=None) if status else None
+        running_at, remark = possible(told, attempt.created_at, now)
     return Change(
         before=job,
-        after=_moved(job, new, now, started_at=(job.started_at or now) if running else job.started_at),
-        events=(_state_event(job, new, now, "guardian", cause),),
+        after=_moved(job, new, now, started_at=job.started_at or running_at),
+        events=(_state_event(job, new, now, "guardian", cause + remark),),
         attempt=attempt.evolve(
-            running_at=now if running else attempt.running_at,
+            running_at=running_at,
             ranks=rank_facts(status, attempt.placement) if status is not None else attempt.ranks,
         ),
     )
+
+
+def possible(told: float | None, after: float, now: float) -> tuple[float, str]:
+    """A time that ranks told, or now where none did, kept between `after` and now; and a remark where that was needed:
+    somebody set the clock, or another machine's is wrong."""
+    taken = max(after, min(now, now if told is None else told))
+    if told is None or abs(told - taken) <= CLOCK_TOLERANCE_S:
+        return taken, ""
+    return taken, f"; the clock was changed: {told:.3f} cannot be, {taken:.3f} was taken"
 
 
 def request_stop(
@@ -232,9 +252,12 @@ def expire(job: JobRecord, now: float, actor: str) -> Change:
 
 
 def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy, *, now: float) -> Change:
-    """The end of an attempt: its outcome, and where the job goes from here."""
+    """The end of an attempt: its outcome, and where the job goes from here. `now` is when the end was noticed; what
+    counts is when the ranks ended, which may be long before: the server may have been away."""
     outcome, new, code, cause = _verdict(job, attempt, end, restart)
-    ran = max(0.0, now - attempt.running_at) if attempt.running_at is not None else 0.0
+    ended_at, remark = possible(end.ended_at, attempt.running_at or attempt.created_at, now)
+    cause += remark
+    ran = max(0.0, ended_at - attempt.running_at - end.idle_s) if attempt.running_at is not None else 0.0
     retries = {} if restart.forgives(ran) else dict(job.retries)
     not_before = 0.0
     if new is JobState.QUEUED and code is not None:
@@ -246,16 +269,16 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
     after = _moved(
         job, new, now, retries=retries, not_before=not_before, ran_s=job.ran_s + ran, message=cause,
         error_code=code if new is JobState.FAILED else None,
-        queued_at=now if new is JobState.QUEUED else job.queued_at,
+        queued_at=ended_at if new is JobState.QUEUED else job.queued_at,
         reason=None if new is JobState.QUEUED else job.reason,
-        ended_at=now if new in TERMINAL else None,
+        ended_at=ended_at if new in TERMINAL else None,
     )  # fmt: skip
     return Change(
         before=job,
         after=after,
         events=(_state_event(job, new, now, "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),),
         attempt=attempt.evolve(
-            ended_at=now, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
+            ended_at=ended_at, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
         ),
     )
 
@@ -319,7 +342,27 @@ def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[
 
 
 def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, stage: str) -> AttemptEnd:
-    """How a stage's gang ended. Of several bad ranks, the first that nobody had asked to stop is the culprit."""
+    """How and when a stage's gang ended. Of several bad ranks, the first that nobody had asked to stop is the
+    culprit."""
+    started = [rank.started_at for rank in status.ranks if rank.started_at is not None]
+    ended = [rank.ended_at for rank in status.ranks if rank.ended_at is not None]
+    return replace(
+        _read_end(status, placement, stage),
+        started_at=max(started, default=None),
+        ended_at=max(ended) if len(ended) == len(status.ranks) > 0 else None,
+    )
+
+
+def with_store(end: AttemptEnd, stored: AttemptEnd, *, finished: bool) -> AttemptEnd:
+    """The end of a run whose outputs or checkpoints were stored after it. A failure to store fails finished work."""
+    idle_s = 0.0
+    if end.ended_at is not None and stored.started_at is not None:
+        idle_s = max(0.0, stored.started_at - end.ended_at)
+    told = stored if stored.code is not None and finished else end
+    return replace(told, ended_at=end.ended_at if stored.ended_at is None else stored.ended_at, idle_s=idle_s)
+
+
+def _read_end(status: GangStatus, placement: Iterable[RankPlacement], stage: str) -> AttemptEnd:
     facts = rank_facts(status, placement)
     failed = [rank for rank in status.ranks if rank.exit is None or not rank.exit.ok]
     if not failed:

@@ -18,7 +18,8 @@ LOST = "the supervisor died without recording an exit"
 @dataclass(slots=True)
 class Rank:
     """A rank's last status and record, and its supervisor while that lives. `awaited`: it has no supervisor yet.
-    `cleaning`: the supervisor died without a word and what it left is being killed."""
+    `cleaning`: the supervisor died without a word and what it left is being killed. `found_dead`: it had no supervisor
+    when this engine found it, so the time of its end is not known."""
 
     status: RankStatus
     record: Mapping[str, str] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class Rank:
     supervisor: Process | None = None
     pidfd: int | None = None
     cleaning: bool = False
+    found_dead: bool = False
 
     @property
     def ended(self) -> bool:

@@ -63,6 +63,10 @@ class GangDir:
     def record(self, rank: int) -> dict[str, str]:
         return read_record(f"{self.path}/rank-{rank}/record")
 
+    def last_write(self, rank: int) -> float:
+        """When something was last written for the rank: it lived until then at least."""
+        return max(path.stat().st_mtime for path in (self.rank_dir(rank), *self.rank_dir(rank).iterdir()))
+
     def overwrite_record(self, rank: int, fields: dict[str, object]) -> None:
         """Only for a rank whose supervisor is dead."""
         write_record(f"{self.path}/rank-{rank}/record", fields, durable=True)

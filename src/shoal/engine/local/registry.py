@@ -67,6 +67,7 @@ class Registry:
             gang.dir.decide(ABORT)
         for rank in gang.ranks:
             rank.supervisor = supervisors.get((gang.name, rank.status.rank))
+            rank.found_dead = rank.supervisor is None
             self.watch(gang, rank)
         self.look(gang)
         self.poke(gang)  # it may have to hear of the rollback, or of a stop whose poke was never sent
@@ -153,7 +154,8 @@ class Registry:
         if fields.get("state") != EXITED:
             stopped = int(bool(gang.dir.stop_wish()))
             fields |= {"state": EXITED, "lost": 1, "detail": state.LOST, "stopped": stopped}
-            fields["ended_at"] = f"{self._clock.now():.6f}"
+            ended_at = gang.dir.last_write(number) if rank.found_dead else self._clock.now()
+            fields["ended_at"] = f"{ended_at:.6f}"
             with contextlib.suppress(OSError):  # the directory was removed; what we hold in memory is told at least
                 gang.dir.overwrite_record(number, fields)
         rank.record = {key: str(value) for key, value in fields.items()}
