@@ -114,6 +114,9 @@ class Played:
     def in_flight(self) -> int:
         return len(self.asked) + len(self._loads)
 
+    def expect(self, slo_s: float | None, load_timeout_s: float) -> None:
+        self.expected = (slo_s, load_timeout_s)
+
     async def load(self, spec: ModelSpec) -> LoadReport:
         self.log.append(("load", spec.name))
         if spec.name in self.slow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import time
@@ -140,6 +141,12 @@ def nap(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"y": arrays["x"]}
 
 
+def hang_hard(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sleeps in native code with the interpreter's lock held: no handler of a signal will run, nor another thread."""
+    ctypes.PyDLL(None).sleep(600)
+    return {"y": arrays["x"]}
+
+
 DOORS = (TensorSpec("x", DataType.BYTES, (-1,)),)
 
 
@@ -202,6 +209,11 @@ def mixed(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
 class Broken:
     def __init__(self) -> None:
         raise RuntimeError("no device")
+
+
+class Sleeper:
+    def __init__(self) -> None:
+        time.sleep(600)
 
 
 class Mute:

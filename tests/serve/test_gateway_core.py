@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.core import Invalid, Money, ShoalError
+from shoal.core import Invalid, Money, Reason, ShoalError
 from shoal.serve.contract import TenantEntry
 from shoal.serve.errors import (
     BadModel,
@@ -848,3 +848,59 @@ def test_an_end_is_an_error_of_ours() -> None:
     assert all(
         issubclass(kind, ShoalError) for kind in (ReplicaLost, NotReady, UnknownModel, Stage) if kind is not Stage
     )
+
+
+# --- hanging ---
+
+
+async def test_a_model_that_hangs_is_answered_for_at_the_callers_deadline() -> None:
+    async with stage(one(model(), slo_p99_s=0.3)) as on:
+        replica = on.replica(held=True)
+        await on.settle()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        own, objective = on.ask(timeout_s=0.5), on.ask()
+        with pytest.raises(DeadlineMissed, match="the model was still at it"):
+            await own
+        assert 0.5 <= loop.time() - began <= 0.56
+        with pytest.raises(DeadlineMissed):
+            await objective
+        assert loop.time() - began <= 0.67
+        assert replica.asked  # and it is at it for nobody
+        replica.held = False
+        replica.answer()
+        assert await outcome(on.ask()) == "ok"
+
+
+async def test_what_takes_longer_than_the_objective_is_answered_for_as_long_again() -> None:
+    async with stage(one(model(), slo_p99_s=0.3)) as on:
+        replica = on.replica(held=True)
+        await on.settle()
+        task = on.ask()
+        await asyncio.sleep(0.5)
+        replica.answer()
+        assert await outcome(task) == "ok"
+
+
+async def test_the_fleet_tells_replicas_what_their_service_allows() -> None:
+    async with stage(one(model(), slo_p99_s=0.3, load_timeout_s=20.0)) as on:
+        replica = on.replica()
+        assert replica.expected == (0.3, 20.0)
+        on.follow(one(model(), slo_p99_s=0.4, load_timeout_s=30.0))
+        assert replica.expected == (0.4, 30.0)
+
+
+async def test_it_is_said_that_the_last_replica_was_killed_because_it_hung() -> None:
+    async with stage(one(model())) as on:
+        replica = on.replica()
+        await on.settle()
+        replica.lost = Reason("stuck", "it hangs: one execution of m took longer than 6 s")
+        replica.models.clear()
+        on.gateway.fleet.lost(replica, replica.lost)
+        await asyncio.sleep(6)
+        assert on.state()[1] == "replica a was killed: it hangs: one execution of m took longer than 6 s"
+        again = on.replica()
+        await on.settle()
+        again.die()
+        await asyncio.sleep(6)
+        assert on.state()[1] == "no replica of its service has joined"

@@ -22,7 +22,7 @@ from shoal.serve.gateway.hub import Execution, HubLimits, LoadReport
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
 from shoal.serve.types import DataType, InferResponse, ModelMetadata, TensorSpec
-from tests.serve.hub_kit import TOKEN, Fake, Kit, hub_kit, until
+from tests.serve.hub_kit import TOKEN, Fake, Kit, ended, hub_kit, until
 from tests.serve.models import callable_spec, floats
 
 META = ModelMetadata(
@@ -85,17 +85,50 @@ async def test_a_load_ends_with_its_replica(tmp_path: Path) -> None:
 # --- hanging ---
 
 
-async def test_a_replica_that_hangs_is_given_up_and_can_be_killed(tmp_path: Path) -> None:
+async def test_a_replica_that_hangs_is_killed_and_its_successor_serves(tmp_path: Path) -> None:
     async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.3)) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("echo"))
         os.kill(replica.pid, signal.SIGSTOP)
-        with pytest.raises(ReplicaLost, match="did not answer in time"):
+        with pytest.raises(ReplicaLost, match=r"it hangs: one execution of echo took longer than 0\.3 s"):
             await replica.execute("echo", "1", [floats("x", [[1]])])
         assert (await kit.told.wait("lost", "a")).code == "stuck"
-        kit.spawner.kill("a")
         again = await kit.told.wait("joined", "a", times=2)
         assert again.pid != replica.pid
+        assert ended(replica.pid)
+
+
+async def test_a_hang_in_native_code_that_holds_the_interpreter_is_ended_as_well(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.3)) as kit:
+        replica = await kit.replica()
+        await replica.load(callable_spec("hang_hard"))
+        with pytest.raises(ReplicaLost, match="one execution of hang_hard took longer"):
+            await replica.execute("hang_hard", "1", [floats("x", [[1]])])
+        await kit.told.wait("joined", "a", times=2)
+        assert ended(replica.pid)
+
+
+async def test_a_load_that_hangs_is_ended(tmp_path: Path) -> None:
+    async with hub_kit(tmp_path) as kit:
+        replica = await kit.replica()
+        replica.expect(None, 0.2)
+        with pytest.raises(ReplicaLost, match=r"it hangs: loading Sleeper took longer than 0\.2 s"):
+            await replica.load(callable_spec("Sleeper"))
+        await kit.told.wait("joined", "a", times=2)
+
+
+@pytest.mark.parametrize(("slo_s", "within_s"), [(None, 60.0), (0.05, 5.0), (0.25, 5.0), (0.3, 6.0), (10.0, 60.0)])
+async def test_an_objective_says_from_when_on_an_execution_hangs(
+    scene: Scene, slo_s: float | None, within_s: float
+) -> None:
+    scene.replica.expect(slo_s, 7.0)
+    assert (scene.replica.answer_within_s, scene.replica.load_within_s) == (within_s, 7.0)
+    await scene.ask()
+    now = asyncio.get_running_loop().time()
+    assert scene.replica.overdue(now + within_s - 0.5) is None
+    assert (
+        scene.replica.overdue(now + within_s + 0.5) == f"it hangs: one execution of m took longer than {within_s:g} s"
+    )
 
 
 async def test_an_idle_replica_that_hangs_is_noticed(tmp_path: Path) -> None:

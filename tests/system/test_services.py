@@ -153,3 +153,60 @@ def test_a_model_that_cannot_be_loaded_is_told_with_its_reason(home: Home, tmp_p
         assert "broken.onnx" in failed.value.what
         found = client.explain_service("broken")
         assert any("broken.onnx" in cause.reason.text for cause in found.causes)
+
+
+HANGS = """
+import ctypes, pathlib, time
+
+def hangs(arrays):
+    if arrays["x"].sum() > 100:
+        ctypes.PyDLL(None).sleep(600)  # with the interpreter's lock held
+    return {"y": arrays["x"]}
+
+class Sleeper:
+    def __init__(self):
+        time.sleep(600)
+
+    __call__ = hangs
+"""
+TENSORS = (
+    "  inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]\n  outputs: [{name: y, datatype: FP32, shape: [-1, 2]}]\n"
+)
+
+
+def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(HANGS)
+    common = "files: [model.py]\nresources: {cpus: 0.2}\ngrace: 1s\n"
+    path = tmp_path / "service.yaml"
+    with Client(home=home.path, environ={}) as client:
+        path.write_text(
+            f"name: hang\n{common}slo: {{p99: 200ms}}\nmodels:\n- name: m\n  source: model:hangs\n{TENSORS}"
+        )
+        client.create_tenant("ada")
+        headers = {"authorization": f"Bearer {client.create_token('ada').token}"}
+        client.deploy(path, tenant="ada")
+        endpoints = client.wait_ready("hang", timeout_s=60).endpoints
+        assert endpoints is not None
+        before = replica(home)
+
+        def ask(value: float) -> httpx.Response:
+            data = {"inputs": [{**QUESTION["inputs"][0], "data": [value, 0.0]}]}
+            return httpx.post(f"{endpoints.http}/v2/models/m/infer", json=data, headers=headers, timeout=50)
+
+        hung = ask(1000.0)
+        assert hung.status_code == 503
+        assert "the model was still at it" in hung.json()["error"]
+        until(lambda: start_ticks(before) is None)  # killed, though it handles no signal
+        assert until(lambda: ask(1.0).status_code == 200)
+        assert client.job("hang-0-1").attempt == 2
+        client.undeploy("hang")
+        client.wait_stopped("hang", timeout_s=30)
+
+        path.write_text(
+            f"name: slow\n{common}load_timeout: 500ms\nmodels:\n- name: m\n  source: model:Sleeper\n{TENSORS}"
+        )
+        client.deploy(path, tenant="ada")
+        with pytest.raises(ShoalError, match="service slow is FAILED"):
+            client.wait_ready("slow", timeout_s=60)
+        found = client.explain_service("slow")
+        assert any("loading m took longer than 0.5 s" in cause.reason.text for cause in found.causes)

@@ -16,6 +16,8 @@ Buffer = bytes | bytearray | memoryview
 
 Parameter = bool | int | float | str
 
+LOAD_TIMEOUT_S = 300.0
+
 
 class DataType(StrEnum):
     """The protocol's data types."""
@@ -163,7 +165,8 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
     """A tenant's deployed service. `slo_p99_s` is its latency objective and the default deadline of its requests;
-    `rate_limit` is in compute-seconds per second, `burst_s` how many compute-seconds may be saved up."""
+    `rate_limit` is in compute-seconds per second, `burst_s` how many compute-seconds may be saved up. A replica that
+    needs longer than `load_timeout_s` to load one model is taken for stuck, and is replaced."""
 
     name: str
     tenant: str
@@ -175,3 +178,4 @@ class ServiceSpec:
     rate_limit: float | None = None
     burst_s: float = 1.0
     memory_bytes: int = 0
+    load_timeout_s: float = LOAD_TIMEOUT_S

@@ -31,7 +31,7 @@ from shoal.contract.manifest.schema import (
     shared_conflicts,
 )
 from shoal.core import PriorityClass, Resources
-from shoal.serve.types import DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.serve.types import LOAD_TIMEOUT_S, DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
 
 SERVICE_NAME = r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$"
 """Shorter than a job's, for a replica's name adds two numbers to it."""
@@ -189,6 +189,7 @@ class ServiceManifest(Part):
     priority_class: PriorityClass = PriorityClass.GUARANTEED
     rollout: Literal["surge", "replace"] = "surge"
     grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = 10.0
+    load_timeout: Duration = LOAD_TIMEOUT_S
 
     files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
     bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
@@ -253,7 +254,7 @@ class ServiceManifest(Part):
             name=self.name, tenant=tenant, models=tuple(model.spec() for model in self.models),
             routes=tuple(self._routes()), replicas=replicas, priority_class=self.priority_class,
             slo_p99_s=self.slo.p99 if self.slo else None, rate_limit=self.rate_limit, burst_s=self.burst,
-            memory_bytes=self.resources.memory if self.resources else 0,
+            memory_bytes=self.resources.memory if self.resources else 0, load_timeout_s=self.load_timeout,
         )  # fmt: skip
 
     def _routes(self) -> Iterator[tuple[str, Route]]:

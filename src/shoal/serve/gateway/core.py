@@ -28,6 +28,8 @@ _LONGEST_WAIT_S = 60.0
 _WAY_S, _WAY_SHARE = 0.005, 0.1
 """How much of a caller's time is kept for the way to it and back, at most, and as a share: its clock began before ours,
 and what is in time only just would be late there."""
+LATE = 2.0
+"""Requests without a timeout of their own are answered at so many times the service's objective, done or not."""
 _SHADOW_PATIENCE_S = 5.0
 _AHEAD_S = 0.002
 """Several times what a batch is on its way to a replica and back: executions shorter than this are sent ahead."""
@@ -172,7 +174,7 @@ class Gateway:
             call = self._dispatcher.submit(
                 queue, request, now,
                 deadline=inf if patience_s is None else now + patience_s - _way_s(patience_s), samples=samples,
-                size=size,
+                size=size, given_up_at=inf if patience_s is None else now + _given_up_s(request, patience_s),
                 batch_key=batch_key(request) if queue.spec.max_batch > 1 else None, charged_s=charged_s,
             )  # fmt: skip
         except ShoalError:
@@ -402,6 +404,11 @@ def _patience_s(entry: Entry, request: InferRequest) -> float | None:
 
 def _way_s(patience_s: float) -> float:
     return min(_WAY_S, _WAY_SHARE * patience_s)
+
+
+def _given_up_s(request: InferRequest, patience_s: float) -> float:
+    """A caller's own timeout is when it goes; an objective may be missed now and then, by as much again."""
+    return patience_s if request.timeout_s is not None else LATE * patience_s
 
 
 def _no_version(entry: Entry, version: str) -> UnknownModel:

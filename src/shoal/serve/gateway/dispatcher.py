@@ -57,8 +57,8 @@ class Executor(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """What the dispatcher knows of a scheduler's queue. `waiting` are its calls by their number, `copies` how many of
-    a shadow's are on their way."""
+    """What the dispatcher knows of a scheduler's queue. `waiting` are its calls by their number, `running` those
+    that are being executed, `copies` how many of a shadow's are on their way."""
 
     spec: QueueSpec
     service_id: str
@@ -67,13 +67,14 @@ class Queue:
     figures: Figures
     executors: Sequence[Executor] = ()
     waiting: dict[int, Call] = field(default_factory=dict)
+    running: dict[int, Call] = field(default_factory=dict)
     copies: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Call:
     """A request that was taken. `future` is None for a shadow's copy: nobody waits for its answer. `charged_s` is what
-    was taken for it in advance, in slot-seconds."""
+    was taken for it in advance, in slot-seconds. After `given_up_at` nobody waits for it, even while it is executed."""
 
     item: Item
     queue: Queue
@@ -81,6 +82,7 @@ class Call:
     future: asyncio.Future[InferResponse] | None
     charged_s: float = 0.0
     started: float = 0.0
+    given_up_at: float = inf
 
 
 class Accounts(Protocol):
@@ -165,6 +167,7 @@ class Dispatcher:
         batch_key: object,
         size: float = 0.0,
         charged_s: float = 0.0,
+        given_up_at: float = inf,
         shadow: bool = False,
     ) -> Call:
         """Take a request. Raises Overloaded if the scheduler refuses it at once."""
@@ -181,7 +184,7 @@ class Dispatcher:
             future = loop.create_future()
         if self._sweep is None and deadline < inf:
             self._sweep = loop.call_later(_SWEEP_S, self._end_late)
-        call = queue.waiting[item.number] = Call(item, queue, request, future, charged_s)
+        call = queue.waiting[item.number] = Call(item, queue, request, future, charged_s, given_up_at=given_up_at)
         self._pump(now)
         return call
 
@@ -230,6 +233,15 @@ class Dispatcher:
                     queue.figures.refused(now - call.item.arrived)
                     self._accounts.spared(call)
                     self._fail(call, DeadlineMissed("nobody was free until its deadline", where=queue.spec.key))
+            for call in [*queue.running.values()] if queue.running else ():
+                if call.given_up_at > now:
+                    mortal = mortal or call.given_up_at < inf
+                else:
+                    del queue.running[call.item.number]
+                    self._fail(call, DeadlineMissed(
+                        f"the model was still at it {now - call.item.arrived:.3g} s after it was asked",
+                        where=queue.spec.key, hint="give a longer timeout, or see whether the model hangs",
+                    ))  # fmt: skip
         if mortal:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._end_late)
         self._pump(now)
@@ -240,6 +252,7 @@ class Dispatcher:
         calls = [waiting.pop(item.number) for item in batch.items]
         for call in calls:
             call.started = now
+            queue.running[call.item.number] = call
         executors = queue.executors
         executor = executors[0] if len(executors) == 1 else min(executors, key=_load)
         try:
@@ -253,22 +266,29 @@ class Dispatcher:
     def _ended(self, batch: Batch, calls: Sequence[Call], executor: Executor, done: asyncio.Future[Any]) -> None:
         """Answers come first, so that whatever goes wrong afterwards strands nobody."""
         now, queue = self.clock(), calls[0].queue
+        given_up = [queue.running.pop(call.item.number, None) is None for call in calls]
         error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()
         if error is None:
-            device_s, answered = self._answer(calls, done.result(), now)
+            device_s, answered = self._answer(calls, given_up, done.result(), now)
         else:
             device_s, answered = now - calls[0].started, 0
-            for call in calls:
-                self._fail(call, error)
+            for call, over in zip(calls, given_up, strict=True):
+                if not over:
+                    self._fail(call, error)
         self._scheduler.finished(batch, now, device_s, ok=answered > 0)
         self._pump(now)
         self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
 
-    def _answer(self, calls: Sequence[Call], result: Execution, now: float) -> tuple[float, int]:
-        """The device's time, and how many of the calls got their answer: the others failed in the model."""
+    def _answer(
+        self, calls: Sequence[Call], given_up: Sequence[bool], result: Execution, now: float
+    ) -> tuple[float, int]:
+        """The device's time, and of how many calls the model made an answer: in the others it failed."""
         figures, wall = calls[0].queue.figures, time.time()
-        answered = samples = 0
-        for call, response in zip(calls, result.responses, strict=True):
+        answered = samples = done = 0
+        for call, over, response in zip(calls, given_up, result.responses, strict=True):
+            if over:
+                done += not isinstance(response, ShoalError)
+                continue
             if isinstance(response, ShoalError):
                 self._fail(call, response)
                 continue
@@ -284,7 +304,7 @@ class Dispatcher:
                 call.future.set_result(response)
         if answered:
             figures.executed(samples, answered, result.compute_input_s, result.compute_infer_s, result.compute_output_s)
-        return result.device_s, answered
+        return result.device_s, answered + done
 
     def _fail(self, call: Call, error: BaseException) -> None:
         if not isinstance(error, Overloaded):

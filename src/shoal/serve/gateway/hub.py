@@ -8,6 +8,7 @@ nothing else.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import stat
@@ -21,6 +22,8 @@ from shoal.serve.gateway.vigil import Vigil
 from shoal.serve.runtimes.open import LoadReport
 
 __all__ = ["Admit", "Execution", "HubEvents", "HubLimits", "LoadReport", "Replica", "ReplicaHub"]
+
+log = logging.getLogger("shoal.serve")
 
 _LONGEST_PATH = 107
 """Bytes that a Unix socket's address has room for."""
@@ -72,8 +75,11 @@ class ReplicaHub:
                 replica = link.replica
                 if replica is None:
                     continue
-                if replica.overdue(loop.time()):
-                    link.close(Reason("stuck", "it did not answer in time"))
+                hangs = replica.overdue(loop.time())
+                if hangs is not None:
+                    log.error("replica %s is killed: %s", replica.name, hangs)
+                    replica.kill()
+                    link.close(Reason("stuck", hangs))
                 elif replica.quiet_for(loop.time()) > self.limits.ask_idle_every_s:
                     replica.look()
 

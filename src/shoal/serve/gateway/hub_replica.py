@@ -9,6 +9,9 @@ batch that was sent while another ran without a pause.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -38,9 +41,15 @@ from shoal.serve.replica.messages import (
 from shoal.serve.replica.wire import Frame, Kind, WireError, encode, size_of
 from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.tensors import Stacked, samples_in, stack
-from shoal.serve.types import Buffer, InferRequest, ModelSpec
+from shoal.serve.types import LOAD_TIMEOUT_S, Buffer, InferRequest, ModelSpec
 
 T = TypeVar("T")
+
+HANGS_OBJECTIVES, HANGS_S = 20.0, 5.0
+"""An execution of so many times the service's objective, and of at least so many seconds, hangs: its replica is killed.
+Less would kill models that are slow for a moment."""
+
+log = logging.getLogger("shoal.serve")
 
 
 class HubEvents:
@@ -63,13 +72,13 @@ class HubEvents:
 @dataclass(frozen=True, slots=True)
 class HubLimits:
     """`arena_bytes` of shared memory per replica, which cost nothing until used; larger batches go over the socket, up
-    to `message_bytes`. A replica that does not answer in time is given up; one that is idle is asked every so often
-    whether it is alive."""
+    to `message_bytes`. A replica that does not answer in time is given up and killed; one that is idle is asked every
+    so often whether it is alive. The fleet shortens the times of a replica to what its service is for."""
 
     arena_bytes: int = 64 << 20
     message_bytes: int = 256 << 20
     answer_timeout_s: float = 60.0
-    load_timeout_s: float = 600.0
+    load_timeout_s: float = LOAD_TIMEOUT_S
     greeting_timeout_s: float = 5.0
     ask_idle_every_s: float = 5.0
 
@@ -85,17 +94,19 @@ class Writer(Protocol):
 @dataclass(slots=True)
 class _Asked:
     """`settle` makes the future's result of the answer, or raises the error that it is; `region` is what the question
-    occupies of the arena."""
+    occupies of the arena, `what` says what the replica is at while it does not answer."""
 
     kind: Kind
     future: asyncio.Future[Any]
     settle: Callable[[Frame], Any]
     limit_s: float
     region: Region | None
+    what: str
 
 
 class Replica:
-    """A replica that joined. `models` are those it has loaded and warmed up; `lost` is why it is gone, once it is."""
+    """A replica that joined. `models` are those it has loaded and warmed up; `lost` is why it is gone, once it is. An
+    execution may take `answer_within_s`, a load `load_within_s`: longer ones hang."""
 
     def __init__(
         self,
@@ -114,6 +125,8 @@ class Replica:
         self.token_digest = token_digest
         self.models: dict[ModelKey, LoadReport] = {}
         self.leaving = False
+        self.answer_within_s = limits.answer_timeout_s
+        self.load_within_s = limits.load_timeout_s
         self.lost: Reason | None = None
         self._writer = writer
         self._view = arena.view
@@ -127,11 +140,19 @@ class Replica:
         self._heard_at = loop.time()
         self._bytes_per_sample: dict[ModelKey, int] = {}
         self._released = False
+        # Held from the start on: the number may be another process's by the time this one hangs.
+        self._process = _handle(pid)
 
     @property
     def in_flight(self) -> int:
         """Questions without an answer."""
         return len(self._asked)
+
+    def expect(self, slo_s: float | None, load_timeout_s: float) -> None:
+        """What its service is for says from when on it hangs."""
+        longest_s = self._limits.answer_timeout_s
+        self.answer_within_s = longest_s if slo_s is None else min(longest_s, max(HANGS_S, HANGS_OBJECTIVES * slo_s))
+        self.load_within_s = load_timeout_s
 
     async def load(self, spec: ModelSpec) -> LoadReport:
         """Load the model and warm it up, in the place of the same version if that is loaded. What else the replica was
@@ -145,7 +166,7 @@ class Replica:
             self._events.ready(self, key)
             return report
 
-        return await self._ask(Kind.LOAD, spec, settle, limit_s=self._limits.load_timeout_s)
+        return await self._ask(Kind.LOAD, spec, settle, limit_s=self.load_within_s, what=f"loading {spec.name}")
 
     def unload(self, name: str, version: str) -> asyncio.Future[None]:
         """From now on it is not in `models`; what was asked before is still answered. Nothing happens if it is not
@@ -225,7 +246,10 @@ class Replica:
             return execution
 
         question = Question(key, tuple(placed), wanted_outputs(requests), tuple(sizes), outputs_at, room)
-        return self._ask(Kind.EXECUTE, write_question(question), settle, region=region, payload=payload)
+        return self._ask(
+            Kind.EXECUTE, write_question(question), settle, limit_s=self.answer_within_s, region=region,
+            payload=payload, what=f"one execution of {model}",
+        )  # fmt: skip
 
     def _write_inputs(self, stacked: Sequence[Stacked], placed: Sequence[Placed]) -> None:
         for each, place in zip(stacked, placed, strict=True):
@@ -244,6 +268,7 @@ class Replica:
         limit_s: float | None = None,
         region: Region | None = None,
         payload: Sequence[Buffer] = (),
+        what: str = "saying whether it lives",
     ) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         gone = self._gone()
@@ -254,7 +279,7 @@ class Replica:
         frame = encode(kind, number, body, size_of(payload))
         if not self._asked:
             self._heard_at = self._loop.time()
-        self._asked[number] = _Asked(kind, future, settle, limit_s or self._limits.answer_timeout_s, region)
+        self._asked[number] = _Asked(kind, future, settle, limit_s or self._limits.answer_timeout_s, region, what)
         self._writer.write(frame)
         if payload:
             self._writer.writelines([*payload])
@@ -287,12 +312,28 @@ class Replica:
         else:
             asked.future.set_result(result)
 
-    def overdue(self, now: float) -> bool:
-        """Whether the question that the replica should be at has had its time, or its end if it was let go."""
-        if self._released:
-            return now - self._heard_at > self._limits.answer_timeout_s
+    def overdue(self, now: float) -> str | None:
+        """What the replica has been at for longer than it may take; None if it is in time."""
         head = next(iter(self._asked.values()), None)
-        return head is not None and now - self._heard_at > head.limit_s
+        if self._released:
+            limit_s, what = self._limits.answer_timeout_s, "ending"
+        elif head is not None:
+            limit_s, what = head.limit_s, head.what
+        else:
+            return None
+        return f"it hangs: {what} took longer than {limit_s:g} s" if now - self._heard_at > limit_s else None
+
+    def kill(self) -> None:
+        """End its process, which may hang in code that no signal but this one ends. Whoever started it starts another.
+        Does nothing where the process has ended, or may not be ended by this user."""
+        if self._process is None:
+            return
+        try:
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            log.error("replica %s (pid %d) hangs and may not be killed by this user", self.name, self.pid)
 
     def quiet_for(self, now: float) -> float:
         """Seconds since it last answered, 0 while there is something to answer."""
@@ -302,11 +343,23 @@ class Replica:
         """It is gone: what it was asked fails now."""
         self.lost = reason
         self.models.clear()
+        if self._process is not None:
+            os.close(self._process)
+            self._process = None
         self._view = memoryview(b"")
         asked, self._asked = self._asked, {}
         for each in asked.values():
             if not each.future.done():
                 each.future.set_exception(ReplicaLost(reason.text, where=f"replica {self.name!r}", hint="ask again"))
+
+
+def _handle(pid: int) -> int | None:
+    if pid == os.getpid():  # whoever plays a replica within this process
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _ignore(future: asyncio.Future[None]) -> None:
