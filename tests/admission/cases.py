@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import product
 
 from hypothesis import strategies as st
 
-from shoal.admission import ClusterIndex, Decision, Pending, Policy, Running, Snapshot, Spread, decide
+from shoal.admission import (
+    ClusterIndex,
+    Decision,
+    Explanation,
+    Pending,
+    Policy,
+    Running,
+    Snapshot,
+    Spread,
+    decide,
+)
+from shoal.admission.explain import raised
 from shoal.contract.records import RankPlacement
 from shoal.core import ANY, Device, Node, PriorityClass, Quota, Resources, Tenant
 
@@ -117,6 +129,42 @@ def carry_out(index: ClusterIndex, snapshot: Snapshot, decision: Decision) -> li
     return started
 
 
+# --- is an explanation true?
+
+
+def granted(snapshot: Snapshot, told: Explanation) -> Snapshot:
+    """The cluster in which everything that the explanation asks for is so."""
+    index = ClusterIndex.resume(snapshot)
+    waiting = snapshot.pending.by_id[told.job_id]
+    for cause in told.causes:
+        change = cause.reason.facts.get("to_start", {}) if cause.blocking else {}
+        for job_id in change.get("end", ()):
+            index.stop(job_id)
+        if "quota" in change:
+            tenant = snapshot.tenants[waiting.tenant].tenant
+            index.set_tenant(replace(tenant, quota=raised(tenant.quota, change["quota"])))
+        if "priority" in change:
+            cls = PriorityClass(change["priority_class"])
+            waiting = replace(waiting, priority=change["priority"], priority_class=cls)
+        waiting = replace(waiting, not_before=change.get("not_before", waiting.not_before))
+    index.add_pending(waiting)
+    return index.snapshot(snapshot.now)
+
+
+def check_explanation(snapshot: Snapshot, told: Explanation, starting: Collection[str]) -> None:
+    """A job that starts now (`starting`) is not blocked; any other is, and starts once it has all that it is said to
+    lack, unless other tenants go first or it can never start."""
+    blocking = {cause.cause for cause in told.causes if cause.blocking}
+    if told.job_id in starting:
+        assert not blocking
+        assert told.estimated_start == snapshot.now
+        return
+    assert blocking
+    assert told.summary.startswith("waits")
+    if not blocking & {"share", "impossible"}:
+        assert told.job_id in {start.job_id for start in decide(granted(snapshot, told)).starts}
+
+
 # --- random clusters
 
 
@@ -170,6 +218,8 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
         index.update_running(held.job_id, at_risk_s=risk, stopping=draw(st.sampled_from([False, False, False, True])))
     for at in range(len(first)):
         index.remove_pending(f"r{at}")
+    for tenant in tenants:  # what ended since then moved the mean run time
+        index.set_tenant(tenant, mean_runtime_s=draw(st.sampled_from([None, 1.0, 30.0, 200.0])))
     for at, each in enumerate(draw(st.lists(waiting, min_size=1, max_size=12))):
         index.add_pending(_named(each, f"j{at:02d}"))
     return index

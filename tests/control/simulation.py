@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.admission import decide
 from shoal.contract import service_lifecycle as services
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
@@ -28,6 +29,7 @@ from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from shoal.store import Store, open_store
+from tests.admission.cases import check_explanation
 
 
 class Crash(BaseException):
@@ -65,6 +67,7 @@ class World:
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     gateway: Gateway | None = None
     schedule: ScheduleSettings | None = None
+    questioner: Questioner | None = None
 
     @classmethod
     def make(cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script]) -> World:
@@ -82,6 +85,8 @@ class World:
             on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
             gateway=self.gateway, schedule=self.schedule,
         )  # fmt: skip
+        if self.questioner is not None:
+            self.questioner.follow(self.store)
         await self.plane.open()
         return self.plane
 
@@ -193,6 +198,49 @@ def check_sizes(world: World) -> None:
             assert not attempt.ranks or len(attempt.ranks) in (1, len(attempt.placement))  # one: of a helper's stage
 
 
+class Questioner:
+    """Asks of every job that is not over why it waits, each time that something changed, and tries what it is told."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.asked = 0
+        self.wrong: list[Exception] = []
+
+    def follow(self, store: Store) -> None:
+        """Ask once the plane has followed what was committed."""
+        loop, due = asyncio.get_running_loop(), False
+
+        def ask() -> None:
+            nonlocal due
+            due = False
+            if self._world.dead.is_set() or self._world.store is not store:
+                return
+            try:
+                self.ask_all()
+            except Exception as error:  # the event loop would only log it
+                self.wrong.append(error)
+
+        def committed(_events: object) -> None:
+            nonlocal due
+            if not due:
+                due = True
+                loop.call_soon(ask)
+
+        store.subscribe(committed)
+
+    def ask_all(self) -> None:
+        plane = self._world.plane
+        if plane is None or not plane.ready:
+            return
+        snapshot = plane.view.index.snapshot(plane.clock.now())
+        starting = {start.job_id for start in decide(snapshot).starts}
+        for live in plane.view:
+            told = plane.explain(live.job.id)
+            self.asked += 1
+            if live.job.state is JobState.QUEUED and plane.scheduler is None:
+                check_explanation(snapshot, told, starting)
+
+
 async def simulate(
     seed: int,
     folder: Path,
@@ -201,10 +249,11 @@ async def simulate(
     crash_rate: float = 0.03,
     schedule: ScheduleSettings | None = None,
     ranges: bool = False,
+    questions: bool = False,
 ) -> World:
     """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes. With
     `schedule`, its nodes have two types of accelerators, and rounds decide. With `ranges`, half of the jobs leave open
-    how many ranks they have."""
+    how many ranks they have. With `questions`, every job is asked after every event why it waits."""
     draw = random.Random(seed)
 
     def behaviour(gang: Gang) -> Script:
@@ -222,6 +271,7 @@ async def simulate(
     machines = nodes(3, 4) if schedule is None else two_types(3, 4)
     world = World.make(folder, machines, behaviour)
     world.schedule = schedule
+    world.questioner = Questioner(world) if questions else None
     world.fault = lambda point: crash_at(draw, crash_rate, point)
     await reopen(world)
     await tenants(world)
@@ -257,6 +307,9 @@ async def simulate(
     assert stored == set(acknowledged.values())
     check_history(world.store, world.cluster)
     check_sizes(world)
+    if world.questioner is not None:
+        assert world.questioner.wrong == []
+        assert world.questioner.asked > jobs
     return world
 
 

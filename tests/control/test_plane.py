@@ -308,6 +308,17 @@ def test_nothing_is_lost_or_doubled_whatever_dies(seed: int, tmp_path: Path) -> 
     assert world.crashes > 0
 
 
+@pytest.mark.parametrize("seed", [20, 21])
+def test_every_state_can_be_explained_and_what_is_said_to_help_does(seed: int, tmp_path: Path) -> None:
+    run(simulate(seed, tmp_path, jobs=25, questions=True), start=1_700_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_every_state_can_be_explained_many_seeds(seed: int, tmp_path: Path) -> None:
+    run(simulate(seed, tmp_path, jobs=60, crash_rate=0.05, questions=True), start=1_700_000_000)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_nothing_is_lost_or_doubled_many_seeds(seed: int, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ One thread only; nothing here does I/O or reads a clock.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -28,6 +27,7 @@ from shoal.admission.persistent import CowMap, Runs
 from shoal.admission.snapshot import (
     Group,
     GroupKey,
+    Held,
     Need,
     PendingJobs,
     Shape,
@@ -56,18 +56,6 @@ class _Queue:
 
     def freeze(self) -> Group:
         return Group(self.key, self.shape, self.ready.freeze(), self.delayed.freeze())
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What is remembered of a running job beside `Running`: what it holds, its charge and places in the indexes."""
-
-    need: Need
-    ranks: int
-    charge: float
-    slots: float
-    end_key: tuple[float, str]
-    reported: float | None
 
 
 @dataclass(slots=True)
@@ -126,9 +114,9 @@ class ClusterIndex:
         self._frozen_queues: CowMap[TenantQueue] = CowMap()
         self._dirty_queues: set[str] = set()
         self._running: CowMap[Running] = CowMap()
-        self._held: dict[str, _Held] = {}
+        self._held: CowMap[Held] = CowMap()
         self._ends: Runs[Running] = Runs()
-        self._reported: list[float] = []
+        self._reports: Runs[None] = Runs()
         self._preemptible = 0
         self._turn: str | None = None
         self._claims: tuple[Claim, ...] = ()
@@ -152,7 +140,8 @@ class ClusterIndex:
     def remove_tenant(self, name: str) -> None:
         """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
         known = name in self._accounts or name in self._tenants
-        if known and name not in self._queues and not self._account(name).running_jobs:
+        if known and not self._groups(name) and not self._account(name).running_jobs:
+            del self._queues[name]
             del self._accounts[name]
             self._dirty_accounts.discard(name)
             self._learned.pop(name, None)
@@ -185,7 +174,7 @@ class ClusterIndex:
         else:
             queue.ready.remove((job.queued_at, job_id))
         if not queue.ready and not queue.delayed:
-            groups = self._queues[job.tenant]
+            groups = self._groups(job.tenant)
             del groups[queue.key]
             if not groups:
                 del self._queues[job.tenant]
@@ -301,44 +290,30 @@ class ClusterIndex:
             pools=pools,
             jobs_on=jobs_on,
             ends=self._ends.freeze(),
-            median_at_risk_s=self._reported[len(self._reported) // 2] if self._reported else None,
+            held=self._held.freeze(),
+            reports=self._reports.freeze(),
             preemptible=self._preemptible,
             claims=tuple(claim for claim in self._claims if claim.job_id in self._pending),
         )
 
     @classmethod
     def resume(cls, snapshot: Snapshot) -> ClusterIndex:
-        """A new index that starts from a snapshot and shares its content until it changes: for what-if questions.
-
-        Charges of running jobs are not part of a snapshot, so stopping one settles nothing.
-        """
+        """A new index that starts from a snapshot and shares its content until it changes: for what-if questions. It
+        costs next to nothing, however many jobs wait and run."""
         made = cls(snapshot.policy)
         made._nodes = NodeBook.thaw(snapshot)
         made._tenants = CowMap.thaw(snapshot.tenants)
         made._pending = CowMap.thaw(snapshot.pending.by_id)
         made._frozen_queues = CowMap.thaw(snapshot.pending.by_tenant)
-        for tenant, queue in snapshot.pending.by_tenant.items():
-            made._queues[tenant] = {
-                group.key: _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
-                for group in queue
-            }
-            for group in queue:
-                made._shapes[group.key.resources, group.key.ranks, group.key.placement] = group.shape
-                for job in group.delayed:
+        if snapshot.pending.next_due is not None:
+            for queue in snapshot.pending.by_tenant.values():
+                for job in (job for group in queue for job in group.delayed):
                     made._delayed.add(job.job_id)
                     heappush(made._due, (job.not_before, job.job_id))
         made._running = CowMap.thaw(snapshot.running)
         made._ends = Runs.thaw(snapshot.ends)
-        for running in snapshot.running.values():
-            made._held[running.job_id] = _Held(
-                made._need(running),
-                len(running.placement),
-                0.0,
-                slots(running.resources, len(running.placement)),
-                made._end_key(running),
-                made._report(running),
-            )
-        made._reported = sorted(held.reported for held in made._held.values() if held.reported is not None)
+        made._held = CowMap.thaw(snapshot.held)
+        made._reports = Runs.thaw(snapshot.reports)
         made._preemptible = snapshot.preemptible
         made._turn = snapshot.turn
         made._claims = snapshot.claims
@@ -355,10 +330,22 @@ class ClusterIndex:
             account = self._accounts[name] = _Account.thaw(TenantState(Tenant(name)) if state is None else state)
         return account
 
+    def _groups(self, tenant: str) -> dict[GroupKey, _Queue]:
+        """The waiting jobs of a tenant, to be changed. After `resume` they are thawed when first asked for."""
+        groups = self._queues.get(tenant)
+        if groups is None:
+            # A tenant that has no queue any more may still have one in what was frozen before.
+            frozen = None if tenant in self._dirty_queues else self._frozen_queues.get(tenant)
+            groups = self._queues[tenant] = {}
+            for group in frozen or ():
+                groups[group.key] = _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
+                self._shapes[group.key.resources, group.key.ranks, group.key.placement] = group.shape
+        self._dirty_queues.add(tenant)
+        return groups
+
     def _queue(self, job: Pending) -> _Queue:
         key = group_key(job)
-        self._dirty_queues.add(job.tenant)
-        groups = self._queues.setdefault(job.tenant, {})
+        groups = self._groups(job.tenant)
         queue = groups.get(key)
         if queue is None:
             asked = (key.resources, key.ranks, key.placement)
@@ -406,25 +393,27 @@ class ClusterIndex:
         # An end must sort after every stopping job's, also on a clock that starts at zero.
         return max(end, 1e-9), running.job_id
 
-    def _report(self, running: Running) -> float | None:
-        return running.at_risk_s if running.priority_class is PriorityClass.BEST_EFFORT else None
-
     def _remember(self, running: Running, need: Need, charge: float, share: float) -> None:
-        end_key, reported = self._end_key(running), self._report(running)
+        end_key = self._end_key(running)
         self._running[running.job_id] = running
-        self._held[running.job_id] = _Held(need, len(running.placement), charge, share, end_key, reported)
+        self._held[running.job_id] = Held(need, len(running.placement), charge, share, end_key)
         self._ends.add(end_key, running)
         self._preemptible += _may_be_evicted(running)
-        if reported is not None:
-            insort(self._reported, reported)
+        if _reports(running):
+            self._reports.add((running.at_risk_s or 0.0, running.job_id), None)
 
-    def _forget(self, job_id: str) -> _Held:
-        held = self._held.pop(job_id)
-        self._preemptible -= _may_be_evicted(self._running[job_id])
+    def _forget(self, job_id: str) -> Held:
+        running, held = self._running[job_id], self._held[job_id]
+        self._held.pop(job_id)
+        self._preemptible -= _may_be_evicted(running)
         self._ends.remove(held.end_key)
-        if held.reported is not None:
-            del self._reported[bisect_left(self._reported, held.reported)]
+        if _reports(running):
+            self._reports.remove((running.at_risk_s or 0.0, job_id))
         return held
+
+
+def _reports(running: Running) -> bool:
+    return running.at_risk_s is not None and running.priority_class is PriorityClass.BEST_EFFORT
 
 
 def _may_be_evicted(running: Running) -> bool:

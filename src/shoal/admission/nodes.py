@@ -50,7 +50,7 @@ class NodeBook:
         made.layout = snapshot.nodes.layout
         made._states = list(snapshot.nodes.states)
         made._jobs_on = list(snapshot.jobs_on)
-        made._pools = PoolTable.thaw(snapshot.pools, made._states)
+        made._pools = PoolTable.thaw(snapshot.pools)
         return made
 
     def freeze(self) -> tuple[NodeTable, Mapping[str, Pool], JobsOn]:
@@ -75,8 +75,8 @@ class NodeBook:
             self._change(at, self._free_on(old.node, held, schedulable=old.schedulable))
 
     def _change(self, at: int, state: NodeState) -> None:
+        self._pools.touch(at, self._states[at])
         self._states[at] = state
-        self._pools.touch(at)
         self._frozen = None
 
     def _places(self, running: Running) -> list[int]:

@@ -136,6 +136,14 @@ class FrozenRuns(Generic[T]):
     def first(self) -> tuple[Key, T] | None:
         return self._chunks[0][0] if self._chunks else None
 
+    def at(self, position: int) -> tuple[Key, T]:
+        """The entry at a position from 0. Raises IndexError."""
+        for chunk in self._chunks:
+            if position < len(chunk):
+                return chunk[position]
+            position -= len(chunk)
+        raise IndexError(position)
+
     def __len__(self) -> int:
         return self._len
 

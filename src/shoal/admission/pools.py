@@ -27,42 +27,39 @@ class PoolTable:
     """The mutable side of the snapshot's `pools`: changes are collected by `touch` and made at `freeze`."""
 
     def __init__(self, states: Sequence[NodeState]) -> None:
-        self._now: list[dict[str, BucketKey]] = [dict(bucket_keys(state)) for state in states]
         self._buckets: dict[str, dict[BucketKey, tuple[int, ...]]] = {}
-        self._touched: set[int] = set()
+        self._touched: dict[int, dict[str, BucketKey]] = {}
         self._frozen: dict[str, Pool] = {}
         filling: dict[str, dict[BucketKey, list[int]]] = {}
-        for at, keys in enumerate(self._now):
-            for pool, key in keys.items():
+        for at, state in enumerate(states):
+            for pool, key in bucket_keys(state):
                 filling.setdefault(pool, {}).setdefault(key, []).append(at)
         for pool, buckets in filling.items():
             self._buckets[pool] = {key: tuple(ats) for key, ats in buckets.items()}
             self._frozen[pool] = _frozen(self._buckets[pool])
 
     @classmethod
-    def thaw(cls, pools: Mapping[str, Pool], states: Sequence[NodeState]) -> PoolTable:
+    def thaw(cls, pools: Mapping[str, Pool]) -> PoolTable:
         made = cls(())
-        made._now = [dict(bucket_keys(state)) for state in states]
         made._buckets = {name: dict(pool.buckets) for name, pool in pools.items()}
         made._frozen = dict(pools)
         return made
 
-    def touch(self, at: int) -> None:
-        """The state of the node at this position changed."""
-        self._touched.add(at)
+    def touch(self, at: int, old: NodeState) -> None:
+        """The state of the node at this position is about to change from `old`."""
+        if at not in self._touched:
+            self._touched[at] = dict(bucket_keys(old))
 
     def freeze(self, states: Sequence[NodeState]) -> Mapping[str, Pool]:
         if not self._touched:
             return self._frozen
         gone: dict[tuple[str, BucketKey], list[int]] = {}
         come: dict[tuple[str, BucketKey], list[int]] = {}
-        for at in self._touched:
-            old, new = self._now[at], dict(bucket_keys(states[at]))
-            for pool, key in new.items():
+        for at, old in self._touched.items():
+            for pool, key in bucket_keys(states[at]):
                 if old[pool] != key:
                     gone.setdefault((pool, old[pool]), []).append(at)
                     come.setdefault((pool, key), []).append(at)
-            self._now[at] = new
         self._touched.clear()
         changed = gone.keys() | come.keys()
         for pool, key in changed:

@@ -157,13 +157,25 @@ class NodeTable(Mapping[str, NodeState]):
         return len(self.states)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is remembered of a running job beside `Running`, as of when it started: what it holds, its charge, and its
+    key in `Snapshot.ends`. They cannot be worked out again later: a tenant's mean run time moves, and nodes go."""
+
+    need: Need
+    ranks: int
+    charge: float
+    slots: float
+    end_key: tuple[float, str]
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything a decision may know.
 
     `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts
-    the running jobs by when they are expected to end. `median_at_risk_s` is that of the best-effort jobs which
-    report theirs, None if there is none; `preemptible` counts the best-effort jobs that were not asked to end yet.
+    the running jobs by when they are expected to end; `held` has what else is remembered of them. `reports` sorts the
+    best-effort jobs that report what they have at risk by that time; `preemptible` counts the best-effort jobs that were not asked to end yet.
     `claims` are those of the last decision whose jobs still wait.
     """
 
@@ -177,9 +189,15 @@ class Snapshot:
     pools: Mapping[str, Pool]
     jobs_on: tuple[tuple[str, ...], ...]
     ends: FrozenRuns[Running]
-    median_at_risk_s: float | None = None
+    held: FrozenMap[Held]
+    reports: FrozenRuns[None] = field(default_factory=FrozenRuns)
     preemptible: int = 0
     claims: tuple[Claim, ...] = ()
+
+    @cached_property
+    def median_at_risk_s(self) -> float | None:
+        """Of the best-effort jobs that report theirs; None if there is none."""
+        return self.reports.at(len(self.reports) // 2)[0][0] if self.reports else None
 
     @cached_property
     def stopping(self) -> tuple[Running, ...]:
