@@ -47,7 +47,8 @@ def test_a_job_of_unknown_length_is_explained_after_its_tenants_mean_has_moved()
     index = index_of(nodes(1, per_node=2), [job("c", resources=2)], held)
     index.stop("b", ran_s=1.0)
     assert index.snapshot(NOW).tenants["a"].mean_runtime_s == 1.0
-    assert explain(index.snapshot(NOW), "c").summary == "waits: needs 2 a100 on one node, 1 free; starts when job a ends"
+    told = explain(index.snapshot(NOW), "c")
+    assert told.summary == "waits: needs 2 a100 on one node, 1 free; starts when job a ends"
 
 
 def test_the_sentence_of_a_job_too_big_for_what_is_free() -> None:

@@ -12,7 +12,8 @@
     ...
     index.stop(job_id, ran_s=...)  # when the attempt is over
 
-One thread only; nothing here does I/O or reads a clock.
+It belongs to the thread that made it: a snapshot may go to another thread, the index itself refuses. Nothing here does
+I/O or reads a clock.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from threading import get_ident
 from weakref import WeakValueDictionary
 
 from shoal.admission.nodes import NodeBook
@@ -101,6 +103,7 @@ class ClusterIndex:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
+        self._thread = get_ident()
         self._nodes = NodeBook()
         self._tenants: CowMap[TenantState] = CowMap()
         self._accounts: dict[str, _Account] = {}
@@ -127,11 +130,13 @@ class ClusterIndex:
         """Replace the set of nodes. Running jobs keep what they hold; a job on a node that vanished stays running (and
         counted against its tenant) until `stop`, and holds its devices again if the node returns. `unschedulable`
         nodes take no new jobs."""
+        self._check_thread()
         self._nodes = NodeBook.of(nodes, unschedulable, [self._running[job_id] for job_id in sorted(self._held)])
 
     def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
         """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned
         in an earlier life of the server."""
+        self._check_thread()
         account = self._account(tenant.name)
         account.tenant = tenant
         if mean_runtime_s is not None:
@@ -139,6 +144,7 @@ class ClusterIndex:
 
     def remove_tenant(self, name: str) -> None:
         """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
+        self._check_thread()
         known = name in self._accounts or name in self._tenants
         if known and not self._groups(name) and not self._account(name).running_jobs:
             del self._queues[name]
@@ -151,6 +157,7 @@ class ClusterIndex:
 
     def add_pending(self, job: Pending) -> None:
         """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota."""
+        self._check_thread()
         self.remove_pending(job.job_id)
         self._account(job.tenant)
         self._pending[job.job_id] = job
@@ -164,6 +171,7 @@ class ClusterIndex:
 
     def remove_pending(self, job_id: str) -> Pending | None:
         """Take a job out of the queue and return it; None if it is not there."""
+        self._check_thread()
         job = self._pending.pop(job_id)
         if job is None:
             return None
@@ -191,6 +199,7 @@ class ClusterIndex:
     def start(self, running: Running) -> None:
         """The job holds its placement from now on, and leaves the queue. Also used after a restart for jobs that ran
         already; these carry no charge. A job of the same id that ran is replaced."""
+        self._check_thread()
         if running.job_id in self._held:
             self.stop(running.job_id)
         account = self._account(running.tenant)
@@ -212,6 +221,7 @@ class ClusterIndex:
         stopping: bool | None = None,
     ) -> None:
         """Change what is known of a running job; None leaves a value as it is. Unknown jobs are ignored."""
+        self._check_thread()
         running = self._running.get(job_id)
         if running is None:
             return
@@ -228,6 +238,7 @@ class ClusterIndex:
         """The job's processes are gone: free what it held and settle its charge against the seconds it really ran
         (None: keep the charge). A `completed` run teaches the tenant's mean run time; a preempted one does not.
         Returns what was running; None for an unknown job."""
+        self._check_thread()
         running = self._running.get(job_id)
         if running is None:
             return None
@@ -246,6 +257,7 @@ class ClusterIndex:
 
     def settle(self, decision: Decision) -> None:
         """Take over what a decision hands to the next one, at once after it was made."""
+        self._check_thread()
         for name, deficit in decision.deficits.items():
             if name in self._accounts or name in self._tenants:
                 self._account(name).deficit = deficit
@@ -254,6 +266,7 @@ class ClusterIndex:
 
     def refund(self, starts: Iterable[Start]) -> None:
         """Give back the charge of starts that were not carried out, for jobs that still wait."""
+        self._check_thread()
         for start in starts:
             job = self._pending.get(start.job_id)
             if job is not None:
@@ -263,6 +276,7 @@ class ClusterIndex:
 
     def snapshot(self, now: float) -> Snapshot:
         """A picture that later changes of the index do not touch."""
+        self._check_thread()
         self._release_due(now)
         for tenant in self._dirty_queues:
             groups = self._queues.get(tenant)
@@ -320,6 +334,10 @@ class ClusterIndex:
         return made
 
     # --- inside
+
+    def _check_thread(self) -> None:
+        if get_ident() != self._thread:
+            raise RuntimeError("a cluster index belongs to the thread that made it: give other threads a snapshot")
 
     def _account(self, name: str) -> _Account:
         """The account of a tenant, to be changed."""

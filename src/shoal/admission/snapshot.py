@@ -173,10 +173,10 @@ class Held:
 class Snapshot:
     """Everything a decision may know.
 
-    `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts
-    the running jobs by when they are expected to end; `held` has what else is remembered of them. `reports` sorts the
-    best-effort jobs that report what they have at risk by that time; `preemptible` counts the best-effort jobs that were not asked to end yet.
-    `claims` are those of the last decision whose jobs still wait.
+    `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts the
+    running jobs by when they are expected to end; `held` has what else is remembered of them. `reports` sorts the best-
+    effort jobs that report what they have at risk by that time; `preemptible` counts the best-effort jobs that were not
+    asked to end yet. `claims` are those of the last decision whose jobs still wait.
     """
 
     now: float

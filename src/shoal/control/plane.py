@@ -297,18 +297,18 @@ class ControlPlane:
         job = self.job(job_id)
         live = self.view.get(job_id)
         if self.scheduler is not None and live is not None:
-            told = self.scheduler.explain(self._snapshot(), live, steps.describe(job))
+            told = self.scheduler.explain(self.snapshot(), live, steps.describe(job))
             if told is not None:
                 return told
         if job.state is JobState.QUEUED:
-            return explain(self._snapshot(), job_id)
+            return explain(self.snapshot(), job_id)
         return Explanation(job_id, (), 0, job.started_at, steps.describe(job))
 
     def schedule_snapshot(self) -> Iterator[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
         from shoal.control.scheduling import live_snapshot
 
-        return live_snapshot(self._snapshot(), self.view.get, self.scheduler)
+        return live_snapshot(self.snapshot(), self.view.get, self.scheduler)
 
     async def logs(
         self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
@@ -388,20 +388,22 @@ class ControlPlane:
     # --- the cluster ---
 
     def nodes(self) -> list[NodeState]:
-        return list(self._snapshot().nodes.values())
+        return list(self.snapshot().nodes.values())
 
     def running(self) -> list[Running]:
-        return list(self._snapshot().running.values())
+        return list(self.snapshot().running.values())
 
     def tenants_state(self) -> list[TenantState]:
-        return list(self._snapshot().tenants.values())
+        return list(self.snapshot().tenants.values())
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """The cluster now, frozen. To be taken on the event loop; what is taken may go to any thread."""
         return self.view.index.snapshot(self.clock.now())
 
-    def status(self) -> dict[str, Any]:
+    def status(self, by_state: Mapping[tuple[str, JobState], int] | None = None) -> dict[str, Any]:
+        """`by_state` is what `store.job_counts` told; it is asked if None."""
         counts: dict[str, int] = {}
-        for (_, state), number in self.store.job_counts().items():
+        for (_, state), number in (self.store.job_counts() if by_state is None else by_state).items():
             counts[state] = counts.get(state, 0) + number
         return {
             "ready": self.ready,

@@ -135,6 +135,13 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
     world = World.make(tmp_path, nodes(1, 2), behaviour)
     world.gateway, gateway.world = gateway, world
+    async with furnished(world) as made:
+        yield made
+
+
+@asynccontextmanager
+async def furnished(world: World) -> AsyncIterator[House]:
+    """The application over a world that is not started yet; killed at the end."""
     plane = await world.start()
     tokens: dict[str, str] = {}
     for who in ("admin", "red", "blue"):

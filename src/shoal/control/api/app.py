@@ -34,7 +34,6 @@ def create_app(context: Context) -> FastAPI:
     # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
     app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))
     app.add_middleware(Edge, metrics=context.metrics)
-    context.metrics.watch(lambda: system.gauges(context))
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

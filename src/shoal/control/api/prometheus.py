@@ -1,8 +1,9 @@
-"""What /metrics tells Prometheus. Counters and histograms follow the committed events; gauges are read when asked."""
+"""What /metrics tells Prometheus. Counters and histograms follow the committed events; gauges are given at each
+scrape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import (
@@ -14,7 +15,6 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event
@@ -72,24 +72,20 @@ class Metrics:
                 self._attempts.labels(tenant, str(event.data["outcome"])).inc()
                 self._runs.labels(tenant).observe(event.data.get("ran_s", 0.0))
 
-    def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        """Ask `gauges` at every scrape."""
-        self.registry.register(_Asked(gauges))
-
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
+    def render(self, gauges: Iterable[Metric] = ()) -> bytes:
+        """The counters and histograms so far, with these gauges. May be called in any thread."""
+        return generate_latest(_Joined(self.registry, gauges))
 
 
-class _Asked(Collector):
-    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        self._gauges = gauges
+class _Joined(CollectorRegistry):
+    def __init__(self, registry: CollectorRegistry, more: Iterable[Metric]) -> None:
+        super().__init__()
+        self._parts = registry, more
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._gauges()
-
-    def describe(self) -> Iterator[Metric]:
-        # Without this the registry would ask for the gauges at registration, before the server is ready.
-        return iter(())
+        registry, more = self._parts
+        yield from registry.collect()
+        yield from more
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,8 +11,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 
 from shoal import __version__
+from shoal.admission import NodeState
 from shoal.contract import models
-from shoal.control.api.context import Context, Ctx, Who, answer
+from shoal.contract.lifecycle import JobState
+from shoal.control.api.context import Ctx, Who, answer
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.prometheus import gauge
 from shoal.control.api.tenants import tenant_counts
@@ -32,7 +34,7 @@ async def nodes(context: Ctx, who: Who) -> Response:
 @router.get("/v1/status", summary="How the server is", responses={**shows(models.StatusView), **fails(503)})
 async def status(context: Ctx, who: Who) -> Response:
     """A tenant's view counts its own jobs and leaves out the server's inner figures."""
-    whole = {"version": __version__, **await context.read(context.plane.status)}
+    whole = {"version": __version__, **context.plane.status(await context.read(context.plane.store.job_counts))}
     if who.admin:
         return answer(whole)
     counts = await tenant_counts(context)
@@ -55,7 +57,18 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", summary="Figures for Prometheus (admin)", response_class=Response, responses=fails(403, 503))
 async def metrics(context: Ctx, who: Who) -> Response:
     who.require_admin("read the server's metrics")
-    return Response(await context.read(context.metrics.render), media_type=CONTENT_TYPE_LATEST)
+    plane = context.plane
+    counts = await context.read(plane.store.job_counts)
+    snapshot, status = plane.snapshot(), plane.status(counts)
+    services = [
+        (known.record.tenant, known.record.name, known.record.state.value, len(known.sight.ready))
+        for known in plane.services.live()
+    ]
+
+    def render() -> bytes:
+        return context.metrics.render(gauges(counts, snapshot.nodes.values(), services, status))
+
+    return Response(await context.read(render), media_type=CONTENT_TYPE_LATEST)
 
 
 _FIGURES = {
@@ -70,16 +83,19 @@ _FIGURES = {
 """Figures of the plane's status that are worth a time series."""
 
 
-def gauges(context: Context) -> list[Metric]:
-    """What is read at each scrape."""
-    plane = context.plane
-    status = plane.status()
+def gauges(
+    jobs: Mapping[tuple[str, JobState], int],
+    nodes: Iterable[NodeState],
+    live: Iterable[tuple[str, str, str, int]],
+    status: Mapping[str, Any],
+) -> list[Metric]:
+    """What is shown at each scrape. `live` is (tenant, name, state, ready replicas) of each live service."""
     counts: dict[tuple[str, ...], float] = {
-        (tenant, state.value): float(number) for (tenant, state), number in plane.store.job_counts().items()
+        (tenant, state.value): float(number) for (tenant, state), number in jobs.items()
     }
     devices: Counter[tuple[str, ...]] = Counter()
     free: Counter[tuple[str, ...]] = Counter()
-    for node in plane.nodes():
+    for node in nodes:
         for device in node.node.devices:
             devices[node.node.name, device.type] += 1
         for kind, ids in node.free_devices.items():
@@ -91,14 +107,13 @@ def gauges(context: Context) -> list[Metric]:
     ]
     services: Counter[tuple[str, ...]] = Counter()
     ready: dict[tuple[str, ...], float] = {}
-    for known in plane.services.live():
-        service = known.record
-        services[service.tenant, service.state.value] += 1
-        ready[service.tenant, service.name] = float(len(known.sight.ready))
+    for tenant, name, state, replicas in live:
+        services[tenant, state] += 1
+        ready[tenant, name] = float(replicas)
     found += [
         gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), services),
         gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),
     ]
-    for key, (name, text) in _FIGURES.items():
-        found.append(gauge(name, text, (), {(): float(status[key])}))
+    for key, (figure, text) in _FIGURES.items():
+        found.append(gauge(figure, text, (), {(): float(status[key])}))
     return found
