@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from shoal.cli import guard, guard_view
 from shoal.core import PriorityClass
 from shoal.host.guard.journal import Head, Journal
+from shoal.host.guard.loop import Tick
 from shoal.host.policy import make_policy
 from shoal.host.simulate import simulate, workload_set
 from shoal.host.types import Group, GroupState, Plan, Reading, Setting, Snapshot
@@ -217,3 +218,30 @@ def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -
         running.kill()
         running.communicate()
     assert "policy none" in call("status", "--home", home).stdout
+
+
+def test_status_shows_what_is_in_force_and_what_went_wrong(tmp_path: Path) -> None:
+    """What is planned only is not shown as a limit, and a fault is shown though later ticks had none."""
+    path = tmp_path / "guard" / "journal.jsonl"
+    kept = Journal(path, Head("static", None, started_at=time.time(), monotonic_at=0.0))
+    flood = GroupState(Group("flood", PriorityClass.BEST_EFFORT), frozenset({0}))
+    planned = Plan({"flood": Setting(share=0.3)})
+    lost = Tick(0, 0.0, Snapshot(0.0, (), (flood,)), planned, None, {}, faults=("flood: it was removed: made again",))
+    kept.write(lost)
+    kept.write(replace(lost, number=1, at=0.1, faults=()))
+    kept.close()
+    shown = call("status", "--home", tmp_path)
+    assert "- (planned: 30 %)" in " ".join(shown.stdout.split())
+    assert "it was removed: made again" in shown.stdout
+    document = json.loads(call("status", "--home", tmp_path, "--json").stdout)
+    assert [one["fault"] for one in document["faults"]] == ["flood: it was removed: made again"]
+    assert "made again" in call("explain", "flood", "--home", tmp_path).stdout
+    found = json.loads(call("explain", "--home", tmp_path, "--json").stdout)
+    assert "flood: it was removed: made again" in [one.get("fault") for one in found]
+    kept = Journal(path, Head("static", None, started_at=time.time(), monotonic_at=0.0))
+    kept.write(replace(lost, applied={"flood": Setting(share=0.3)}, faults=()))
+    kept.write(replace(lost, at=120.0, applied={"flood": Setting(share=0.3)}, faults=()))
+    kept.close()
+    shown = call("status", "--home", tmp_path)
+    assert "planned" not in shown.stdout
+    assert "fault" not in shown.stdout

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from shoal.core import LeaseLost
+from shoal.host.fs import LINUX
 from shoal.host.guard.config import MECHANISMS, parse_config
 from shoal.host.guard.journal import read_journal
 from shoal.host.guard.live import LiveHost
+from shoal.host.hierarchies import serving
 from shoal.host.types import Knob, Plan, Setting
 
 BUSY = "while True: pass"
@@ -180,3 +182,36 @@ def test_nothing_is_left_behind_however_the_guard_ends(
     finally:
         guard.kill()
         guard.wait()
+
+
+def test_a_limit_that_somebody_takes_away_is_set_again_and_shown(
+    tmp_path: Path, flood: subprocess.Popen[bytes]
+) -> None:
+    """As another guard's end once did: the cgroup is removed by hand."""
+    host = LiveHost(parse_config(told(flood.pid, actuators={"allow": ["quota"]})), tmp_path)
+    plan = Plan({"flood": Setting(share=0.5)})
+
+    def quota() -> str | None:
+        for line in cgroups_of(flood.pid).splitlines():
+            _, controllers, path = line.split(":", 2)
+            if path.endswith("shoal-guard-flood") and "cpu" in controllers.split(","):
+                return path
+        return None
+
+    try:
+        host.sense(time.monotonic())
+        if host.apply(plan).settings["flood"].share == 1 or (path := quota()) is None:
+            pytest.skip("no quota can be set here")
+        hierarchy = serving(LINUX, "cpu")
+        assert hierarchy is not None
+        made = Path(f"{hierarchy.top}{path}")
+        (made.parent / "cgroup.procs").write_text(str(flood.pid))
+        made.rmdir()
+        host.sense(time.monotonic())
+        done = host.apply(plan)
+        assert quota() == path
+        assert (made / "cpu.cfs_quota_us").exists() is False or (made / "cpu.cfs_quota_us").read_text() != "-1\n"
+        assert any("made again" in one for one in done.errors)
+        assert host.apply(plan).errors == ()
+    finally:
+        host.close()

@@ -133,16 +133,19 @@ def explain(
 
     def act() -> None:
         from shoal.cli import guard_view as view
-        from shoal.host.guard.history import changes, present
+        from shoal.host.guard.history import changes, faults, present
 
         path = journal_of(home, journal)
         found = changes(path, group=group, last=last)
+        wrong = faults(path, group=group, last=last)
 
         def human() -> None:
             view.changes(found, group)
             view.warnings(present(path).record.snapshot, group)
+            view.faults(wrong)
 
-        door.show([one.as_json() for one in found], human)
+        entries = [one.as_json() for one in found] + [one.as_json() for one in wrong]
+        door.show(sorted(entries, key=lambda one: float(one["at"])), human)
 
     guarded(door, act)
 

@@ -9,7 +9,7 @@ from shoal.cli import output
 from shoal.core import Capability, PriorityClass
 
 if TYPE_CHECKING:
-    from shoal.host.guard.history import Change, Present
+    from shoal.host.guard.history import Change, Fault, Present
     from shoal.host.guard.livebench import Measured
     from shoal.host.guard.loop import Tick
     from shoal.host.guard.replay import Replayed
@@ -167,9 +167,16 @@ def status(found: Present) -> None:
     print(f"guard {state}, policy {found.head.policy}{mode}; last tick {output.duration(found.age_s)} ago")
     if found.head.simulated:
         print("simulated: no workload ran")
-    snapshot(record.snapshot, record.plan)
-    for fault in record.faults:
-        print(f"fault: {fault}")
+    snapshot(record.snapshot, record.plan, None if record.dry_run else record.applied)
+    faults(found.faults)
+
+
+def faults(found: Sequence[Fault]) -> None:
+    """Each text once, with when it was last and how often."""
+    last = {one.text: one.at for one in found}
+    for text, at in sorted(last.items(), key=lambda one: one[1]):
+        times = sum(one.text == text for one in found)
+        print(f"fault: {output.moment(at)} {text}{f' ({times} times)' if times > 1 else ''}")
 
 
 def plan_line(found: Tick) -> None:
@@ -196,8 +203,9 @@ def tick_json(found: Tick) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def snapshot(seen: Snapshot, plan: Plan) -> None:
-    rows = [_group(one, plan) for one in seen.groups]
+def snapshot(seen: Snapshot, plan: Plan, in_force: Mapping[str, Setting] | None = None) -> None:
+    """The limits shown are those in force; of a dry run (None), those planned."""
+    rows = [_group(one, plan, in_force) for one in seen.groups]
     columns = ["group", "class", "slowdown", "waits", "step", "rate", "memory", "cpus", "limits", "why"]
     output.put(output.table(columns, rows))
     warnings(seen)
@@ -212,15 +220,18 @@ def snapshot(seen: Snapshot, plan: Plan) -> None:
         output.put(output.table(["domain", "cpus", "memory", "latency", "saturation"], rows))
 
 
-def _group(one: GroupState, plan: Plan) -> list[str]:
+def _group(one: GroupState, plan: Plan, in_force: Mapping[str, Setting] | None) -> list[str]:
     name = one.group.name
     guaranteed = one.group.priority_class is PriorityClass.GUARANTEED
     reason = plan.reasons.get(name)
+    planned = shown = limits(plan.settings.get(name))
+    if in_force is not None and (shown := limits(in_force.get(name))) != planned:
+        shown = f"{shown} (planned: {planned})"
     return [
         name, one.group.priority_class.value, ratio(one.slowdown) if guaranteed else "-",
         _percent(one.waiting) if guaranteed else "-", _step(one.step_s), _rate(one.rate),
         gigabytes(one.bandwidth.known()), number(one.cpus.known()),
-        limits(plan.settings.get(name)), reason.text if reason else "-",
+        shown, reason.text if reason else "-",
     ]  # fmt: skip
 
 

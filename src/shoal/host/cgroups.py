@@ -37,7 +37,8 @@ class Directories:
         self._hierarchy = hierarchy
         self._needs = needs
         self._prepare = prepare
-        self._known: dict[str, tuple[Found, tuple[str, ...]]] = {}
+        self._places: dict[str, tuple[dict[str, str], frozenset[int]]] = {}
+        """By group: where its processes are, with the directory that limits them there; and which these are."""
         self._whole: dict[str, set[str]] = {}
 
     @property
@@ -45,38 +46,47 @@ class Directories:
         return self._hierarchy.version
 
     def of(self, group: str, found: Found) -> tuple[str, ...]:
-        """Directories that hold the group's processes only, after newcomers were moved. Raises Unavailable where
-        there can be none, Conflict where a process may not be moved."""
-        known = self._known.get(group)
-        if known is not None and known[0].processes == found.processes:
-            return known[1]
+        """Directories that hold the group's processes only, after newcomers, and those that somebody took out, were
+        moved there. Read anew at each call. Raises Unavailable where there can be none, Conflict where a process may
+        not be moved."""
         pids = {process.pid for process in found.processes}
-        result: dict[str, None] = {}
-        for pid in sorted(pids):
+        places, before = self._places.get(group, ({}, frozenset[int]()))
+        if found.cgroup and before == pids and places:
+            return tuple(sorted(set(places.values())))  # they were found in it
+        there = {place: pids.intersection(processes(self._kernel, place)) for place in places}
+        places = {place: limit for place, limit in places.items() if there[place]}
+        strayed = pids.difference(*there.values())
+        taken = sorted(strayed & before)
+        if taken and all(self._kernel.exists(place) for place in there):
+            text = f"processes {', '.join(map(str, taken))} were taken out of their cgroup: moved back"
+            self._undo.repaired(group, text)
+        for pid in sorted(strayed):
             directory = self._hierarchy.directory(self._kernel, pid)
-            if directory is not None:
-                result[self._its_own(group, found, directory, pid, pids)] = None
-        for directory in result:
-            if not self._kernel.exists(f"{directory}/{self._needs}"):
+            if directory is None:
+                continue
+            limit = self._its_own(group, found, directory, pid, pids)
+            if limit not in places.values() and not self._kernel.exists(f"{limit}/{self._needs}"):
                 self.release(group)
                 raise Unavailable(
-                    f"{directory} has no {self._needs}",
+                    f"{limit} has no {self._needs}",
                     where=group,
                     hint="give its processes a cgroup of their own whose parent hands the controller on",
                 )
-        directories = tuple(result)
-        self._known[group] = (found, directories)
-        return directories
+            places[limit if limit == f"{directory}/{own_name(group)}" else directory] = limit
+        self._places[group] = (places, frozenset(pids))
+        return tuple(sorted(set(places.values())))
 
     def release(self, group: str | None = None) -> None:
-        """Move its processes (all groups' without one) back, and remove what was made."""
-        for name in [group] if group is not None else list(self._known):
-            self._known.pop(name, None)
+        """Move its processes (all groups' without one) back, and remove what was made, unless another mechanism still
+        limits it there."""
+        for name in [group] if group is not None else list(self._places):
+            self._places.pop(name, None)
             self._whole.pop(name, None)
-            self._undo.revert(self._scope(name))
+            if not self._undo.in_use(self._scope(name)):
+                self._undo.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:
-        return f"{group}/directories:{self._hierarchy.top}:{self._needs}"
+        return f"{group}/directories:{self._hierarchy.top}"
 
     def _its_own(self, group: str, found: Found, directory: str, pid: int, pids: set[int]) -> str:
         name = own_name(group)

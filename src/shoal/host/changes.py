@@ -38,11 +38,11 @@ class Write:
         return replace(self, after=later.after, earlier=self.after)
 
     def revert(self, kernel: Kernel) -> bool:
-        now = _normal(self.path, kernel.read(self.path))
-        before = _normal(self.path, self.before)
+        now = says(self.path, kernel.read(self.path))
+        before = says(self.path, self.before)
         if now == before:
             return True
-        left = {_normal(self.path, self.after), _normal(self.path, self.earlier)}
+        left = {says(self.path, self.after), says(self.path, self.earlier)}
         if isinstance(before, frozenset):
             return self._revert_cpus(kernel, now, before, left)
         if now not in left:
@@ -197,7 +197,7 @@ def from_json(record: dict[str, Any]) -> Change:
     return _KINDS[fields.pop("kind")](**fields)
 
 
-def _normal(path: str, text: str) -> object:
+def says(path: str, text: str) -> object:
     """What a file says, however the kernel spells it."""
     text = text.strip()
     name = path.rpartition("/")[2]

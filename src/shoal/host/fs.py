@@ -80,6 +80,15 @@ def start_time(kernel: Kernel, pid: int) -> int | None:
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
+def runs(kernel: Kernel, pid: int) -> bool:
+    """Whether a process may go on by itself: not if it is stopped, or on its way there, or gone."""
+    try:
+        state = kernel.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in ("R", "S", "I")
+
+
 def owners_of(kernel: Kernel, pid: int) -> frozenset[int]:
     """The real, effective and saved user ids of a process; none when it is gone."""
     try:

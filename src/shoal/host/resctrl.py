@@ -120,19 +120,31 @@ class Resctrl:
         ]
         return (self.root, *(f"{self.root}/{name}" for name in names))
 
-    def make(self, undo: UndoLog, scope: str, path: str) -> None:
-        """Make a control or monitoring group, unless it is there. Raises Overloaded when the hardware has no more."""
+    def schemata(self, path: str) -> str:
+        """What a group's limits are now, as the kernel says it."""
+        return self._kernel.read(f"{path}/schemata")
+
+    def tasks(self, path: str) -> frozenset[int]:
+        """The threads in a group."""
+        return frozenset(map(int, self._kernel.read(f"{path}/tasks").split()))
+
+    def make(self, undo: UndoLog, scope: str, path: str) -> bool:
+        """Make a control or monitoring group, unless it is there; whether it was made. Raises Overloaded when the
+        hardware has no more."""
         if self._kernel.exists(path):
-            return
+            return False
         try:
             undo.make(scope, path)
         except OSError as problem:
             raise self._explained(problem, path) from problem
+        return True
 
     def assign(self, path: str, found: Iterable[Process]) -> None:
         """Put all threads of processes into a group; what they start later is born there. Raises Conflict for one that
         is in somebody else's group."""
         processes = list(found)
+        if not processes:
+            return
         self._refuse_foreign(processes)
         for process in processes:
             for tid in threads(self._kernel, process.pid):

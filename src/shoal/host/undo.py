@@ -20,7 +20,7 @@ from pathlib import Path
 from shoal.core import Conflict
 from shoal.host import changes, cpus
 from shoal.host.changes import Affinity, Bits, Change, Directory, Stopped, Write
-from shoal.host.fs import LINUX, Kernel
+from shoal.host.fs import LINUX, Kernel, runs
 
 _COMPACT_LINES = 2000
 _PASSES = 5
@@ -31,8 +31,11 @@ _BUSY_S = 0.02
 class UndoLog:
     """One guard's log, open. Every change of the host goes through it: it notes, then does.
 
-    A `scope` names changes that are taken back together. Opening takes the log's lock (Conflict when another guard
-    has it) and takes back what an earlier guard left; `left` says what could not be, and why.
+    Changes may be asked for again and again: what stands is read, and left if it is right. What somebody else has
+    changed since is set again, told by `take_repairs`, and comes back in the end as he left it.
+
+    A `scope` (`GROUP/MECHANISM`) names changes that are taken back together. Opening takes the log's lock (Conflict
+    when another guard has it) and takes back what an earlier guard left; `left` says what could not be, and why.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class UndoLog:
         self._kernel = kernel
         self._sleep = sleep
         self._changes: dict[str, tuple[str, Change]] = {}
+        self._repairs: list[str] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(path, wait_s, sleep)
         if self._lock is None:
@@ -60,22 +64,30 @@ class UndoLog:
     # --- changes ---
 
     def write(self, scope: str, path: str, text: str) -> None:
-        """Write a file that can be read back. When that is refused, nothing is noted."""
-        key = f"write {path}"
-        known = self._changes.get(key)
-        before = self._kernel.read(path).strip() if known is None else ""  # of a known one the first state counts
-        self._note(scope, Write(path, before, text))
+        """Have a file say this. When that is refused, nothing is noted."""
+        key, now = f"write {path}", self._kernel.read(path).strip()
+        if changes.says(path, now) == changes.says(path, text):
+            return
+        after = known.after if isinstance(known := self._noted(key), Write) else None
+        if after is not None and changes.says(path, now) != changes.says(path, after):
+            self._repaired(scope, f"{path} said {now!r} instead of {after!r}: set again")
+            del self._changes[key]
+        before = self._changes.get(key)
+        self._note(scope, Write(path, now, text))  # of a known one the first state counts
         try:
             self._kernel.write(path, text)
         except OSError:
-            if known is None:
+            if before is None:
                 self._forget([key])
             else:
-                self._changes[key] = known
+                self._changes[key] = before
             raise
 
     def make(self, scope: str, directory: str) -> None:
         """Make a cgroup or a resctrl group. When that fails, nothing is noted."""
+        if f"directory {directory}" in self._changes:
+            self._repaired(scope, f"{directory} was removed: made again")
+            self._forget([f"directory {directory}"])
         self._note(scope, Directory(directory))
         try:
             self._kernel.mkdir(directory)
@@ -88,6 +100,9 @@ class UndoLog:
         (now,) = struct.unpack("<Q", self._kernel.pread(path, 8, register))
         if now & mask == value & mask:
             return
+        known = self._noted(f"bits {path} {register}")
+        if isinstance(known, Bits) and now & mask != known.after:
+            self._repaired(scope, f"{path}, register {register:#x}, was changed: set again")
         self._note(scope, Bits(path, register, mask, now & mask, value & mask))
         self._kernel.pwrite(path, struct.pack("<Q", now & ~mask | value & mask), register)
 
@@ -96,16 +111,49 @@ class UndoLog:
     ) -> None:
         """Bind a thread to CPUs. `born` is what it would have had, if it was born bound by us."""
         now = self._kernel.affinity(tid)
+        key = f"affinity {pid} {start} {tid}"
+        bound = cpus.parse(known.after) if isinstance(known := self._noted(key), Affinity) else None
+        if bound is not None and not now <= bound:  # a program may bind itself more tightly
+            ran, told = cpus.render(now), cpus.render(bound)
+            self._repaired(scope, f"thread {tid} was let run on CPUs {ran} instead of {told}: bound again")
+            del self._changes[key]
+            bound = None
         before = now if born is None else born
-        if before == now == wanted:
+        if bound == wanted or before == now == wanted:
             return
         self._note(scope, Affinity(pid, start, tid, cpus.render(before), cpus.render(wanted)))
         self._kernel.set_affinity(tid, wanted)
 
     def stop(self, scope: str, pid: int, start: int, signum: int) -> None:
         """Stop a process by a signal that SIGCONT takes back."""
+        if f"stopped {pid} {start}" in self._changes:
+            if not runs(self._kernel, pid):
+                return
+            self._repaired(scope, f"process {pid} was let go: stopped again")
         self._note(scope, Stopped(pid, start))
         self._kernel.signal(pid, start, signum)
+
+    # --- what stands ---
+
+    def take_repairs(self) -> tuple[str, ...]:
+        """What somebody else had changed, and was set again, since the last call."""
+        repairs, self._repairs = self._repairs, []
+        return tuple(repairs)
+
+    def repaired(self, group: str, what: str) -> None:
+        self._repairs.append(f"{group}: {what}")
+
+    def holds(self, scope: str) -> bool:
+        """Whether anything is noted of it."""
+        return any(of == scope for of, _ in self._changes.values())
+
+    def in_use(self, scope: str) -> bool:
+        """Whether a file is noted that lies in a directory of this scope."""
+        made = tuple(
+            f"write {change.path}/" for of, change in self._changes.values()
+            if of == scope and isinstance(change, Directory)
+        )  # fmt: skip
+        return bool(made) and any(key.startswith(made) for key in self._changes)
 
     # --- taking back ---
 
@@ -153,7 +201,17 @@ class UndoLog:
         self._append({"scope": scope, "change": changes.as_json(change)})
         self._changes[change.key] = (known[0] if known is not None else scope, change)
 
+    def _noted(self, key: str) -> Change | None:
+        known = self._changes.get(key)
+        return None if known is None else known[1]
+
+    def _repaired(self, scope: str, what: str) -> None:
+        self.repaired(scope.partition("/")[0], what)
+
     def _forget(self, keys: list[str]) -> None:
+        """With a directory go the files in it."""
+        gone = tuple(f"write {key.removeprefix('directory ')}/" for key in keys if key.startswith("directory "))
+        keys += [key for key in self._changes if gone and key.startswith(gone) and key not in keys]
         if keys:
             for key in keys:
                 self._changes.pop(key, None)

@@ -8,19 +8,20 @@ from shoal.host.actuators.bandwidth import BandwidthAllocation
 from shoal.host.actuators.base import Actuator, Unhindered
 from shoal.host.actuators.evict import Eviction
 from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
-from shoal.host.actuators.ladder import LIMITING, PLACING, Applied, Ladder
+from shoal.host.actuators.ladder import LIMITING, PLACING, Ladder, Turned
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
+from shoal.host.actuators.reconcile import InForce, Reconciler
 from shoal.host.actuators.weight import CpuWeight
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.types import Domain
 from shoal.host.undo import UndoLog
 
 __all__ = [
-    "LIMITING", "PLACING", "Actuator", "Affinity", "Applied", "BandwidthAllocation", "Binder", "CgroupFreeze",
-    "CoreCount", "CpuWeight", "Cpuset", "Eviction", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota",
-    "StopSignal", "Unhindered", "standard",
+    "LIMITING", "PLACING", "Actuator", "Affinity", "BandwidthAllocation", "Binder", "CgroupFreeze",
+    "CoreCount", "CpuWeight", "Cpuset", "Eviction", "InForce", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota",
+    "Reconciler", "StopSignal", "Turned", "Unhindered", "standard",
 ]  # fmt: skip
 
 

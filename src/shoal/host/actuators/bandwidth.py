@@ -38,7 +38,8 @@ class BandwidthAllocation:
         self._kernel = kernel
         self._unhindered = unhindered
         self._cache_share = cache_share
-        self._applied: dict[str, tuple[int, Found]] = {}
+        self._applied: dict[str, tuple[int, str]] = {}
+        """By group: what was written, and what the kernel then said of it."""
         self._bandwidth: Bandwidth | None = None
         self._cache: Cache | None = None
         self._why = "this machine has no memory bandwidth allocation"
@@ -67,18 +68,21 @@ class BandwidthAllocation:
         if setting.share >= 1 and group.name not in self._applied:
             return setting
         value, share = self._value(self._bandwidth, group.name, found, setting.share)
-        if self._applied.get(group.name) != (value, found):
-            path = self._resctrl.path(group.name)
-            self._resctrl.make(self._undo, self._scope(group.name), path)
-            earlier = self._applied.get(group.name)
-            newcomers = found.processes - (earlier[1].processes if earlier is not None else frozenset())
-            try:
+        path = self._resctrl.path(group.name)
+        if self._resctrl.make(self._undo, self._scope(group.name), path):
+            self._applied.pop(group.name, None)
+        try:
+            known, said = self._applied.get(group.name), self._resctrl.schemata(path)
+            if known != (value, said):
+                if known is not None and known[1] != said:
+                    self._undo.repaired(group.name, f"{path}/schemata was changed: set again")
                 self._resctrl.allocate(path, self._schemata(value))
-                self._resctrl.assign(path, newcomers)
-            except ShoalError:
-                self.restore(group.name)
-                raise
-            self._applied[group.name] = (value, found)
+                self._applied[group.name] = (value, self._resctrl.schemata(path))
+            inside = self._resctrl.tasks(path)
+            self._resctrl.assign(path, [one for one in sorted(found.processes) if one.pid not in inside])
+        except (ShoalError, OSError):
+            self.restore(group.name)
+            raise
         return replace(setting, share=share)
 
     def restore(self, group: str | None = None) -> None:

@@ -11,8 +11,8 @@ from shoal.host.types import Group, Knob, Setting
 
 
 class Actuator(Protocol):
-    """One mechanism that turns one knob. It keeps, per group, what it has set, so that setting the same again costs
-    next to nothing; it follows a group's new processes on every `apply`."""
+    """One mechanism that turns one knob. Each `apply` reads from the kernel what is in force and changes what differs;
+    it follows a group's new processes, and brings back what somebody else took away."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,8 @@ class Actuator(Protocol):
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
         """Make its knob's part of the setting so, and return the setting with that part as it is in force now, which
-        the hardware may have rounded. A part that limits nothing is undone.
+        the hardware may have rounded; where nothing is left to limit, that part limits nothing. A part that limits
+        nothing is undone.
 
         Raises ShoalError or OSError when it cannot for this group at this time; then nothing of it is in force.
         """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 from shoal.core import Capability, ShoalError, Unavailable
 from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving, unified
-from shoal.host.members import Found, Process
+from shoal.host.members import Found
 from shoal.host.types import Group, Knob, Setting
 from shoal.host.undo import UndoLog
 
@@ -26,7 +27,7 @@ class CgroupFreeze:
     def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
         self._undo = undo
         self._directories: Directories | None = None
-        self._frozen: dict[str, tuple[str, ...]] = {}
+        self._frozen: set[str] = set()
         self._detail = "no cgroup hierarchy can freeze"
         for hierarchy in (unified(kernel), serving(kernel, "freezer")):
             if hierarchy is None:
@@ -48,22 +49,20 @@ class CgroupFreeze:
         if self._directories is None:
             raise Unavailable(self._detail, where=group.name)
         if not setting.frozen:
-            if self._frozen.pop(group.name, None) is not None:
-                self._undo.revert(self._scope(group.name))
+            self._undo.revert(self._scope(group.name))
             return setting
         directories = self._directories.of(group.name, found)
-        if self._frozen.get(group.name) != directories:
-            for directory in directories:
-                try:
-                    self._undo.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
-                except FileNotFoundError:
-                    continue  # its processes ended
-            self._frozen[group.name] = directories
-        return setting
+        self._frozen.add(group.name)
+        for directory in directories:
+            try:
+                self._undo.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
+            except FileNotFoundError:
+                continue  # its processes ended
+        return replace(setting, frozen=bool(directories))
 
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._frozen):
-            self._frozen.pop(name, None)
+            self._frozen.discard(name)
             self._undo.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)
@@ -81,7 +80,7 @@ class StopSignal:
 
     def __init__(self, undo: UndoLog) -> None:
         self._undo = undo
-        self._stopped: dict[str, frozenset[Process]] = {}
+        self._stopped: set[str] = set()
 
     def capability(self) -> Capability:
         return Capability(self.name, True, "SIGSTOP and SIGCONT")
@@ -91,18 +90,17 @@ class StopSignal:
             if group.name in self._stopped:
                 self.restore(group.name)
             return setting
-        stopped = self._stopped.get(group.name, frozenset())
-        for process in sorted(found.processes - stopped):
+        self._stopped.add(group.name)
+        for process in sorted(found.processes):
             try:
                 self._undo.stop(self._scope(group.name), process.pid, process.start, signal.SIGSTOP)
             except ProcessLookupError:
                 continue
-        self._stopped[group.name] = stopped | found.processes
         return setting
 
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._stopped):
-            self._stopped.pop(name, None)
+            self._stopped.discard(name)
             self._undo.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:

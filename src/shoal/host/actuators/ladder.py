@@ -29,7 +29,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Turned:
     """What is in force for a group, by which mechanism each knob is held, and what could not be done and why."""
 
     setting: Setting = UNLIMITED
@@ -75,7 +75,7 @@ class Ladder:
 
     def apply(
         self, group: Group, found: Found, setting: Setting, now: float, *, knobs: Collection[Knob] = ALL
-    ) -> Applied:
+    ) -> Turned:
         """Bring a group to the part of a setting that these knobs turn, and say what of it is in force. Never raises
         what a mechanism says: it is in `problems`, and the knob is then turned by the next mechanism, or is not in
         force."""
@@ -93,7 +93,7 @@ class Ladder:
             if not limits:
                 holding.pop(knob, None)
         by = {knob: holding[knob].name for knob in knobs if knob in holding}
-        return Applied(in_force, by, tuple(problems))
+        return Turned(in_force, by, tuple(problems))
 
     def release(self, group: str) -> None:
         """Leave a group as it was found: it is gone, or nobody guards against it any more."""

@@ -39,7 +39,6 @@ class Binder:
         self.binding = binding
         self.domains = domains
         self._free: dict[str, frozenset[int]] = {}
-        self._bound: dict[str, tuple[Found, frozenset[int]]] = {}
 
     def apply(self, group: str, found: Found, setting: Setting) -> frozenset[int]:
         """Bind, or let free; returns where it may run."""
@@ -51,20 +50,15 @@ class Binder:
             return found.cpus
         free = self._free.setdefault(group, found.cpus)
         allowed = self._allowed(group, free, setting)
-        known = self._bound.get(group)
-        if known is None or known[1] != allowed or known[0].processes != found.processes:
-            nodes = self._nodes(setting)
-            try:
-                self.binding.bind(group, found, allowed, nodes)
-            except BaseException:
-                self.restore(group)
-                raise
-            self._bound[group] = (found, allowed)
+        try:
+            self.binding.bind(group, found, allowed, self._nodes(setting))
+        except BaseException:
+            self.restore(group)
+            raise
         return allowed
 
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._free):
-            self._bound.pop(name, None)
             self._free.pop(name, None)
             self.binding.free(name)
 
@@ -180,15 +174,11 @@ class Cpuset:
             raise Unavailable(self._detail, where=group)
         scope = self._scope(group)
         for directory in self._directories.of(group, found):
-            if self._directories.version == 1:
-                if nodes is not None:
-                    self._undo.write(scope, f"{directory}/cpuset.memory_migrate", "1")
-                below = tuple(subtree(self._kernel, directory))
-            else:
-                below = (directory,)  # those below get what is left of theirs by themselves
-            self._set(scope, below, "cpuset.cpus", allowed)
+            if self._directories.version == 1 and nodes is not None:
+                self._undo.write(scope, f"{directory}/cpuset.memory_migrate", "1")
+            self._set(scope, directory, "cpuset.cpus", allowed)
             if nodes is not None:
-                self._set(scope, below, "cpuset.mems", nodes)
+                self._set(scope, directory, "cpuset.mems", nodes)
 
     def free(self, group: str) -> None:
         self._undo.revert(self._scope(group))
@@ -198,9 +188,14 @@ class Cpuset:
     def _scope(self, group: str) -> str:
         return f"{group}/{self.name}"
 
-    def _set(self, scope: str, directories: tuple[str, ...], file: str, wanted: frozenset[int]) -> None:
+    def _set(self, scope: str, top: str, file: str, wanted: frozenset[int]) -> None:
         """In version 1 a group must lie within its parent at every moment. So all get the union of old and new, from
-        parents to children, and then the new, from children to parents (as Koordinator does)."""
+        parents to children, and then the new, from children to parents (as Koordinator does). In version 2 those below
+        get what is left of theirs by themselves."""
+        if cpus.parse(self._kernel.read(f"{top}/{file}")) == wanted:
+            return
+        v1 = self._directories is not None and self._directories.version == 1
+        directories = tuple(subtree(self._kernel, top)) if v1 else (top,)
         old = {directory: cpus.parse(self._kernel.read(f"{directory}/{file}")) for directory in directories}
         if len(directories) > 1:
             for directory in directories:

@@ -76,7 +76,7 @@ class Prefetchers:
         after = frozenset[int]().union(*self._off.values())
         if not wanted:
             del self._off[group]
-        for cpu in sorted(after - before):
+        for cpu in sorted(after):
             path, mask = f"/dev/cpu/{cpu}/msr", self._register.mask
             self._undo.set_bits(f"{self.name}/{cpu}", path, self._register.number, mask, mask)
         for cpu in sorted(before - after):

@@ -33,7 +33,7 @@ class Quota:
         self._undo = undo
         self._kernel = kernel
         self._unhindered = unhindered
-        self._applied: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._limited: set[str] = set()
         self._directories: Directories | None = None
         self._detail, hierarchy = _usable(kernel, undo)
         if hierarchy is not None:
@@ -49,23 +49,21 @@ class Quota:
         if self._directories is None:
             raise Unavailable(self._detail, where=group.name)
         if setting.share >= 1:
-            if self._applied.pop(group.name, None) is not None:
-                self._undo.revert(self._scope(group.name))
+            self._undo.revert(self._scope(group.name))
             return setting
         directories = self._directories.of(group.name, found)
         if not directories:
-            return setting
+            return replace(setting, share=1.0)
         busy = self._unhindered(group.name).cpus or len(found.cpus) or 1
         quota = max(LEAST_QUOTA_US, round(setting.share * busy * PERIOD_US / len(directories)))
-        if self._applied.get(group.name) != (quota, directories):
-            for directory in directories:
-                self._limit(group.name, directory, quota)
-            self._applied[group.name] = (quota, directories)
+        self._limited.add(group.name)
+        for directory in directories:
+            self._limit(group.name, directory, quota)
         return replace(setting, share=min(1.0, quota * len(directories) / (busy * PERIOD_US)))
 
     def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._applied):
-            self._applied.pop(name, None)
+        for name in [group] if group is not None else list(self._limited):
+            self._limited.discard(name)
             self._undo.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)
@@ -81,9 +79,7 @@ class Quota:
             return  # its owner limits it more
         try:
             if v1:
-                period = f"{directory}/cpu.cfs_period_us"
-                if self._undo.before(period) is None:
-                    self._undo.write(scope, period, str(PERIOD_US))
+                self._undo.write(scope, f"{directory}/cpu.cfs_period_us", str(PERIOD_US))
                 self._undo.write(scope, path, str(quota))
             else:
                 self._undo.write(scope, path, f"{quota} {PERIOD_US}")

@@ -34,7 +34,7 @@ class CpuWeight:
         self._undo = undo
         self._kernel = kernel
         self._directories: Directories | None = None
-        self._applied: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._raised: set[str] = set()
         self._detail, hierarchy = _usable(kernel, undo)
         if hierarchy is not None:
             self._file, self._usual, self._most = _FILES[hierarchy.version]
@@ -52,19 +52,17 @@ class CpuWeight:
             self.restore(group.name)
             return setting
         directories = self._directories.of(group.name, found)
-        if not all(self._kernel.exists(directory) for directory in directories):  # another mechanism's, and taken back
-            self.restore(group.name)
-            directories = self._directories.of(group.name, found)
-        if self._applied.get(group.name) != (setting.weight, directories):
-            value = min(self._most, math.ceil(setting.weight * self._usual))
-            for directory in directories:
-                self._raise(group.name, f"{directory}/{self._file}", value)
-            self._applied[group.name] = (setting.weight, directories)
+        if not directories:
+            return replace(setting, weight=None)
+        value = min(self._most, math.ceil(setting.weight * self._usual))
+        self._raised.add(group.name)
+        for directory in directories:
+            self._raise(group.name, f"{directory}/{self._file}", value)
         return replace(setting, weight=min(setting.weight, self._most / self._usual))
 
     def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._applied):
-            self._applied.pop(name, None)
+        for name in [group] if group is not None else list(self._raised):
+            self._raised.discard(name)
             self._undo.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)

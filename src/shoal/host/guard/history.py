@@ -16,6 +16,8 @@ from shoal.host.policy.model import MEASURING
 from shoal.host.types import UNLIMITED, Setting
 
 STALE_TICKS_S = 5.0
+RECENT_S = 60.0
+"""A fault is shown for so long: one that was repaired at once is in a single tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong at `at` (Unix time): a sensor, a mechanism, the policy, or a limit that somebody took away. Of
+    one group if it says so first."""
+
+    at: float
+    text: str
+
+    def of(self, group: str | None) -> bool:
+        return group is None or self.text.startswith(f"{group}: ")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"at": self.at, "fault": self.text}
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """The last tick of a journal, `age_s` old, and the guard that wrote it."""
 
@@ -46,12 +63,15 @@ class Present:
     record: Record
     age_s: float
     running: bool
+    faults: tuple[Fault, ...] = ()
+    """Of the last minute."""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "running": self.running, "pid": self.head.pid, "policy": self.head.policy, "age_s": self.age_s,
             "simulated": self.head.simulated, "dry_run": self.record.dry_run,
             "tick": adapter(Record).dump_python(self.record, mode="json"),
+            "faults": [one.as_json() for one in self.faults],
         }  # fmt: skip
 
 
@@ -64,7 +84,19 @@ def present(path: Path, *, kernel: Kernel = LINUX, now: float | None = None) -> 
         raise NotFound("the journal has no tick yet", where=str(path))
     age_s = max(0.0, (time.time() if now is None else now) - _unix(head, found[0].at))
     alive = head.started > 0 and start_time(kernel, head.pid) == head.started
-    return Present(head, found[0], age_s, alive and age_s < STALE_TICKS_S)
+    recent = tuple(one for one in faults(path) if one.at >= _unix(head, found[0].at) - RECENT_S)
+    return Present(head, found[0], age_s, alive and age_s < STALE_TICKS_S, recent)
+
+
+def faults(path: Path, *, group: str | None = None, last: int = 20) -> list[Fault]:
+    """The newest in the journal's newest file, the newest last."""
+    head, _ = read_journal(path)
+    found = [
+        Fault(_unix(head, record.at), text)
+        for record in last_records(path, last, having=b'"faults":')
+        for text in record.faults
+    ]
+    return [one for one in found if one.of(group)][-last:]
 
 
 def changes(path: Path, *, group: str | None = None, last: int = 20) -> list[Change]:

@@ -189,8 +189,9 @@ def files_of(path: Path) -> list[Path]:
     return [one for _, one in sorted(numbered)] + ([path] if path.exists() else [])
 
 
-def last_records(path: Path, count: int) -> list[Record]:
-    """The newest ticks of a file without reading all of it, the newest last; fewer if they are large or cut."""
+def last_records(path: Path, count: int, *, having: bytes = b"") -> list[Record]:
+    """The newest ticks of a file without reading all of it, the newest last; fewer if they are large or cut. Only those
+    whose line has these bytes."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -200,7 +201,7 @@ def last_records(path: Path, count: int) -> list[Record]:
         raise Invalid(f"it cannot be read: {error.strerror}", where=str(path)) from None
     found: list[Record] = []
     for line in reversed(chunk.split(b"\n")):
-        if line.startswith(b'{"tick":'):
+        if line.startswith(b'{"tick":') and having in line:
             with contextlib.suppress(ValueError, ValidationError, KeyError):
                 found.append(adapter(Record).validate_json(_inner(line)))
         if len(found) >= count:

@@ -15,8 +15,8 @@ from pathlib import Path
 from shoal.core import Capability, LeaseLost, PriorityClass
 from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
+from shoal.host.actuators.reconcile import Reconciler, place
 from shoal.host.fs import LINUX, Kernel
-from shoal.host.guard.acting import Acting, place
 from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
 from shoal.host.guard.loop import Applied
@@ -95,7 +95,7 @@ class LiveHost:
         self._warden = None if look_only else Warden(self._undo, keep=self._lock.fds if self._lock else ())
         if not look_only and any(one.name == Pace.name and one.available for one in self._ladder.capabilities()):
             self._pace.prepare(max(os.sched_getaffinity(0)))
-        self._acting = Acting(self._ladder, self._pace)
+        self._reconciler = Reconciler(self._ladder, self._undo, self._pace)
         self._at = 0.0
         self._renewed_at = 0.0
         self._free: dict[str, frozenset[int]] = {}
@@ -121,7 +121,7 @@ class LiveHost:
         self._at = now
         self._follow_cpus(now)
         sensed = self._senses.read(
-            now, self._acting.in_force, knobs=self._knobs, least_share=self._least_share, free=self._free_cpus
+            now, self._reconciler.last.settings, knobs=self._knobs, least_share=self._least_share, free=self._free_cpus
         )
         if sensed.found is not self._found:
             self._found = sensed.found
@@ -136,13 +136,14 @@ class LiveHost:
     def apply(self, plan: Plan) -> Applied:
         """Raises LeaseLost when the warden took everything back; the next call begins anew."""
         self._renew()
-        return self._acting.apply(
+        done = self._reconciler.apply(
             {name: group for name, (group, _) in self._groups.items()},
             {name: self._possible(plan.settings.get(name, UNLIMITED)) for name in self._groups},
             {name: self._found.get(name, NOBODY) for name in self._groups},
             self._at,
             look_again=self._look_again,
         )
+        return Applied(done.settings, done.errors, done.by)
 
     def _look_again(self) -> Mapping[str, Found]:
         self._membership.look_again()
@@ -203,7 +204,7 @@ class LiveHost:
             lost.close()
             self._ladder.restore()
             self._undo.revert_all()
-            self._acting.begin_anew()
+            self._reconciler.begin_anew()
             raise
 
     def _shooter(self, kernel: Kernel) -> Callable[[int], float] | None:
@@ -249,7 +250,7 @@ class LiveHost:
         if not found.processes:
             self._free.pop(name, None)
             return frozenset()
-        limit = self._acting.in_force.get(name, UNLIMITED)
+        limit = self._reconciler.last.settings.get(name, UNLIMITED)
         if place(limit) != place(UNLIMITED):
             self._bound_at[name] = self._at
         unbound = self._at - self._bound_at.get(name, float("-inf")) > _UNBOUND_S

@@ -1,0 +1,102 @@
+"""Groups brought to their settings at every tick: first where all of them run, then how fast.
+
+Nothing here remembers what is in force. Each mechanism reads it from the kernel, changes what differs, and says what
+holds. So a limit that somebody took away is set again and told, or is not among what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from shoal.host.actuators.ladder import LIMITING, PLACING, Ladder, Turned
+from shoal.host.actuators.pace import Pace
+from shoal.host.members import NOBODY, Found
+from shoal.host.types import UNLIMITED, Group, Knob, Setting
+from shoal.host.undo import UndoLog
+
+_NOTHING = Turned()
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The limits that hold now, by group with processes; the mechanisms that hold them; what could not be done, or was
+    found undone, in sentences."""
+
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+class Reconciler:
+    """`last` is what the last call found to be in force."""
+
+    def __init__(self, ladder: Ladder, undo: UndoLog, pace: Pace | None = None) -> None:
+        self.last = InForce()
+        self._ladder, self._undo, self._pace = ladder, undo, pace
+        self._told: dict[str, tuple[str, ...]] = {}
+
+    def apply(
+        self,
+        groups: Mapping[str, Group],
+        settings: Mapping[str, Setting],
+        found: Mapping[str, Found],
+        now: float,
+        *,
+        look_again: Callable[[], Mapping[str, Found]],
+    ) -> InForce:
+        """Bring all groups to their settings. `look_again` finds their processes anew once some were moved: only cores
+        without guaranteed work are paced. A problem is told once, until it is another."""
+        before = self.last.settings
+        errors: list[str] = []
+        if self._pace is not None:
+            if not self._pace.works():
+                errors.append("pace: the process that paces cores has ended: started again")
+            self._pace.renew()
+        for gone in before.keys() - groups.keys():
+            self._ladder.release(gone)
+        placed = {name: self._turn(group, settings, found, now, PLACING) for name, group in groups.items()}
+        if any(place(one.setting) != place(before.get(name, UNLIMITED)) for name, one in placed.items()):
+            found = look_again()
+        in_force: dict[str, Setting] = {}
+        by: dict[str, tuple[str, ...]] = {}
+        told: dict[str, tuple[str, ...]] = {}
+        for name, group in groups.items():
+            if not found.get(name, NOBODY).processes:
+                if name in before:
+                    self._ladder.release(name)
+                continue
+            limited, where = self._turn(group, settings, found, now, LIMITING), placed[name].setting
+            in_force[name] = replace(limited.setting, cpus=where.cpus, domains=where.domains, cores=where.cores)
+            by[name] = (*placed[name].by.values(), *limited.by.values())
+            told[name] = (*placed[name].problems, *limited.problems)
+            errors += [f"{name}: {one}" for one in told[name] if one not in self._told.get(name, ())]
+        self._told = told
+        self.last = InForce(
+            in_force, {name: one for name, one in by.items() if one}, (*errors, *self._undo.take_repairs())
+        )
+        return self.last
+
+    def begin_anew(self) -> None:
+        """Everything was taken back."""
+        self.last = InForce()
+        self._told.clear()
+        self._undo.take_repairs()
+
+    def _turn(
+        self,
+        group: Group,
+        settings: Mapping[str, Setting],
+        found: Mapping[str, Found],
+        now: float,
+        knobs: Collection[Knob],
+    ) -> Turned:
+        members = found.get(group.name, NOBODY)
+        if not members.processes:
+            return _NOTHING
+        return self._ladder.apply(group, members, settings.get(group.name, UNLIMITED), now, knobs=knobs)
+
+
+def place(setting: Setting) -> tuple[object, ...]:
+    """The part of a setting that says where a group runs."""
+    return setting.cpus, setting.domains, setting.cores
