@@ -198,7 +198,7 @@ def manifests(words: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
                 optional={
                     "accelerators": st.one_of(st.integers(0, 64), st.sampled_from(["a100", "h200:3"])),
                     "cpus": st.floats(0, 512),
-                    "memory": st.one_of(st.integers(1 << 20, 1 << 50), st.sampled_from(["1GiB", "1.5GB", 0])),
+                    "memory": st.one_of(st.integers(1 << 20, 1 << 50), st.sampled_from(["1GiB", "1.5GB"])),
                 },
             ),
             "ranks": st.one_of(

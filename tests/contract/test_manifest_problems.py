@@ -110,6 +110,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"resources": {"memory": "512"}}, "resources.memory", "'512' is not a size", "512MiB"),
     ({"resources": {"memory": 512}}, "resources.memory", "512 is out of range", "with its unit"),
     ({"resources": {"memory": "9P"}}, "resources.memory", "'9P' is out of range", "1024TiB"),
+    ({"resources": {"memory": 0}}, "resources.memory", "a process cannot run in no memory", "leave it out"),
     ({"ranks": 0}, "ranks", "0 is out of range", "at least 1"),
     ({"ranks": 1.5}, "ranks", "must be a whole number, and 1.5 is not", ""),
     ({"ranks": True}, "ranks", "must be a whole number, and true is not", ""),

@@ -218,6 +218,8 @@ def quota(limits: QuotaView) -> str:
         parts.append(f"running {limits.running_jobs}")
     if limits.queued_jobs is not None:
         parts.append(f"queued {limits.queued_jobs}")
+    if limits.disk_bytes is not None:
+        parts.append(f"disk {size(limits.disk_bytes)}")
     return ", ".join(parts) or "unlimited"
 
 

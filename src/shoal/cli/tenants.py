@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +28,9 @@ Cpus = Annotated[str | None, typer.Option(help="Cores at once.")]
 Memory = Annotated[str | None, typer.Option(help="Memory at once, such as 64GiB.")]
 Running = Annotated[str | None, typer.Option(help="Running jobs.")]
 Queued = Annotated[str | None, typer.Option(help="Waiting jobs.")]
+Disk = Annotated[str | None, typer.Option(help="Files that Shoal keeps for it, such as 200GiB.")]
+DefaultCpus = Annotated[str | None, typer.Option(help="Cores of each rank of a job that does not say.")]
+DefaultMemory = Annotated[str | None, typer.Option(help="Memory of each rank of a job that does not say.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,23 +48,23 @@ def register(app: typer.Typer) -> None:
     app.add_typer(secret, name="secret", rich_help_panel=_PANEL)
 
 
-def _limits(
-    accelerators: str | None, types: list[str] | None, cpus: str | None, memory: str | None, running: str | None,
-    queued: str | None,
-) -> dict[str, Any]:  # fmt: skip
+_FIELDS = {
+    "accelerators": "accelerators", "running": "running_jobs", "queued": "queued_jobs", "cpus": "cpu_milli",
+    "default-cpus": "default_cpu_milli", "memory": "memory_bytes", "disk": "disk_bytes",
+    "default-memory": "default_memory_bytes",
+}  # fmt: skip
+"""The API's name of the limit that an option sets."""
+
+Words = Mapping[str, str | None]
+
+
+def _limits(types: list[str] | None, counts: Words, cores: Words, sizes: Words) -> dict[str, Any]:
     """The limits that were given, as the API takes them; `none` lifts one."""
     given: dict[str, Any] = {}
-    for field, option, word in (
-        ("accelerators", "--accelerators", accelerators),
-        ("running_jobs", "--running", running),
-        ("queued_jobs", "--queued", queued),
-    ):
-        if word is not None:
-            given[field] = None if word in _NONE else _count(word, option)
-    if cpus is not None:
-        given["cpu_milli"] = None if cpus in _NONE else round(_number(cpus, "--cpus") * 1000)
-    if memory is not None:
-        given["memory_bytes"] = None if memory in _NONE else _size(memory)
+    for words, read in ((counts, _count), (cores, _milli), (sizes, _size)):
+        for name, word in words.items():
+            if word is not None:
+                given[_FIELDS[name]] = None if word in _NONE else read(word, f"--{name}")
     if types:
         given["by_type"] = dict(_typed(word) for word in types if word not in _NONE)
     return given
@@ -73,7 +76,7 @@ def _count(word: str, option: str) -> int:
     return int(word)
 
 
-def _number(word: str, option: str) -> float:
+def _milli(word: str, option: str) -> int:
     try:
         number = float(word)
     except ValueError:
@@ -81,16 +84,16 @@ def _number(word: str, option: str) -> float:
     if not 0 <= number < float("inf"):
         what = f"{word!r} is not a number of at least 0"
         raise Invalid(what, where=option, hint="such as 4 or 0.5, or none for no limit")
-    return number
+    return round(number * 1000)
 
 
-def _size(word: str) -> int:
+def _size(word: str, option: str) -> int:
     from shoal.contract.manifest.quantities import read_size
 
     try:
         return int(read_size(word))
     except ValueError:
-        raise Invalid(f"{word!r} is no size", where="--memory", hint="such as 64GiB, or none for no limit") from None
+        raise Invalid(f"{word!r} is no size", where=option, hint="such as 64GiB, or none for no limit") from None
 
 
 def _typed(word: str) -> tuple[str, int]:
@@ -111,9 +114,17 @@ def create(
     memory: Memory = None,
     running: Running = None,
     queued: Queued = None,
+    disk: Disk = None,
+    default_cpus: DefaultCpus = None,
+    default_memory: DefaultMemory = None,
 ) -> None:
     """Create a tenant. `shoal tenant token NAME` then makes its first token."""
-    quota = _limits(accelerators, types, cpus, memory, running, queued)
+    quota = _limits(
+        types,
+        {"accelerators": accelerators, "running": running, "queued": queued},
+        {"cpus": cpus, "default-cpus": default_cpus},
+        {"memory": memory, "disk": disk, "default-memory": default_memory},
+    )
     with door.client() as client:
         made = client.create_tenant(
             name,
@@ -194,9 +205,17 @@ def quota(
     memory: Memory = None,
     running: Running = None,
     queued: Queued = None,
+    disk: Disk = None,
+    default_cpus: DefaultCpus = None,
+    default_memory: DefaultMemory = None,
 ) -> None:
     """Show a tenant's limits, or change those that are given; `none` lifts one."""
-    given = _limits(accelerators, types, cpus, memory, running, queued)
+    given = _limits(
+        types,
+        {"accelerators": accelerators, "running": running, "queued": queued},
+        {"cpus": cpus, "default-cpus": default_cpus},
+        {"memory": memory, "disk": disk, "default-memory": default_memory},
+    )
     with door.client() as client:
         found = client.change_tenant(tenant, quota=given) if given else client.tenant(tenant)
     door.show(found, lambda: _quota(found))
@@ -214,9 +233,14 @@ def _quota(tenant: TenantView) -> None:
         ["memory", output.size(used.memory_bytes), limits.memory_bytes and output.size(limits.memory_bytes)],
         ["running jobs", tenant.running_jobs, limits.running_jobs],
         ["queued jobs", tenant.jobs.get("QUEUED", 0), limits.queued_jobs],
+        ["disk", output.size(tenant.disk_bytes), limits.disk_bytes and output.size(limits.disk_bytes)],
     ]
     shown = [[name, has, "unlimited" if most is None else most] for name, has, most in rows]
     output.put(output.table(["limit", "holds", "at most"], shown))
+    if limits.default_cpu_milli is not None or limits.default_memory_bytes is not None:
+        cores = "the server's" if limits.default_cpu_milli is None else f"{limits.default_cpu_milli / 1000:g}"
+        memory = "the server's" if limits.default_memory_bytes is None else output.size(limits.default_memory_bytes)
+        output.console().print(f"a rank of a job that does not say: cpus {cores}, memory {memory}")
 
 
 def set_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:

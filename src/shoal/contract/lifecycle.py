@@ -74,6 +74,7 @@ class ErrorCode(StrEnum):
     COMMAND_NOT_FOUND = "U104-command-not-found"
     MAX_RUNTIME = "U105-max-runtime"
     DEADLINE = "U106-deadline"
+    OVER_LIMIT = "U107-over-limit"
     INPUT = "U201-input-data"
     OUTPUT = "U202-output-data"
     SECRET = "U301-secret-missing"  # noqa: S105 - the name of a failure, not a secret

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.core import Fault, PriorityClass
 
@@ -309,7 +310,8 @@ AcceleratorType = Annotated[str, Field(pattern=ACCELERATOR_TYPE)]
 
 
 class QuotaView(Given):
-    """Upper limits on what a tenant may hold at once; absent or null is unlimited."""
+    """Upper limits on what a tenant may hold at once; absent or null is unlimited. The defaults are what each rank of a
+    job gets that does not say what it needs; absent or null: the server's."""
 
     accelerators: Count | None = None
     by_type: dict[AcceleratorType, Count] = Field(default_factory=dict, max_length=100)
@@ -317,6 +319,9 @@ class QuotaView(Given):
     memory_bytes: Count | None = None
     running_jobs: Count | None = None
     queued_jobs: Count | None = None
+    disk_bytes: Count | None = None
+    default_cpu_milli: Count | None = None
+    default_memory_bytes: Annotated[int, Field(ge=MIN_MEMORY_BYTES, le=MAX_MEMORY_BYTES)] | None = None
 
 
 class TenantView(View):
@@ -329,6 +334,7 @@ class TenantView(View):
     created_at: float
     used: ResourcesView = Field(default_factory=ResourcesView)
     running_jobs: int = 0
+    disk_bytes: int = 0
     jobs: dict[str, int] = Field(default_factory=dict)
 
 

@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from shoal.admission.types import Policy, Spread
+from shoal.contract.manifest.quantities import read_memory
 from shoal.control.home import Home, default_home
+from shoal.control.limits import JobLimits
 from shoal.core import Invalid, Money
 from shoal.serve.contract import FREE, Address
 
@@ -73,6 +77,7 @@ class Settings:
     serve: ServeSettings
     schedule: ScheduleSettings | None = None
     guard: GuardSettings | None = None
+    limits: JobLimits = field(default_factory=JobLimits)
 
     @property
     def loopback(self) -> bool:
@@ -111,6 +116,22 @@ def _seconds(value: Any) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"must be a number of seconds, not {value!r}")
     return number
+
+
+def _cores(value: Any) -> float:
+    try:
+        return _seconds(value)
+    except ValueError:
+        raise ValueError(f"must be a number of cores, not {value!r}") from None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    try:
+        return read_memory(value)
+    except PydanticCustomError:
+        raise ValueError(f"must be a size such as 512MiB or 4GiB, not {value!r}") from None
 
 
 def _dollars(value: Any) -> Money:
@@ -196,6 +217,7 @@ _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 _GROUPS = ("schedule", "guard")
 """In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
+_LIMITS = JobLimits()
 _GUARD = GuardSettings()
 _MOST_SLOWDOWN = 10.0
 
@@ -211,6 +233,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "default_runtime_s": (_seconds, _POLICY.default_runtime_s),
     "log_level": (_one_of("debug", "info", "warning", "error"), "info"),
     "bundle_limit_mib": (_whole(1, 65536), 64),
+    "default_cpus": (_cores, _LIMITS.default_cpus),
+    "default_memory": (_size, None),
+    "max_processes": (_whole(4, 4_194_304), _LIMITS.processes),
+    "max_open_files": (_whole(64, 1_048_576), _LIMITS.open_files),
+    "max_log": (_size, _LIMITS.log_bytes),
+    "max_disk": (_size, None),
     "serve_host": (_text, "127.0.0.1"),
     "serve_port": (_whole(0, 65535), None),
     "serve_grpc_port": (_whole(0, 65535), None),
@@ -272,6 +300,14 @@ def load_settings(
         ),
         log_level=values["log_level"],
         bundle_limit_bytes=values["bundle_limit_mib"] << 20,
+        limits=JobLimits(
+            default_cpus=values["default_cpus"],
+            default_memory_bytes=values["default_memory"],
+            processes=values["max_processes"],
+            open_files=values["max_open_files"],
+            log_bytes=values["max_log"],
+            disk_bytes=values["max_disk"],
+        ),
         serve=_serve_settings(values),
         schedule=_schedule_settings(values),
         guard=GuardSettings(values["guard_policy"], values["guard_max_slowdown"]) if values["guard"] else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from shoal.control.config import GuardSettings, ScheduleSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
+from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
 from shoal.control.loops import Loop
 from shoal.control.patroller import Patroller
 from shoal.control.services.book import Services
@@ -87,6 +88,7 @@ class ControlPlane:
         patrol_every_s: float = 5.0,
         collect_every_s: float = 0.5,
         bundle_limit_bytes: int = 64 << 20,
+        limits: JobLimits | None = None,
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
@@ -94,7 +96,8 @@ class ControlPlane:
         self.clock = clock or SystemClock()
         self.ready = False
         self.recovery_s = 0.0
-        self._layout = Layout(home)
+        self._limits = limits or JobLimits()
+        self._layout = Layout(home, rank_limits(self._limits, _file_system_bytes(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
         gateway = gateway or NoGateway()
@@ -126,7 +129,7 @@ class ControlPlane:
         )  # fmt: skip
         self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
         self.services = Services(
-            self.ledger, gateway, self._layout, self._tenants, explain_job=self.explain,
+            self.ledger, gateway, self._layout, self._tenants, explain_job=self.explain, complete=self.complete,
             new_id=lambda: self._new_id("s"), wake=lambda: self.keeper.wake(),
         )  # fmt: skip
         self.keeper = ServiceKeeper(
@@ -188,7 +191,9 @@ class ControlPlane:
     ) -> tuple[JobRecord, bool]:
         """Accept a job: durable when this returns. The flag is False when the key had been used for this very
         manifest before: then the earlier job is returned."""
-        job = self._new_job(manifest, tenant, idempotency_key)
+        fingerprint = manifest.fingerprint()
+        manifest = self.complete(manifest, tenant=tenant)
+        job = self._new_job(manifest, tenant, idempotency_key, fingerprint)
         try:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
@@ -208,7 +213,16 @@ class ControlPlane:
             self.view.added(stored, manifest=manifest)
         return stored, created
 
-    def _new_job(self, manifest: JobManifest, tenant: str, idempotency_key: str | None) -> JobRecord:
+    def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
+        """The manifest as it would be stored: with defaults for the resources that it leaves out."""
+        record = self._tenants.get(tenant)
+        quota = record.quota if record is not None else Quota()
+        return complete(manifest, self._limits, quota, (state.node for state in self.nodes()))
+
+    def _new_job(
+        self, manifest: JobManifest, tenant: str, idempotency_key: str | None, fingerprint: str
+    ) -> JobRecord:  # fmt: skip
+        """`fingerprint` is of what was given, so that repeating a submission is that after a default was changed."""
         now = self.clock.now()
         text = manifest.canonical_json()
         return JobRecord(
@@ -216,7 +230,7 @@ class ControlPlane:
             resources=manifest.resources_per_rank(), ranks=manifest.max_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
             deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
-            idempotency_key=idempotency_key, fingerprint=hashlib.sha256(text.encode()).hexdigest(),
+            idempotency_key=idempotency_key, fingerprint=fingerprint,
         )  # fmt: skip
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
@@ -231,7 +245,7 @@ class ControlPlane:
 
     def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
-        job = self._new_job(manifest, tenant, None)
+        job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, "")
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
         return self._remarks(job, manifest.secrets)
@@ -424,6 +438,11 @@ class ControlPlane:
                 for one in (*self._capabilities, self.guard.capability() if self.guard is not None else NOT_GUARDED)
             ],
         }
+
+
+def _file_system_bytes(home: Path) -> int:
+    """The size of the file system that the home is on, or will be."""
+    return shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).total
 
 
 def _unheard(_live: Live) -> None:

@@ -158,6 +158,7 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
             on_fatal=fatal,
             gateway=LocalGateway(home.serve_folder, settings.serve),
             bundle_limit_bytes=settings.bundle_limit_bytes,
+            limits=settings.limits,
         )
         await _first_start(store, home, plane.clock.now())
         context = Context(plane, Feed(), TokenCache())

@@ -11,22 +11,27 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.engine import Gang, RankSpec
+from shoal.engine import Gang, Limits, RankSpec
 
 DOWNLOAD, RUN, STORE = "download", "run", "store"
+
+_HELPER_BYTES = 256 << 20
+"""What a stage that moves data may take at least: it needs some 100 MiB for clients of object stores, however small the
+user's own process is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things of a job lie under the server's home directory."""
+    """Where things of a job lie under the server's home directory, and what its processes may use at most."""
 
     home: Path
+    limits: Limits = field(default_factory=Limits)
 
     def run_dir(self, job_id: str, attempt: int) -> Path:
         return Path(f"{self.home}/runs/{job_id}/{attempt}")
@@ -79,6 +84,7 @@ def run_gang(
         bundle=layout.bundle(manifest.bundle) if manifest.bundle else None,
         cpu_milli=job.resources.cpu_milli,
         memory_bytes=job.resources.memory_bytes,
+        limits=layout.limits,
         grace_s=manifest.grace_s,
     )
 
@@ -119,6 +125,9 @@ def _helper(
         run_dir=layout.run_dir(job.id, attempt.number),
         env={**manifest.env, **_facts(job, attempt, manifest, layout)},
         secrets=secrets,
+        cpu_milli=job.resources.cpu_milli,
+        memory_bytes=job.resources.memory_bytes and max(job.resources.memory_bytes, _HELPER_BYTES),
+        limits=layout.limits,
         grace_s=manifest.grace_s,
     )
 

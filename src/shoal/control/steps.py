@@ -380,6 +380,8 @@ def _read_end(status: GangStatus, placement: Iterable[RankPlacement], stage: str
         return AttemptEnd(ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}", facts)
     if exit_.oom:
         return AttemptEnd(ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed", facts)
+    if exit_.limit:
+        return AttemptEnd(ErrorCode.OVER_LIMIT, f"{name} was killed: {exit_.detail}", facts)
     if exit_.signal is not None:
         return AttemptEnd(ErrorCode.SIGNAL, f"{name} was killed by signal {exit_.signal}", facts)
     code = ErrorCode.COMMAND_NOT_FOUND if exit_.code in (126, 127) and exit_.detail else ErrorCode.EXIT

@@ -15,12 +15,13 @@ from shoal.core.errors import (
 )
 from shoal.core.money import Money
 from shoal.core.reason import Reason
-from shoal.core.resources import ANY, Device, Node, Resources, Throughput
+from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Throughput
 from shoal.core.tenant import PriorityClass, Quota, Tenant
 from shoal.core.tokens import token_digest
 
 __all__ = [
     "ANY",
+    "CPU_SLOT",
     "Capability",
     "Clock",
     "Conflict",

@@ -10,6 +10,9 @@ from types import MappingProxyType
 ANY = "any"
 """The accelerator type of a request that takes whatever type there is."""
 
+CPU_SLOT = "cpu"
+"""The type of the declared slots that stand in for accelerators on a machine without."""
+
 
 @dataclass(frozen=True)
 class Resources:

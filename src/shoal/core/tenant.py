@@ -17,7 +17,9 @@ class PriorityClass(StrEnum):
 class Quota:
     """Upper limits on what a tenant may hold at once; `None` means unlimited.
 
-    `accelerators` limits the total over all types, `by_type` single types.
+    `accelerators` limits the total over all types, `by_type` single types. `disk_bytes` is for the tenant's files that
+    Shoal keeps: run directories, logs, checkpoints and bundles. The defaults are for jobs that do not say what they
+    need; `None`: the server's.
     """
 
     accelerators: int | None = None
@@ -26,6 +28,9 @@ class Quota:
     memory_bytes: int | None = None
     running_jobs: int | None = None
     queued_jobs: int | None = None
+    disk_bytes: int | None = None
+    default_cpu_milli: int | None = None
+    default_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

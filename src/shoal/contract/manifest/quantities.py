@@ -66,8 +66,16 @@ def read_duration_or_zero(value: Any) -> float:
     return read_duration(value)
 
 
+def read_memory(value: Any) -> int:
+    """As `read_size`, but some."""
+    size = read_size(value)
+    if not size:
+        raise problem("a process cannot run in no memory", "leave it out for the server's default, or give a size")
+    return size
+
+
 def read_size(value: Any) -> int:
-    """Bytes of `512MiB`, `4GB` (10^9 each), `4Gi` (2^30 each), or of a plain number of bytes; 0 sets no limit."""
+    """Bytes of `512MiB`, `4GB` (10^9 each), `4Gi` (2^30 each), or of a plain number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
@@ -77,7 +85,7 @@ def read_size(value: Any) -> int:
     else:
         raise problem(f"{shown(value)} is not a size", SIZE_HINT)
     if size and not MIN_MEMORY_BYTES <= size <= MAX_MEMORY_BYTES:
-        raise problem(f"{shown(value)} is out of range", "give 0 (no limit) or between 1MiB and 1024TiB, with its unit")
+        raise problem(f"{shown(value)} is out of range", "give between 1MiB and 1024TiB, with its unit")
     return size
 
 

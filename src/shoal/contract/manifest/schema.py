@@ -144,7 +144,7 @@ Duration = Annotated[
 DurationOrZero = Annotated[
     float, BeforeValidator(quantities.read_duration_or_zero), _json(["string", "number"], quantities.DURATION_HINT)
 ]
-Size = Annotated[int, BeforeValidator(quantities.read_size), _json(["string", "integer"], quantities.SIZE_HINT)]
+Memory = Annotated[int, BeforeValidator(quantities.read_memory), _json(["string", "integer"], quantities.SIZE_HINT)]
 RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringConstraints(max_length=1024)]
 Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]
 
@@ -172,7 +172,8 @@ class Accelerators(Part):
 
 
 class ResourceRequest(Part):
-    """What one rank holds while it runs. `memory` 0 and `cpus` 0 set no limit."""
+    """What one rank holds while it runs. `cpus` 0 holds none: it runs with the least weight, on what others leave.
+    What is left out is the tenant's or the server's default, and stands in the manifest once it was accepted."""
 
     accelerators: Annotated[
         Accelerators,
@@ -192,8 +193,16 @@ class ResourceRequest(Part):
             }
         ),
     ] = Accelerators(count=0)
-    cpus: Annotated[float, Field(strict=True, ge=0, le=100_000)] = 1.0
-    memory: Size = 0
+    cpus: Annotated[float, Field(strict=True, ge=0, le=100_000)] | None = None
+    memory: Memory | None = None
+
+    def resources(self) -> Resources:
+        """As a vector. What is left out is one core, and memory that nobody knows."""
+        return Resources(
+            {self.accelerators.type: self.accelerators.count},
+            cpu_milli=1000 if self.cpus is None else round(self.cpus * 1000),
+            memory_bytes=self.memory or 0,
+        )
 
 
 RankCount = Annotated[int, Field(strict=True, ge=1, le=10_000)]
@@ -342,12 +351,7 @@ class JobManifest(Part):
 
     def resources_per_rank(self) -> Resources:
         """What one rank of the gang holds."""
-        request = self.resources
-        return Resources(
-            {request.accelerators.type: request.accelerators.count},
-            cpu_milli=round(request.cpus * 1000),
-            memory_bytes=request.memory,
-        )
+        return self.resources.resources()
 
     @property
     def min_ranks(self) -> int:

@@ -215,12 +215,8 @@ class ServiceManifest(Part):
 
     def resources_per_replica(self) -> Resources:
         """As asked for; else one core for each thread of the widest model."""
-        request = self.resources or ResourceRequest(cpus=float(self.threads))
-        return Resources(
-            {request.accelerators.type: request.accelerators.count},
-            cpu_milli=round(request.cpus * 1000),
-            memory_bytes=request.memory,
-        )
+        request = self.resources or ResourceRequest()
+        return (request if request.cpus is not None else request.model_copy(update={"cpus": self.threads})).resources()
 
     def uploads(self) -> tuple[str, ...]:
         """What the client has to upload, relative to the manifest: its `files`, and models that are local files."""
@@ -254,7 +250,7 @@ class ServiceManifest(Part):
             name=self.name, tenant=tenant, models=tuple(model.spec() for model in self.models),
             routes=tuple(self._routes()), replicas=replicas, priority_class=self.priority_class,
             slo_p99_s=self.slo.p99 if self.slo else None, rate_limit=self.rate_limit, burst_s=self.burst,
-            memory_bytes=self.resources.memory if self.resources else 0, load_timeout_s=self.load_timeout,
+            memory_bytes=(self.resources.memory or 0) if self.resources else 0, load_timeout_s=self.load_timeout,
         )  # fmt: skip
 
     def _routes(self) -> Iterator[tuple[str, Route]]:

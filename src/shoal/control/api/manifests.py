@@ -56,6 +56,7 @@ async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = 
         manifest = await parse_body(body, parse_service)
         name = owner(manifest, who, tenant)
         remarks = context.plane.check_service(manifest, tenant=name)
+        manifest = context.plane.complete(manifest, tenant=name)
     else:
         manifest = await parse_body(body, parse_manifest)
         name = owner(manifest, who, tenant)
@@ -63,6 +64,7 @@ async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = 
             remarks = context.plane.check(manifest, tenant=name)
         except Invalid as error:
             raise await asyncio.to_thread(with_line, error, body) from None
+        manifest = context.plane.complete(manifest, tenant=name)
     return answer(
         {
             "name": manifest.name,

@@ -157,6 +157,9 @@ def quota_view(quota: Quota) -> Json:
         "memory_bytes": quota.memory_bytes,
         "running_jobs": quota.running_jobs,
         "queued_jobs": quota.queued_jobs,
+        "disk_bytes": quota.disk_bytes,
+        "default_cpu_milli": quota.default_cpu_milli,
+        "default_memory_bytes": quota.default_memory_bytes,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.admission import Explanation
 from shoal.contract.lifecycle import Desired, JobState
@@ -89,12 +90,19 @@ class ServiceExplanation:
     causes: tuple[ServiceCause, ...]
 
 
+class Complete(Protocol):
+    """Fills in the resources that a manifest leaves out."""
+
+    def __call__(self, manifest: ServiceManifest, *, tenant: str) -> ServiceManifest: ...
+
+
 class Services:
     """`wake` is called after every change, `explain_job` tells why a replica waits."""
 
     def __init__(
         self, ledger: Ledger, gateway: Gateway, layout: Layout, tenants: Mapping[str, TenantRecord], *,
         explain_job: Callable[[str], Explanation],
+        complete: Complete,
         new_id: Callable[[], str],
         wake: Callable[[], None],
     ) -> None:  # fmt: skip
@@ -104,6 +112,7 @@ class Services:
         self._layout = layout
         self._tenants = tenants
         self._explain_job = explain_job
+        self._complete = complete
         self._new_id = new_id
         self._wake = wake
         self._live: dict[str, Known] = {}
@@ -154,6 +163,7 @@ class Services:
         A used key gives the service that it made or updated, as it is now. Raises Conflict for a key that was used for
         another manifest, or while the service is stopping.
         """
+        manifest = self._complete(manifest, tenant=tenant)
         async with self._deploying:
             if idempotency_key is not None:
                 earlier = self._store.deployment_by_key(tenant, idempotency_key)
@@ -216,6 +226,7 @@ class Services:
         """What a replica would be, without deploying anything; raises as `deploy` does, files taken for uploaded."""
         self._check(manifest, tenant)
         check_files(self._layout, manifest.bundle, (), "shoal deploy")
+        manifest = self._complete(manifest, tenant=tenant)
         service = steps.create("s-check", manifest, tenant=tenant, actor="", now=self._ledger.now(), key=None).after
         return replica_job(service, manifest, 0, socket=self._gateway.socket, now=self._ledger.now())
 

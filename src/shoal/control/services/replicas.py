@@ -44,7 +44,7 @@ def replica_manifest(service: ServiceRecord, manifest: ServiceManifest, index: i
             "resources": {
                 "accelerators": {"type": kind, "count": count},
                 "cpus": resources.cpu_milli / 1000,
-                "memory": resources.memory_bytes,
+                "memory": resources.memory_bytes or None,
             },
             "priority_class": manifest.priority_class,
             "priority": PRIORITY,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.local.inventory import CPU_SLOT
+from shoal.core import CPU_SLOT
 from shoal.engine.local.processes import SUPERVISOR_MARK
 from shoal.engine.protocol import Gang
 

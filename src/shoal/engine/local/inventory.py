@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Capability, Device, Node
+from shoal.core import CPU_SLOT, Capability, Device, Node
 
-CPU_SLOT = "cpu"
 """The type of a declared slot that stands for no accelerator."""
 
 

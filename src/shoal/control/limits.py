@@ -1,0 +1,103 @@
+"""What a job gets that does not say what it needs, and what no job may exceed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from shoal.contract.manifest import JobManifest, ServiceManifest
+from shoal.contract.manifest.schema import ResourceRequest
+from shoal.core import CPU_SLOT, Node, Quota
+from shoal.engine import Limits
+
+Manifest = TypeVar("Manifest", JobManifest, ServiceManifest)
+
+_SHARED = 0.9
+"""The part of a node's memory that defaults share out; the rest is left to the system and to Shoal itself."""
+_LEAST_BYTES = 512 << 20
+"""No default is less: about twice what a process holds once it has imported a training library. On a node with less
+than eight times that, an eighth of its memory."""
+_MIB = 1 << 20
+_MOST_BYTES = 1 << 50
+_UNKNOWN_BYTES = 1 << 30
+"""The default while no node is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """`default_memory_bytes` None: a part of the node, see `default_memory`. `disk_bytes` None: half of the file system
+    that the server's home is on. All are per rank, but `disk_bytes`, which is for the whole job."""
+
+    default_cpus: float = 1.0
+    default_memory_bytes: int | None = None
+    processes: int = 4096
+    open_files: int = 65_536
+    log_bytes: int = 1 << 30
+    disk_bytes: int | None = None
+
+
+def rank_limits(limits: JobLimits, file_system_bytes: int) -> Limits:
+    """What an engine is told for every rank."""
+    disk_bytes = file_system_bytes // 2 if limits.disk_bytes is None else limits.disk_bytes
+    return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes)
+
+
+def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Node]) -> Manifest:
+    """The manifest with the cores and the memory that it leaves out: the tenant's defaults, else the server's."""
+    asked = manifest.resources
+    if asked is not None and asked.cpus is not None and asked.memory is not None:
+        return manifest
+    if isinstance(manifest, ServiceManifest):
+        asked = asked or ResourceRequest(cpus=float(manifest.threads))
+        ranks = 1
+    else:
+        asked = asked or ResourceRequest()
+        ranks = manifest.max_ranks
+    cpus = asked.cpus
+    if cpus is None:
+        cpus = limits.default_cpus if quota.default_cpu_milli is None else quota.default_cpu_milli / 1000
+    memory = asked.memory
+    if memory is None:
+        memory = quota.default_memory_bytes or limits.default_memory_bytes
+    if memory is None:
+        memory = default_memory(cpus, asked.accelerators.type, asked.accelerators.count, nodes)
+        memory = min(memory, _within(quota, cpus, ranks))
+    return manifest.model_copy(update={"resources": asked.model_copy(update={"cpus": cpus, "memory": memory})})
+
+
+def default_memory(cpus: float, kind: str, accelerators: int, nodes: Iterable[Node]) -> int:
+    """The memory that goes with so many cores and accelerators: what it would be on the smallest of the nodes that
+    have them.
+
+    On a node with accelerators it is the mean of the two parts, so that jobs which fit beside each other by cores and
+    accelerators fit by memory as well. CPU slots are cores under another name: there the greater part counts.
+    """
+    found = [_part(cpus, accelerators, node) for node in nodes if _holds(node, cpus, kind, accelerators)]
+    return min(found, default=_UNKNOWN_BYTES)
+
+
+def _within(quota: Quota, cpus: float, ranks: int) -> int:
+    """The most that a default may be for a tenant of this quota: a job that said nothing must not wait for ever because
+    of it, nor keep out those that its quota of cores would let run beside it."""
+    if quota.memory_bytes is None:
+        return _MOST_BYTES
+    whole = quota.memory_bytes // ranks
+    part = cpus * 1000 / quota.cpu_milli if quota.cpu_milli and cpus else 1.0
+    return max(_MIB, min(whole, max(_LEAST_BYTES, int(quota.memory_bytes * part))) // _MIB * _MIB)
+
+
+def _holds(node: Node, cpus: float, kind: str, accelerators: int) -> bool:
+    if node.memory_bytes <= 0 or cpus * 1000 > node.cpu_milli:
+        return False
+    counts = node.capacity().accelerators
+    return accelerators <= (max(counts.values(), default=0) if kind == "any" else counts.get(kind, 0))
+
+
+def _part(cpus: float, accelerators: int, node: Node) -> int:
+    cores = cpus * 1000 / node.cpu_milli if node.cpu_milli else 0.0
+    devices = accelerators / len(node.devices) if node.devices else 0.0
+    real = any(device.type != CPU_SLOT for device in node.devices)
+    part = (cores + devices) / 2 if real else max(cores, devices)
+    least = min(_LEAST_BYTES, node.memory_bytes // 8)
+    return max(_MIB, max(least, int(node.memory_bytes * _SHARED * part)) // _MIB * _MIB)
