@@ -163,8 +163,15 @@ def quota_view(quota: Quota) -> Json:
     }
 
 
-def tenant_view(tenant: TenantRecord, state: TenantState | None = None, jobs: Mapping[str, int] | None = None) -> Json:
+def tenant_view(
+    tenant: TenantRecord,
+    state: TenantState | None = None,
+    jobs: Mapping[str, int] | None = None,
+    *,
+    disk_bytes: int = 0,
+) -> Json:
     return {
+        "disk_bytes": disk_bytes,
         "name": tenant.name,
         "weight": tenant.weight,
         "quota": quota_view(tenant.quota),
