@@ -244,9 +244,17 @@ ROOT = Path(__file__).parents[2]
 """Where `tests.serve.models` is imported from."""
 
 
+GIVEN = {
+    "environment": (DataType.BYTES, (-1,)), "flags": (DataType.BOOL, (-1,)), "forks": (DataType.INT64, (-1,)),
+    "size": (DataType.INT64, (-1,)),
+}  # fmt: skip
+"""What the callables give that give no FP32 of two dimensions."""
+
+
 def callable_spec(name: str, **more: Any) -> ModelSpec:
     """The callable of this module as a model of the same name."""
-    fields: dict[str, Any] = {"inputs": FLOATS, "outputs": (TensorSpec("y", DataType.FP32, (-1, -1)),), "warmup": 0}
+    outputs = (TensorSpec("y", *GIVEN.get(name, (DataType.FP32, (-1, -1)))),)
+    fields: dict[str, Any] = {"inputs": FLOATS, "outputs": outputs, "warmup": 0}
     source = f"tests.serve.models:{name}"
     return ModelSpec(name, source, runtime=RuntimeKind.CALLABLE, **{**fields, **more})
 

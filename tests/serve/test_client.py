@@ -144,9 +144,9 @@ def test_tokens(fronts: Fronts) -> None:
 def test_a_timeout_is_the_servers_to_keep(client: InferenceClient, fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
     with pytest.raises(DeadlineMissed, match="too late"):
-        client.infer("add_sub", INPUTS, timeout_s=0.05, priority=1, parameters={"trace": True})
+        client.infer("add_sub", INPUTS, timeout_s=0.05, parameters={"trace": True})
     (seen,) = fronts.backend.seen
-    assert (seen.timeout_s, seen.parameters) == (0.05, {"priority": 1, "trace": True})
+    assert (seen.timeout_s, seen.parameters) == (0.05, {"trace": True})
 
 
 def test_impatience(fronts: Fronts) -> None:

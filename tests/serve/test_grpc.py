@@ -270,3 +270,18 @@ def test_shared_memory(client: Any) -> None:
 def test_a_port_that_is_taken(fronts: Fronts) -> None:
     with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{fronts.grpc_port}: the port cannot be listened on"):
         fronts.run(lambda: GrpcFront(fronts.backend).start(port=fronts.grpc_port))
+
+
+@pytest.mark.parametrize("call", ["ModelInfer", "ModelMetadata", "RepositoryIndex", "ModelStreamInfer"])
+def test_garbage_is_the_callers_error(fronts: Fronts, call: str) -> None:
+    garbage = b"\xff\xff\xff nonsense"
+    with grpc.insecure_channel(f"127.0.0.1:{fronts.grpc_port}") as channel:
+        path = f"/inference.GRPCInferenceService/{call}"
+        if call == "ModelStreamInfer":
+            answers = channel.stream_stream(path)(iter([garbage]), timeout=20)
+            assert f"{len(garbage)} bytes that are no ModelInferRequest".encode() in b"".join(answers)
+            return
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(path)(garbage, timeout=20)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert f"{len(garbage)} bytes that are no {call}Request" in refused.value.details()

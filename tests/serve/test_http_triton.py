@@ -194,10 +194,10 @@ def test_unknown_models_and_wrong_inputs(client: Any) -> None:
 def test_timeouts_are_the_services(client: Any, fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
     with pytest.raises(InferenceServerException, match="too late") as caught:
-        client.infer("add_sub", add_sub(), timeout=30_000, priority=2)
+        client.infer("add_sub", add_sub(), timeout=30_000)
     assert caught.value.status() == "503"
     (seen,) = fronts.backend.seen
-    assert (seen.timeout_s, seen.parameters) == (0.03, {"priority": 2})
+    assert (seen.timeout_s, seen.parameters) == (0.03, {})
 
 
 def test_tokens(fronts: Fronts) -> None:

@@ -740,3 +740,14 @@ def test_nothing_is_left_to_the_garbage_collector() -> None:
             gc.garbage.clear()
             gc.enable()
     assert left == []
+
+
+def test_health_is_told_in_a_body_too(fronts: Fronts) -> None:
+    """KServe's own client reads it; others look at the status alone."""
+    for path, told in (
+        ("health/live", {"live": True}),
+        ("health/ready", {"ready": True}),
+        ("models/add_sub/ready", {"name": "add_sub", "ready": True}),
+    ):
+        answer = ask(fronts, f"GET /v2/{path} HTTP/1.1\r\n\r\n".encode())
+        assert (answer.status, json.loads(answer.body)) == (200, told)

@@ -307,10 +307,25 @@ def test_random_bytes_are_no_answer(body: bytes, header_length: int | None) -> N
         responses.decode(body, header_length)
 
 
-def test_a_timeout_in_microseconds_and_a_priority() -> None:
-    request, _ = decode(orjson.dumps(document(parameters={"timeout": 1500, "priority": 3})))
-    assert (request.timeout_s, request.parameters) == (0.0015, {"priority": 3})
-    assert decode(orjson.dumps(document(parameters={"timeout": 0})))[0].timeout_s is None
+def test_a_timeout_is_in_microseconds() -> None:
+    request, _ = decode(orjson.dumps(document(parameters={"timeout": 1500, "priority": 0, "sequence_id": 0})))
+    assert (request.timeout_s, request.parameters) == (0.0015, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"priority": 3}, "requests of a service have no priorities"),
+        ({"sequence_id": 7}, "no state is kept from request to request"),
+        ({"sequence_id": "a"}, "no state is kept"),
+        ({"sequence_start": True}, "no state is kept"),
+        ({"sequence_end": True}, "no state is kept"),
+    ],
+)
+def test_what_a_client_would_count_on_in_vain_is_refused(given: Any, complaint: str) -> None:
+    with pytest.raises(BadRequest, match=complaint) as refused:
+        decode(orjson.dumps(document(parameters=given)))
+    assert refused.value.where == f"parameters.{next(iter(given))}"
 
 
 def test_a_remembered_header_gives_each_request_parameters_of_its_own() -> None:

@@ -14,7 +14,7 @@ from shoal.core import ShoalError
 from shoal.serve.errors import ModelFailed
 from shoal.serve.replica.execute import place_outputs, run_batch
 from shoal.serve.runtimes.open import open_runtime
-from shoal.serve.types import DataType
+from shoal.serve.types import DataType, TensorSpec
 from tests.serve.models import callable_spec
 
 
@@ -66,9 +66,36 @@ class CountingRuntime:
         self._inner.close()
 
 
+def as_declared(name: str, datatype: DataType, shape: tuple[int, ...] = (-1,)) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(name, datatype, shape)}
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "complaint"),
+    [
+        ("z", np.zeros((2, 1), np.float32), "it gave an output 'z' that is not declared"),
+        ("y", np.zeros((2, 1)), "its output 'y' is FP64 [2, 1], declared is FP32 [-1, 1]"),
+        ("y", np.zeros((2, 2), np.float32), "its output 'y' is FP32 [2, 2], declared is FP32 [-1, 1]"),
+        ("y", np.zeros(2, np.float32), "its output 'y' is FP32 [2], declared is FP32 [-1, 1]"),
+        ("y", np.full((2, 1), b"a", object), "its output 'y' is BYTES [2, 1], declared is FP32 [-1, 1]"),
+    ],
+)
+def test_an_output_that_is_not_as_declared_is_the_models_error(name: str, array: Any, complaint: str) -> None:
+    declared = as_declared("y", DataType.FP32, (-1, 1))
+    good: Any = {"y": np.zeros((2, 1), np.float32)}
+    (bad, fine), _ = place_outputs([{name: array}, good], declared, memoryview(b""), 1000)
+    assert isinstance(bad, ModelFailed)
+    assert bad.what == complaint
+    assert bad.hint is not None
+    assert "declare `outputs`" in bad.hint
+    assert isinstance(fine, list)
+
+
 def test_outputs_fill_their_room_and_only_that() -> None:
     room = memoryview(bytearray(10))
-    outcomes, payload = place_outputs([{"y": np.array([1, 2], np.int32)}], {}, room[:8], 100)
+    outcomes, payload = place_outputs(
+        [{"y": np.array([1, 2], np.int32)}], as_declared("y", DataType.INT32), room[:8], 100
+    )
     assert payload == []
     assert bytes(room) == bytes([1, 0, 0, 0, 2, 0, 0, 0, 0, 0])
     (placed,) = outcomes[0] if isinstance(outcomes[0], list) else []
@@ -83,8 +110,9 @@ def test_outputs_fill_their_room_and_only_that() -> None:
 
 def test_outputs_that_need_more_room_become_a_payload() -> None:
     room = memoryview(bytearray(7))
-    results = [{"y": np.array([1, 2], np.int32)}, ModelFailed("no"), {"y": np.array([b"ab"], object)}]
-    outcomes, payload = place_outputs(results, {}, room, 100)
+    results = [{"y": np.array([1, 2], np.int32)}, ModelFailed("no"), {"z": np.array([b"ab"], object)}]
+    declared = {**as_declared("y", DataType.INT32), **as_declared("z", DataType.BYTES)}
+    outcomes, payload = place_outputs(results, declared, room, 100)
     assert bytes(room) == bytes(7)
     assert b"".join(payload) == bytes([1, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]) + b"ab"
     assert [[(t.offset, t.nbytes) for t in outcome] for outcome in outcomes if isinstance(outcome, list)] == [
@@ -94,17 +122,19 @@ def test_outputs_that_need_more_room_become_a_payload() -> None:
 
 def test_outputs_that_cannot_be_sent_fail_alone_or_all_together() -> None:
     results: list[Any] = [{"y": np.zeros(2, complex)}, {"y": np.zeros(2, np.int32)}]
-    (bad, good), _ = place_outputs(results, {}, memoryview(bytearray(8)), 100)
+    (bad, good), _ = place_outputs(results, as_declared("y", DataType.INT32), memoryview(bytearray(8)), 100)
     assert isinstance(bad, ModelFailed)
     assert isinstance(good, list)
-    outcomes, payload = place_outputs([{"y": np.zeros(100)}] * 2, {}, memoryview(b""), 1000)
+    outcomes, payload = place_outputs(
+        [{"y": np.zeros(100)}] * 2, as_declared("y", DataType.FP64), memoryview(b""), 1000
+    )
     assert payload == []
     assert all(isinstance(outcome, ModelFailed) and "1600 bytes" in outcome.what for outcome in outcomes)
 
 
 def test_a_declared_bf16_output_is_sent_as_one() -> None:
-    kinds = {"y": DataType.BF16}
-    (outcome,), (part,) = place_outputs([{"y": np.ones(2, np.float32)}], kinds, memoryview(b""), 100)
+    declared = as_declared("y", DataType.BF16)
+    (outcome,), (part,) = place_outputs([{"y": np.ones(2, np.float32)}], declared, memoryview(b""), 100)
     assert isinstance(outcome, list)
     assert (outcome[0].datatype, bytes(part)) == (DataType.BF16, b"\x80\x3f\x80\x3f")
 

@@ -356,6 +356,26 @@ def test_a_skops_file_runs_as_scikit_learn_would(tmp_path: Path) -> None:
     np.testing.assert_allclose(given["predict_proba"], model.predict_proba(x[:5]))
 
 
+def test_a_skops_regressor_says_what_it_really_gives(tmp_path: Path) -> None:
+    from sklearn.linear_model import LinearRegression
+    from sklearn.preprocessing import FunctionTransformer
+
+    io, features = skops(), np.arange(8, dtype=np.float64).reshape(4, 2)
+    for model, output in (
+        (LinearRegression().fit(features, features), TensorSpec("predict", DataType.FP64, (-1, -1))),
+        (LinearRegression().fit(features, features[:, 0]), TensorSpec("predict", DataType.FP64, (-1,))),
+        (FunctionTransformer().fit(features.astype(np.int64)), TensorSpec("transform", DataType.INT64, (-1, -1))),
+    ):
+        io.dump(model, tmp_path / "m.skops")
+        datatype = DataType.INT64 if output.datatype is DataType.INT64 else DataType.FP64
+        spec = ModelSpec(
+            "m", str(tmp_path / "m.skops"), RuntimeKind.SKLEARN, inputs=(TensorSpec("X", datatype, (-1, 2)),)
+        )
+        runtime, report = open_warm(spec)
+        assert report.metadata.outputs == (output,)
+        runtime.close()
+
+
 def test_a_skops_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
     io = skops()
     from sklearn.preprocessing import FunctionTransformer

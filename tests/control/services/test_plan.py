@@ -118,6 +118,29 @@ def test_failure_is_told_apart_from_patience() -> None:
     assert (found.state, found.reason and found.reason.code) == (ServiceState.FAILED, "model")
 
 
+def test_a_failed_service_leaves_its_room_until_it_is_deployed_again() -> None:
+    broken, waits = replica(0), replica(1, state=Q, why="waits: needs 2 a100, 1 free")
+    seen = sees(broken=((broken.name, "the file is damaged"),))
+    found = plan(service(replicas=2), [broken, waits], seen)
+    assert (found.state, found.cancel) == (ServiceState.FAILED, ())  # first it is written down
+    failed = service(replicas=2, state=ServiceState.FAILED, reason=found.reason.as_json() if found.reason else None)
+    then = plan(failed, [broken, waits], seen)
+    assert [(one.job_id, one.cause) for one in then.cancel] == [(broken.job_id, "it failed: the file is damaged")]
+    assert (then.create, then.state) == (0, ServiceState.FAILED)
+    over = plan(failed, [], sees())
+    assert (over.create, over.cancel, over.state) == (0, (), ServiceState.FAILED)
+    assert over.reason == found.reason
+    assert plan(replace(failed, state=ServiceState.DEPLOYING, reason=None), [], sees()).create == 2
+
+
+def test_what_fails_to_stay_up_is_tried_on() -> None:
+    falls = replica(0, state=Q, failures=FAILURES, last="the process left with exit code 1")
+    reason = plan(service(replicas=1), [falls], sees()).reason
+    failed = service(replicas=1, state=ServiceState.FAILED, reason=reason.as_json() if reason else None)
+    assert plan(failed, [falls], sees()).cancel == ()
+    assert plan(failed, [], sees()).create == 1
+
+
 def test_a_bad_update_degrades_a_service_that_goes_on() -> None:
     old, bad = replica(0), replica(1, 2)
     found = plan(

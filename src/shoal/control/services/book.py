@@ -324,6 +324,8 @@ class Services:
             causes.append(ServiceCause("gateway", seen, "see HOME/serve/gateway.log"))
         if look.status is not None and look.status.reason is not None:
             causes.append(ServiceCause("gateway", look.status.reason))
+        if reason is not None and not look.replicas:
+            causes.append(ServiceCause("service", reason, "deploy it again once that is mended"))
         for one in look.replicas:
             if not one.ready:
                 causes += self._replica_causes(one)

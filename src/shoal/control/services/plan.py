@@ -100,12 +100,27 @@ def plan(service: ServiceRecord, replicas: Sequence[Replica], sight: Sight, *, s
     cancel += _surplus(service, current, ready)
     if sight.alive:
         cancel += _replaced(service, current, older, ready, least=service.replicas - (0 if surge else 1))
+    given_up = _given_up(service)
+    if given_up is not None and not older:
+        # A replica that cannot load its models never will: it leaves its room to others until the next deployment.
+        broken = dict(sight.broken)
+        cancel += [Cancel(one.job_id, f"it failed: {broken[one.name]}") for one in current if one.name in broken]
+        if not current:
+            return Plan(0, tuple(cancel), ServiceState.FAILED, given_up, serves)
     going = {one.job_id for one in cancel}
     most = service.replicas + (1 if surge and older else 0)
     left = sum(replica.job_id not in going for replica in (*current, *older))
-    create = max(0, min(service.replicas - len(current), most - left))
+    create = 0 if given_up is not None else max(0, min(service.replicas - len(current), most - left))
     state, reason = _judge(service, current, older, ready, sight)
     return Plan(create, tuple(cancel), state, reason, serves)
+
+
+def _given_up(service: ServiceRecord) -> Reason | None:
+    """Why the service was found to have failed for a model that cannot be loaded, if it was."""
+    found = service.reason
+    if service.state is not ServiceState.FAILED or found is None or found["code"] != MODEL:
+        return None
+    return Reason(found["code"], found["text"], found["facts"])
 
 
 def _stop(service: ServiceRecord, replicas: Sequence[Replica]) -> Plan:

@@ -54,13 +54,12 @@ class AsyncInferenceClient:
         outputs: Sequence[str] = (),
         version: str | None = None,
         timeout_s: float | None = None,
-        priority: int | None = None,
         parameters: Mapping[str, Parameter] | None = None,
         id: str = "",  # the protocol's name
     ) -> Result:
         """As `InferenceClient.infer`."""
         request = question(
-            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s, priority=priority,
+            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s,
             parameters=parameters, id=id,
         )  # fmt: skip
         patience_s = exchange.patience_s(timeout_s, self._patience_s)

@@ -32,7 +32,6 @@ def question(
     outputs: Sequence[str] = (),
     version: str | None = None,
     timeout_s: float | None = None,
-    priority: int | None = None,
     parameters: Mapping[str, Parameter] | None = None,
     id: str = "",  # the protocol's name
     tenant: str = "",
@@ -42,8 +41,6 @@ def question(
     Raises BadRequest for an array that the protocol cannot carry.
     """
     given = dict(parameters or {})
-    if priority is not None:
-        given["priority"] = priority
     wanted = tuple(RequestedOutput(name, binary=True) for name in outputs)
     tensors = [_tensor(name, value) for name, value in inputs.items()]
     return InferRequest(model, tensors, tenant, version, id, wanted, given, timeout_s)

@@ -29,13 +29,12 @@ class InProcessClient:
         outputs: Sequence[str] = (),
         version: str | None = None,
         timeout_s: float | None = None,
-        priority: int | None = None,
         parameters: Mapping[str, Parameter] | None = None,
         id: str = "",  # the protocol's name
     ) -> Result:
         """As `InferenceClient.infer`. The inputs are not copied: they must not change before this returns."""
         request = question(
-            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s, priority=priority,
+            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s,
             parameters=parameters, id=id, tenant=self._tenant,
         )  # fmt: skip
         return Result(await self._backend.infer(request))

@@ -61,7 +61,6 @@ class InferenceClient:
         outputs: Sequence[str] = (),
         version: str | None = None,
         timeout_s: float | None = None,
-        priority: int | None = None,
         parameters: Mapping[str, Parameter] | None = None,
         id: str = "",  # the protocol's name
     ) -> Result:
@@ -71,7 +70,7 @@ class InferenceClient:
         DeadlineMissed. A `Tensor` among the inputs is sent as it is (for BF16, which numpy lacks).
         """
         request = question(
-            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s, priority=priority,
+            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s,
             parameters=parameters, id=id,
         )  # fmt: skip
         patience_s = exchange.patience_s(timeout_s, self._patience_s)

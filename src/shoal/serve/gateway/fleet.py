@@ -118,8 +118,8 @@ class Fleet(HubEvents):
         """The keys of those that were unloaded on request: nobody loads them until asked to."""
         self._deaths: dict[tuple[str, str], list[str]] = {}
         """By the digest of the replicas' token and the model's key: a new generation is tried anew."""
-        self._stuck: dict[str, str] = {}
-        """By service: how its last replica was lost, if that was because it hung."""
+        self._troubles: dict[str, str] = {}
+        """By service: what was the matter with its last replica, if it hung or could not load a model."""
         self._expected: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -175,7 +175,9 @@ class Fleet(HubEvents):
             why = f"replica {replica.name} died while it loaded this: {reason.text}"
             self._deaths.setdefault((replica.token_digest, member.loading), []).append(why)
         elif reason.code == "stuck":
-            self._stuck[member.deployment.id] = f"replica {replica.name} was killed: {reason.text}"
+            self._troubles[member.deployment.id] = f"replica {replica.name} was killed: {reason.text}"
+        elif member.problems:
+            self._troubles[member.deployment.id] = next(iter(member.problems.values()))
         service_id = member.deployment.id
         if not replica.leaving and not self._closed and not any(self.of(service_id)):
             self._expect(service_id, [*member.specs])
@@ -188,7 +190,7 @@ class Fleet(HubEvents):
         Tells nobody: who can execute what is to be asked for anew."""
         self._directory = directory
         self._deaths = {at: why for at, why in self._deaths.items() if at[0] in directory.deployments}
-        self._stuck = {at: why for at, why in self._stuck.items() if at in directory.services}
+        self._troubles = {at: why for at, why in self._troubles.items() if at in directory.services}
         for member in self.members.values():
             deployment = directory.deployments.get(member.replica.token_digest)
             if deployment is not None:
@@ -260,7 +262,7 @@ class Fleet(HubEvents):
         if deaths:
             return deaths[0]
         if not members:
-            return self._stuck.get(service_id, "no replica of its service has joined")
+            return self._troubles.get(service_id, "no replica of its service has joined")
         if self.on_demand(service_id, key) and not self.coming(service_id, key):
             return "it is loaded when it is asked for"
         return "its replicas are still loading"
@@ -298,7 +300,7 @@ class Fleet(HubEvents):
 
     def _note(self, member: Member, key: str, report: LoadReport) -> None:
         self.reports[key] = report
-        self._stuck.pop(member.deployment.id, None)
+        self._troubles.pop(member.deployment.id, None)
         self._events.known(key, report)
         self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from shoal.core import ShoalError, Unavailable
 from shoal.serve.errors import BadRequest
@@ -105,7 +106,7 @@ class GrpcFront:
         handlers["ServerReady"] = _unary("ServerReady", self._ready)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             self._stream,
-            request_deserializer=messages().ModelInferRequest.FromString,
+            request_deserializer=_reader("ModelInferRequest"),
             response_serializer=messages().ModelStreamInferResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -113,7 +114,7 @@ class GrpcFront:
     def _guarded(self, act: Act) -> Callable[[Any, Context], Awaitable[Any]]:
         async def answer(asked: Any, context: Context) -> Any:
             try:
-                return await act(self._tenant(context), asked, context)
+                return await act(self._tenant(context), _message(asked), context)
             except Exception as error:  # a defect, too, must become a status
                 await _abort(context, error)
 
@@ -220,18 +221,46 @@ class GrpcFront:
 
     async def _stream_one(self, tenant: str, asked: Any, context: Context) -> Any:
         try:
-            return messages().ModelStreamInferResponse(infer_response=await self._infer(tenant, asked, context))
+            return messages().ModelStreamInferResponse(
+                infer_response=await self._infer(tenant, _message(asked), context)
+            )
         except Exception as error:
             _log_defect(error)
             answer = messages().ModelStreamInferResponse(error_message=errors.message(error))
-            answer.infer_response.id = asked.id  # says which of the requests it was
+            answer.infer_response.id = getattr(asked, "id", "")  # says which of the requests it was
             return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Garbage:
+    """Bytes that are no message: an error that the reader raises would reach the caller as UNKNOWN."""
+
+    what: str
+
+
+def _reader(name: str) -> Callable[[bytes], Any]:
+    kind = getattr(messages(), name)
+
+    def read(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            return _Garbage(f"{len(data)} bytes that are no {name}")
+
+    return read
+
+
+def _message(asked: Any) -> Any:
+    """Raises BadRequest for what was none."""
+    if isinstance(asked, _Garbage):
+        raise BadRequest(asked.what, hint="use the protocol's own definitions (open_inference_grpc.proto)")
+    return asked
 
 
 def _unary(name: str, answer: Callable[[Any, Context], Awaitable[Any]]) -> grpc.RpcMethodHandler[Any, Any]:
     return grpc.unary_unary_rpc_method_handler(
         answer,
-        request_deserializer=getattr(messages(), f"{name}Request").FromString,
+        request_deserializer=_reader(f"{name}Request"),
         response_serializer=getattr(messages(), f"{name}Response").SerializeToString,
     )
 

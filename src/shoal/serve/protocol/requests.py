@@ -265,12 +265,22 @@ def parameters(value: object, where: str) -> dict[str, Parameter]:
 
 
 def take_schedule(given: dict[str, Parameter]) -> float | None:
-    """Triton's schedule policy: takes out `timeout` (microseconds, 0 for none) and returns it in seconds; checks that
-    `priority` is a number."""
+    """Triton's schedule policy and sequences: takes out `timeout` (microseconds, 0 for none) and returns it in seconds.
+
+    Refuses what asks for something that this server does not do: a request with it would get another answer than it
+    counts on.
+    """
     for name in ("priority", "timeout"):
         value = given.get(name, 0)
         if type(value) is not int or value < 0:
             raise BadRequest("must be 0 or a positive integer", where=f"parameters.{name}")
+    if given.pop("priority", 0):
+        hint = "deploy a service of another priority_class, or give the request a timeout"
+        raise BadRequest("requests of a service have no priorities", where="parameters.priority", hint=hint)
+    for name in ("sequence_id", "sequence_start", "sequence_end"):
+        if given.pop(name, None):
+            hint = "send the state with each request, or serve one replica and put the sequence into the inputs"
+            raise BadRequest("no state is kept from request to request", where=f"parameters.{name}", hint=hint)
     timeout = given.pop("timeout", 0)
     return int(timeout) / 1e6 if timeout else None
 

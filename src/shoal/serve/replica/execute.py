@@ -9,7 +9,9 @@ from shoal.serve.errors import ModelFailed
 from shoal.serve.replica.messages import Outcome, Placed
 from shoal.serve.runtimes.base import Array, Runtime
 from shoal.serve.tensors import split, to_tensor
-from shoal.serve.types import Buffer, DataType, Tensor
+from shoal.serve.types import Buffer, Tensor, TensorSpec
+
+_DECLARE = "declare `outputs` as the model gives them (-1 for any length), or have it give what is declared"
 
 Result = Mapping[str, Array] | ShoalError
 
@@ -34,16 +36,16 @@ def run_batch(
 
 
 def place_outputs(
-    results: Sequence[Result], kinds: Mapping[str, DataType], room: memoryview, longest_payload: int
+    results: Sequence[Result], declared: Mapping[str, TensorSpec], room: memoryview, longest_payload: int
 ) -> tuple[list[Outcome], list[Buffer]]:
-    """Put the outputs one after the other into `room`; if they need more, they are the parts of a payload. `kinds` are
-    the outputs' declared types."""
+    """Put the outputs one after the other into `room`; if they need more, they are the parts of a payload. `declared`
+    are the outputs as the model's metadata say: what differs from that is the model's error."""
     outcomes: list[Outcome] = []
     parts: list[Buffer] = []
     total = 0
     for result in results:
         try:
-            tensors = _tensors(result, kinds)
+            tensors = _tensors(result, declared)
         except ShoalError as error:
             outcomes.append(error)
             continue
@@ -69,7 +71,24 @@ def place_outputs(
     return outcomes, []
 
 
-def _tensors(result: Result, kinds: Mapping[str, DataType]) -> list[Tensor]:
+def _tensors(result: Result, declared: Mapping[str, TensorSpec]) -> list[Tensor]:
     if isinstance(result, ShoalError):
         raise result
-    return [to_tensor(name, array, kinds.get(name)) for name, array in result.items()]
+    tensors = []
+    for name, array in result.items():
+        spec = declared.get(name)
+        if spec is None:
+            raise ModelFailed(f"it gave an output {name!r} that is not declared", hint=_DECLARE)
+        tensor = to_tensor(name, array, spec.datatype)
+        if tensor.datatype is not spec.datatype or not _fits(tensor.shape, spec.shape):
+            raise ModelFailed(
+                f"its output {name!r} is {tensor.datatype} {list(tensor.shape)}, declared is {spec.datatype} "
+                f"{list(spec.shape)}",
+                hint=_DECLARE,
+            )
+        tensors.append(tensor)
+    return tensors
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    return len(shape) == len(declared) and all(want in (-1, side) for side, want in zip(shape, declared, strict=True))

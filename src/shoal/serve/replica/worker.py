@@ -31,7 +31,7 @@ from shoal.serve.runtimes.base import Array, Runtime
 from shoal.serve.runtimes.memory import give_back
 from shoal.serve.runtimes.open import LoadReport, open_warm
 from shoal.serve.tensors import to_array
-from shoal.serve.types import DataType, ModelSpec, Tensor
+from shoal.serve.types import ModelSpec, Tensor, TensorSpec
 
 log = logging.getLogger("shoal.serve.replica")
 
@@ -52,11 +52,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`kinds` are the outputs' declared types."""
+    """`outputs` are those declared, by name."""
 
     runtime: Runtime
     report: LoadReport
-    kinds: Mapping[str, DataType]
+    outputs: Mapping[str, TensorSpec]
 
 
 class Worker:
@@ -160,8 +160,8 @@ class Worker:
             link.send(Kind.FAILED, frame.number, write_error(known))
             return
         before = self._models.get((spec.name, spec.version))
-        kinds = {output.name: output.datatype for output in report.metadata.outputs}
-        self._models[spec.name, spec.version] = Loaded(runtime, report, kinds)
+        outputs = {output.name: output for output in report.metadata.outputs}
+        self._models[spec.name, spec.version] = Loaded(runtime, report, outputs)
         self._drop(before)
         gc.collect()
         gc.freeze()  # what a model brought stays until it is unloaded: the collector need not walk it again and again
@@ -199,7 +199,7 @@ class Worker:
         ready = time.perf_counter()
         results = run_batch(loaded.runtime, inputs, question.outputs, question.sizes)
         done = time.perf_counter()
-        outcomes, payload = place_outputs(results, loaded.kinds, room, link.longest_payload)
+        outcomes, payload = place_outputs(results, loaded.outputs, room, link.longest_payload)
         ended = time.perf_counter()
         times = Times(ready - started, done - ready, ended - done, ended - started)
         link.send(Kind.EXECUTE, frame.number, write_answer(Answer(outcomes, times)), payload)

@@ -24,7 +24,7 @@ from shoal.serve.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.runtimes.base import Array
 from shoal.serve.runtimes.checks import describe, need, place, read_model
 from shoal.serve.runtimes.memory import resident_now
-from shoal.serve.tensors import as_text, datatype_of
+from shoal.serve.tensors import as_text, datatype_of, numpy_dtype
 from shoal.serve.types import DataType, ModelSpec, TensorSpec
 
 _METHODS = ("predict", "predict_proba", "transform")
@@ -52,7 +52,8 @@ class SklearnRuntime:
                 where=place(spec),
                 hint="convert it to ONNX, or serve it as a callable of your own",
             )
-        outputs = spec.outputs or _outputs(self._estimator)
+        inputs = _inputs(self._estimator, spec)
+        outputs = spec.outputs or _outputs(self._estimator, inputs[0])
         lacking = [each.name for each in outputs if not _has(self._estimator, each.name)]
         if lacking or not outputs:
             raise BadModel(
@@ -60,7 +61,7 @@ class SklearnRuntime:
                 where=place(spec),
                 hint=f"outputs are methods: {', '.join(_METHODS)}",
             )
-        self.metadata = describe(spec, "sklearn_skops", _inputs(self._estimator, spec), outputs)
+        self.metadata = describe(spec, "sklearn_skops", inputs, outputs)
         self.resident_bytes = max(0, resident_now() - before)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
@@ -96,7 +97,25 @@ def _inputs(estimator: object, spec: ModelSpec) -> tuple[TensorSpec, ...]:
     return inputs
 
 
-def _outputs(estimator: object) -> tuple[TensorSpec, ...]:
+def _outputs(estimator: object, takes: TensorSpec) -> tuple[TensorSpec, ...]:
+    """As the methods answer to one sample of zeros; as scikit-learn has it where that is no sample for them."""
+    return tuple(_seen(estimator, takes, assumed) for assumed in _assumed(estimator))
+
+
+def _seen(estimator: object, takes: TensorSpec, assumed: TensorSpec) -> TensorSpec:
+    if takes.datatype is DataType.BYTES:
+        return assumed
+    zeros = np.zeros([1 if side == -1 else side for side in takes.shape], numpy_dtype(takes.datatype))
+    try:
+        given = _dense(getattr(estimator, assumed.name)(zeros))
+        datatype = datatype_of(given)
+    except Exception:  # whatever it makes of zeros: requests may suit it better
+        return assumed
+    shape = assumed.shape if len(assumed.shape) == given.ndim else (-1,) * given.ndim
+    return TensorSpec(assumed.name, datatype, shape)
+
+
+def _assumed(estimator: object) -> tuple[TensorSpec, ...]:
     classes = getattr(estimator, "classes_", None)
     labels = datatype_of(np.asarray(classes)) if classes is not None else DataType.FP64
     known = {

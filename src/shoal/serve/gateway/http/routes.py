@@ -103,15 +103,16 @@ def find(target: bytes) -> Route:
             raise NoSuchCall("there is nothing here", where=f"{path:.200}")
 
 
-def _live(_desk: Desk, _asked: Asked) -> None:
-    pass
+def _live(_desk: Desk, _asked: Asked) -> Any:
+    return {"live": True}
 
 
-def _ready(desk: Desk, _asked: Asked) -> None:
+def _ready(desk: Desk, _asked: Asked) -> Any:
     if desk.draining:
         raise NotReady("the server is being stopped")
     if not desk.backend.ready():
         raise NotReady("not every model is loaded")
+    return {"ready": True}
 
 
 def _server(desk: Desk, _asked: Asked) -> Any:
@@ -126,9 +127,10 @@ def _config(desk: Desk, asked: Asked) -> Any:
     return documents.config(desk.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _model_ready(desk: Desk, asked: Asked) -> None:
+def _model_ready(desk: Desk, asked: Asked) -> Any:
     if not desk.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
         raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
+    return {"name": asked.route.model, "ready": True}
 
 
 def _statistics(desk: Desk, asked: Asked) -> Any:
