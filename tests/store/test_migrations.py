@@ -127,7 +127,9 @@ def test_the_file_is_private(tmp_path):
     store = open_store(f"sqlite:///{tmp_path / 'new' / 'shoal.db'}")
     store.acquire("one")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
-    assert modes == dict.fromkeys(["shoal.db", "shoal.db-wal", "shoal.db-shm", "shoal.db.lock"], 0o600)
+    assert modes == dict.fromkeys(
+        ["shoal.db", "shoal.db-wal", "shoal.db-shm", "shoal.db.lock", "shoal.db.position"], 0o600
+    )
     store.close()
 
 

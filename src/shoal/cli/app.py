@@ -14,6 +14,7 @@ from shoal import __version__
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "server": ("up", "down", "status", "doctor", "nodes", "version"),
+    "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),
     "jobs": ("submit", "run", "jobs", "show", "explain", "cancel", "halt", "resume"),

@@ -57,6 +57,9 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
     ] = False,
+    accept_data_loss: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Start although the database has lost what it acknowledged.")
+    ] = False,
 ) -> None:
     """Start the server. Its jobs outlive it: a stopped or killed server takes them over when it is started again.
 
@@ -76,7 +79,8 @@ def up(
     settings = load_settings(flags, config=config)
     home = settings.home
     if detach:
-        info = start_detached(_again({**flags, "home": home.path}, config), home)
+        words = _again({**flags, "home": home.path}, config)
+        info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
         door.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
         return
 
@@ -85,7 +89,7 @@ def up(
         door.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
 
     try:
-        run_server(settings, ready=ready)
+        run_server(settings, ready=ready, accept_data_loss=accept_data_loss)
     except ShoalError as error:
         tell_starter(error)
         raise

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,11 +50,16 @@ _LEASE_WAIT_S = 5.0
 _DRAIN_S = 3
 
 
-def run_server(settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda _: None) -> None:
+def run_server(
+    settings: Settings,
+    *,
+    ready: Callable[[ServerInfo], None] = lambda _: None,
+    accept_data_loss: bool = False,
+) -> None:
     """Serve until SIGTERM or SIGINT. `ready` is called once it answers.
 
     Raises Conflict when the home or the port is taken, Invalid for a host that is not this machine's, Unavailable when
-    the plane had to give up.
+    the plane had to give up, or when the database has lost what it acknowledged, unless that is accepted.
     """
     home = prepare_home(settings.home.path)
     other = running_server(home)
@@ -70,7 +76,7 @@ def run_server(settings: Settings, *, ready: Callable[[ServerInfo], None] = lamb
         from shoal.control import logsetup
 
         logsetup.configure(settings.log_level)
-        runtime.run(_serve(settings, home, listener, ready))
+        runtime.run(_serve(settings, home, listener, ready, accept_data_loss))
 
 
 def bind(host: str, port: int, *, preferred: int | None = None) -> socket.socket:
@@ -111,7 +117,9 @@ def _url(listener: socket.socket, host: str) -> str:
     return f"http://{name}:{port}"
 
 
-async def _serve(settings: Settings, home: Home, listener: socket.socket, ready: Callable[[ServerInfo], None]) -> None:
+async def _serve(
+    settings: Settings, home: Home, listener: socket.socket, ready: Callable[[ServerInfo], None], accept_data_loss: bool
+) -> None:
     import structlog
 
     from shoal.control.api.app import create_app
@@ -120,7 +128,6 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
     from shoal.control.plane import ControlPlane
     from shoal.control.services.gateway import LocalGateway
     from shoal.control.tokens import TokenCache
-    from shoal.store import open_store
 
     log = structlog.get_logger("shoal.server")
     url = _url(listener, settings.host)
@@ -145,9 +152,7 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
         failures.append(error)
         stop.set()
 
-    store = open_store(settings.db)
-    with contextlib.closing(store):
-        store.acquire(f"shoal-{os.getpid()}", wait_s=_LEASE_WAIT_S)
+    with contextlib.closing(_open_whole(settings.db, home, accept_data_loss)) as store:
         plane = ControlPlane(
             store,
             local_engine(settings),
@@ -178,6 +183,41 @@ async def _serve(settings: Settings, home: Home, listener: socket.socket, ready:
         raise Unavailable(
             f"the server had to stop: {failures[0]}", where=str(home.log_file), hint="start it again with `shoal up`"
         ) from failures[0]
+
+
+def _open_whole(url: str, home: Home, accept_data_loss: bool) -> Store:
+    """The home's database under our control. Raises Unavailable where it lost something and that is not accepted."""
+    from shoal.contract.records import NewEvent
+    from shoal.control import recovery
+    from shoal.store import open_store
+
+    holder = f"shoal-{os.getpid()}"
+    evidence: Path | None = None
+    what = ""
+    try:
+        recovery.check_database_of(home, url)
+    except Unavailable as loss:
+        if not accept_data_loss:
+            raise
+        what, evidence = loss.what, recovery.keep_evidence(home, url)
+    store = open_store(url)
+    try:
+        try:
+            recovery.check_gangs(home, store)
+        except Unavailable as loss:
+            if not accept_data_loss:
+                raise
+            what = f"{what}; {loss.what}" if what else loss.what
+            evidence = evidence or recovery.keep_evidence(home, url)
+        store.acquire(holder, wait_s=_LEASE_WAIT_S)
+        if what:
+            store.record_now(
+                NewEvent(time.time(), "control.data-loss-accepted", "admin", what, data={"evidence": str(evidence)})
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def local_engine(settings: Settings) -> LocalEngine:

@@ -134,7 +134,8 @@ class Database:
         if "is not a database" in text or "malformed" in text:
             return Unavailable(
                 f"the database is damaged: {text}", where=str(self),
-                hint="put a backup in its place, or begin anew in another home: `shoal up --home DIRECTORY`",
+                hint="put a backup in its place (`shoal restore FILE --force` keeps the damaged one), or begin anew in "
+                "another home: `shoal up --home DIRECTORY`",
             )  # fmt: skip
         hint = (
             "check that the file and its directory can be written; then repeat the request"

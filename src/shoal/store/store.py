@@ -21,6 +21,7 @@ from shoal.store.database import Database
 from shoal.store.lease import control_lock
 from shoal.store.migrate import migrate
 from shoal.store.operations import Other
+from shoal.store.position import Position
 from shoal.store.reads import lease_holder
 from shoal.store.services import ServiceReads
 from shoal.store.writer import Writer
@@ -42,7 +43,7 @@ def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inlin
     except BaseException:
         database.close()
         raise
-    return Store(database, clock or SystemClock(), inline=inline)
+    return Store(database, clock or SystemClock(), sync=sync, inline=inline)
 
 
 class Store(ServiceReads):
@@ -53,11 +54,12 @@ class Store(ServiceReads):
     stored after all: versions and idempotency keys make repeating it safe. Reads raise Unavailable.
     """
 
-    def __init__(self, database: Database, clock: Clock, *, inline: bool) -> None:
+    def __init__(self, database: Database, clock: Clock, *, sync: bool, inline: bool) -> None:
         super().__init__(database)
         self._clock = clock
         self._lock = control_lock(database)
-        self._writer = Writer(database, self._lock, inline=inline)
+        self._position = Position(database.path, sync=sync) if database.path is not None else None
+        self._writer = Writer(database, self._lock, self._position, inline=inline)
         self._released = False
 
     # --- the control lease ---
@@ -170,6 +172,10 @@ class Store(ServiceReads):
         if events:
             await self._writer.write(operations.record(events))
 
+    def record_now(self, event: NewEvent) -> None:
+        """The same in the caller's thread, for a store that no event loop uses yet."""
+        self._writer.write_now(operations.record([event]))
+
     def subscribe(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
         """Call `callback` after each commit with its events in order; returns how to end that.
 
@@ -240,3 +246,5 @@ class Store(ServiceReads):
         self._writer.close()
         self._lock.drop()
         self._database.close()
+        if self._position is not None:
+            self._position.close()

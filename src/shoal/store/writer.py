@@ -26,6 +26,7 @@ from shoal.store import operations, rows
 from shoal.store.database import Database
 from shoal.store.lease import Lock
 from shoal.store.operations import Collision, Done, Operation
+from shoal.store.position import Position
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,10 @@ class _Subscriber:
 
 
 class Writer:
-    def __init__(self, database: Database, lock: Lock, *, inline: bool) -> None:
+    def __init__(self, database: Database, lock: Lock, position: Position | None, *, inline: bool) -> None:
         self._database = database
         self._lock = lock
+        self._position = position
         self.epoch = 0
         self._refusal: ShoalError | None = None
         self._closed = False
@@ -199,6 +201,8 @@ class Writer:
                 self._database.discard_writer()
             raise
         events = [pending.event for one in done for pending in one.events]
+        if self._position is not None:
+            self._position.note(seq + len(events))
         values = [one.value for one in done]
         if not self._subscribers:
             return values, []
@@ -217,7 +221,8 @@ class Writer:
         epoch, last = connection.exec_driver_sql(query).one()
         if self.epoch and epoch != self.epoch:
             self._fence(f"another process took it (epoch {epoch})")
-        return int(last or 0)
+        # Never a number again that was given before, whatever the database has lost since.
+        return max(int(last or 0), self._position.seq if self._position is not None else 0)
 
     def _fence(self, how: str) -> None:
         error = LeaseLost(

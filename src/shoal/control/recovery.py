@@ -1,0 +1,79 @@
+"""What a home holds besides its database, and what that proves: whether something that was acknowledged is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.control.home import Home
+from shoal.control.stages import parse_gang_name
+from shoal.core import Unavailable
+from shoal.store.position import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
+
+if TYPE_CHECKING:
+    from shoal.store import Store
+
+_SHOWN = 5
+
+
+def check_database_of(home: Home, url: str) -> None:
+    """Raise Unavailable when SQLite's database has lost something, or is missing beside a home that has lived."""
+    loss = find_loss(url)
+    if loss is not None:
+        raise loss.error()
+    path = sqlite_path(url)
+    if path is not None and last_sequence(path) is None and has_lived(home):
+        raise Unavailable(
+            "the database is missing, and this home is not a new one: it has an admin's token or jobs' processes",
+            where=str(path),
+            hint=WAYS_OUT,
+        )
+
+
+def check_gangs(home: Home, store: Store) -> None:
+    """Raise Unavailable when processes were started for jobs that the database does not know, after its last event:
+    a job is stored before it is started."""
+    newest = store.events(max(0, store.last_seq() - 1), limit=1)
+    last_at = newest[-1].at if newest else 0.0
+    lost = sorted({job_id for job_id, at in _gangs(home) if at > last_at and store.job(job_id) is None})
+    if lost:
+        names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
+        raise Unavailable(
+            f"the database does not know {len(lost)} jobs whose processes were started here: {names}",
+            where=str(home.path / "gangs"),
+            hint=WAYS_OUT,
+        )
+
+
+def _gangs(home: Home) -> Iterator[tuple[str, float]]:
+    """The job and the time of each gang that was launched and not forgotten."""
+    for record in (home.path / "gangs").glob("*/gang.json"):
+        parsed = parse_gang_name(record.parent.name)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if parsed is not None:
+                yield parsed[0], float(json.loads(record.read_bytes())["created_at"])
+
+
+def keep_evidence(home: Home, url: str) -> Path:
+    """Copy the database's files as they are, before anything opens them for writing. Returns the folder."""
+    folder = new_folder(home, "evidence")
+    path = sqlite_path(url)
+    if path is not None:
+        for file in database_files(path):
+            shutil.copy2(file, folder)
+    return folder
+
+
+def has_lived(home: Home) -> bool:
+    return home.token_file.exists() or next(_gangs(home), None) is not None
+
+
+def new_folder(home: Home, kind: str) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path(tempfile.mkdtemp(dir=home.path, prefix=f"{kind}-{stamp}-"))
