@@ -18,10 +18,9 @@ from shoal.admission import ClusterIndex, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
-from shoal.control.config import ScheduleSettings
-from shoal.control.scheduling import Scheduler
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
+from shoal.schedule.live import Scheduler, ScheduleSettings
 
 NOW = 1_700_000_000.0
 

@@ -17,8 +17,8 @@ from shoal.cli.app import COMMANDS, app, commands_of
 
 NOT_AT_START = {
     "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
-    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.control.guarding", "shoal.control.scheduling",
-    "shoal.host", "shoal.schedule", "shoal.sdk", "shoal.serve.gateway",
+    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.control.guarding", "shoal.schedule",
+    "shoal.host", "shoal.sdk", "shoal.serve.gateway",
 }  # fmt: skip
 
 _SERVER = """

@@ -22,12 +22,12 @@ from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
-from shoal.control.config import ScheduleSettings
 from shoal.control.plane import ControlPlane
 from shoal.control.services.gateway import Gateway
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
+from shoal.schedule.presets import ScheduleSettings
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
 

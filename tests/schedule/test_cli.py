@@ -88,7 +88,9 @@ class TestSimulate:
         assert [path.name for path in folder.iterdir()] == ["rows.csv"]
 
     def test_a_form_that_a_policy_lacks_is_said_to_be_left_out(self, inputs: list[str | Path]) -> None:
-        told = shoal("simulate", *inputs, "--policy", "isolated,max-min", "--space-sharing").stderr
+        told = shoal(
+            "simulate", *inputs, "--policy", "isolated,max-min", "--space-sharing", "--mechanism", "gavel"
+        ).stderr
         assert "isolated knows no --space-sharing" in told
         assert "max-min knows" not in told
 
@@ -106,7 +108,7 @@ class TestSimulate:
         assert found["accelerator_hours_lost"] > 0
 
     def test_accelerators_may_be_shared_and_gangs_spread(self, inputs: list[str | Path], tmp_path: Path) -> None:
-        shoal("simulate", *inputs, "--policy", "max-min", "--space-sharing")
+        shoal("simulate", *inputs, "--policy", "max-min", "--space-sharing", "--mechanism", "gavel")
         speeds = table()
         spread = {f"{name}_unconsolidated": found for name, found in table().items()}
         path = tmp_path / "both.json"
@@ -224,7 +226,7 @@ def test_without_a_table_there_is_an_example(tmp_path: Path) -> None:
     trace = tmp_path / "small.trace"
     assert "made-up" in shoal("generate", "--out", trace, "--jobs", "12", "--gangs").stdout
     words = ["--trace", trace, "--cluster", "v100=8,p100=8,k80=8", "--policy", "max-min,fifo"]
-    told = shoal("simulate", *words, "--space-sharing")
+    told = shoal("simulate", *words, "--space-sharing", "--mechanism", "gavel")
     assert "made-up" in told.stderr
     assert "made-up" in shoal("compare", *words).stderr
     shoal("generate", "--kind", "philly", "--out", trace, "--jobs", "12", "--accelerators", "16")

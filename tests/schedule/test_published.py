@@ -7,15 +7,14 @@ import random
 import numpy as np
 import pytest
 
-from shoal.core import Invalid
 from shoal.schedule import Allocation, Pool, Problem
-from shoal.schedule.rounds import Published, Ranking, Rounds, Settings
+from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings, Published
 from shoal.schedule.simulate import cluster_of, run_of, simulate
 from shoal.schedule.workloads import gavel_jobs
 from tests.schedule.kit import cluster, gavel_table
 
 POOLS = (Pool("a", 2), Pool("b", 2))
-PRIORITY = Settings(ranking=Ranking.PRIORITY)
+PRIORITY = GavelSettings()
 
 
 def jobs(names: str, *, gang: int = 1) -> Problem:
@@ -29,12 +28,12 @@ def allotted(problem: Problem, share: list[list[float]]) -> Allocation:
 def test_the_smallest_share_decides_who_has_what_is_left() -> None:
     problem = jobs("abcd")
     share = [[1.0, 0.0], [1.0, 0.0], [0.0, 1e-9], [0.0, 1e-8]]
-    for mechanism, places in ((Published, [0, 0, 1, 1]), (Rounds, [0, 0, 1, 1])):
+    for mechanism, places in ((Published, [0, 0, 1, 1]), (GavelRounds, [0, 0, 1, 1])):
         rounds = mechanism(PRIORITY)
         rounds.enter(problem, allotted(problem, share), now=0.0)
         assert rounds.next(0.0).column.tolist() == places
     one = Problem.columnar((Pool("a", 1),), np.ones((3, 1)), ids=list("abc"))
-    for mechanism, runs in ((Published, 2), (Rounds, 0)):
+    for mechanism, runs in ((Published, 2), (GavelRounds, 0)):
         rounds = mechanism(PRIORITY)
         rounds.enter(one, Allocation(one, "given", np.array([[1e-9], [1e-8], [1e-7]]), np.zeros(1)), now=0.0)
         assert int(np.flatnonzero(rounds.next(0.0).column == 0)[0]) == runs
@@ -54,11 +53,23 @@ def test_a_newcomer_keeps_a_place_empty_until_the_next_allocation() -> None:
     assert rounds.next(720.0).column.tolist() == [0, 0]
 
 
+def test_time_received_counts_for_a_job_that_stops_early() -> None:
+    """A job that failed after a tenth of its round has had that tenth, and the one that had nothing comes next."""
+    problem = Problem.columnar((Pool("a", 2),), np.ones((2, 1)), gang=2)
+    rounds = GavelRounds(PRIORITY)
+    rounds.enter(problem, Allocation(problem, "given", np.full((2, 1), 0.5), np.zeros(1)), now=0.0)
+    assert rounds.next(0.0).column.tolist() == [0, -1]
+    rounds.left(0, at=36.0)
+    after = rounds.next(360.0)
+    assert after.credit[0, 0] == pytest.approx(0.5 * 360.0 - 36.0)
+    assert after.column.tolist() == [-1, 0]
+
+
 def test_columns_are_shuffled_as_pythons_generator_says() -> None:
     """One job that may run anywhere goes to the column that is visited first."""
     pools = tuple(Pool(name, 1) for name in "xyz")
     problem = Problem.columnar(pools, np.ones((1, 3)))
-    rounds = Published(Settings(ranking=Ranking.PRIORITY, shuffle=7))
+    rounds = Published(GavelSettings(shuffle=7))
     rounds.enter(problem, Allocation(problem, "given", np.full((1, 3), 1 / 3), np.zeros(3)), now=0.0)
     expected, chance = [], random.Random(7 + 5)
     for _ in range(12):
@@ -67,11 +78,6 @@ def test_columns_are_shuffled_as_pythons_generator_says() -> None:
         expected.append(order[0])
     found = [int(rounds.next(0.0).column[0]) for _ in range(12)]
     assert found == expected
-
-
-def test_it_ranks_as_gavel_does() -> None:
-    with pytest.raises(Invalid, match="credit"):
-        Published(Settings())
 
 
 @pytest.mark.parametrize("policy", ["max-min", "makespan", "finish-time"])

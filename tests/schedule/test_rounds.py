@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal.core import Invalid, Quota, Tenant
-from shoal.schedule import Allocation, Pairs, Pool, Problem, decide
-from shoal.schedule.rounds import Ranking, Round, Rounds, Settings, State, Why
+from shoal.schedule import Allocation, Configurations, Pool, Problem, decide
+from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
+from shoal.schedule.rounds import WINDOW, Round, Settings, State, Why, next_round
 
 POOLS = (Pool("a", 4, per_node=2, unconsolidated="a_far"), Pool("b", 6, per_node=4), Pool("c", 3))
 COLUMNS = 4
@@ -31,9 +34,8 @@ def problem_of(
     )  # fmt: skip
 
 
-def shares(problem: Problem, share: Any, pairs: Pairs | None = None) -> Allocation:
-    extra = {} if pairs is None else {"pairs": pairs}
-    return Allocation(problem, "given", np.array(share, np.float64), np.zeros(len(problem.pools)), **extra)
+def shares(problem: Problem, share: Any) -> Allocation:
+    return Allocation(problem, "given", np.array(share, np.float64), np.zeros(len(problem.pools)))
 
 
 JOB = st.tuples(
@@ -43,72 +45,67 @@ JOB = st.tuples(
 
 @hypothesis_settings(max_examples=40, stateful_step_count=20, deadline=None)
 class Machine(RuleBasedStateMachine):
-    """Jobs and pools come and go, allocations change, rounds pass, jobs fail, the mechanism is restarted."""
+    """Jobs and pools come and go, allocations change, rounds pass, jobs fail, the memory goes through a file."""
 
-    @initialize(ranking=st.sampled_from(Ranking), hold=st.sampled_from([0.0, 250.0]), spare=st.booleans())
-    def begin(self, ranking: Ranking, hold: float, spare: bool) -> None:
-        self.settings = Settings(ROUND_S, ranking, keep_s=200.0, quantum_s=1000.0, min_run_s=hold, spare=spare)
-        self.rounds = Rounds(self.settings)
-        self.now, self.number, self.jobs = 0.0, 0, {}
+    @initialize(hold=st.sampled_from([0.0, 250.0]), spare=st.booleans())
+    def begin(self, hold: float, spare: bool) -> None:
+        self.settings = Settings(ROUND_S, keep_s=200.0, quantum_s=1000.0, min_run_s=hold, spare=spare)
+        self.state, self.now, self.number = State(), 0.0, 0
+        self.jobs: dict[str, Any] = {}
         self.last: Round | None = None
-        self.since: dict[str, tuple[float, int]] = {}
-        self.problem: Problem | None = None
+        self.places: dict[str, tuple[str, float, tuple[tuple[int, int], ...]]] = {}
+        self.pools = POOLS
 
-    @rule(new=st.lists(JOB, max_size=5), gone=st.sets(st.integers(0, 12)), seed=st.integers(0, 99), fewer=st.booleans())
-    def enter(self, new: list[Any], gone: set[int], seed: int, fewer: bool) -> None:
+    @rule(new=st.lists(JOB, max_size=5), gone=st.sets(st.integers(0, 12)), fewer=st.booleans())
+    def change(self, new: list[Any], gone: set[int], fewer: bool) -> None:
         for name in [str(each) for each in gone]:
             self.jobs.pop(name, None)
+            self.places.pop(name, None)
         for job in new:
             self.jobs[str(self.number)] = job
             self.number += 1
-        pools = (Pool("a", 2, per_node=2, unconsolidated="a_far"), *POOLS[1:]) if fewer else POOLS
-        self.problem = problem_of([(name, *job) for name, job in self.jobs.items()], pools=pools, now=self.now)
-        chance = np.random.default_rng(seed)
-        share = chance.dirichlet(np.ones(COLUMNS + 1), self.problem.jobs)[:, :COLUMNS]
-        share = np.where(self.problem.possible & (chance.random(share.shape) < 0.5), share, 0.0)
-        self.rounds.enter(self.problem, shares(self.problem, share), now=self.now)
+        self.pools = (Pool("a", 2, per_node=2, unconsolidated="a_far"), *POOLS[1:]) if fewer else POOLS
+        if fewer:
+            self.places = {}
 
-    @precondition(lambda self: self.problem is not None)
-    @rule(seconds=st.sampled_from([ROUND_S, ROUND_S / 2, 3 * ROUND_S]))
-    def next(self, seconds: float) -> None:
-        before, self.last = self.last, self.rounds.next(self.now)
-        for job in self.last:
-            name = self.last.problem.ids[job]
-            place = int(self.last.column[job])
-            if self.settings.min_run_s and before is not None and name in before.problem.ids and name in self.since:
-                began, column = self.since[name]
-                same_pools = before.problem.pools == self.last.problem.pools
-                if same_pools and self.now - began < self.settings.min_run_s:
-                    assert place == column, "held jobs are not moved"
-            if self.last.restarted[job] or name not in self.since or self.since[name][1] != place:
-                self.since[name] = (self.now, place)
-        running = {self.last.problem.ids[job] for job in self.last}
-        self.since = {name: each for name, each in self.since.items() if name in running}
+    @precondition(lambda self: self.jobs)
+    @rule(seed=st.integers(0, 99), seconds=st.sampled_from([ROUND_S, ROUND_S / 2, 3 * ROUND_S, -ROUND_S]))
+    def next(self, seed: int, seconds: float) -> None:
+        problem = problem_of([(name, *job) for name, job in self.jobs.items()], pools=self.pools, now=self.now)
+        names = [column.name for column in problem.columns]
+        placed = [names.index(self.places[name][0]) if name in self.places else -1 for name in problem.ids]
+        problem = replace(problem, placed=np.array(placed, np.intp))
+        since = np.array([self.places[name][1] if name in self.places else self.now for name in problem.ids])
+        nodes = {row: self.places[name][2] for row, name in enumerate(problem.ids) if name in self.places}
+        nodes = {row: each for row, each in nodes.items() if each}
+        chance = np.random.default_rng(seed)
+        share = chance.dirichlet(np.ones(COLUMNS + 1), problem.jobs)[:, :COLUMNS]
+        share = np.where(problem.possible & (chance.random(share.shape) < 0.5), share, 0.0)
+        given: dict[str, Any] = {"since": since, "nodes": nodes}
+        found, after = next_round(self.state, problem, shares(problem, share), self.now, self.settings, **given)
+        text = json.dumps(self.state.as_json())
+        read = State.from_json(json.loads(text))
+        again, _ = next_round(read, problem, shares(problem, share), self.now, self.settings, **given)
+        assert again.column.tolist() == found.column.tolist()
+        assert again.restarted.tolist() == found.restarted.tolist()
+        assert again.nodes == found.nodes
+        held = (np.array(placed) >= 0) & (self.now - since < self.settings.min_run_s)
+        machines = np.array([problem.pools[problem.pool_of[at]].per_node is not None for at in placed])
+        assert (found.column[held & ~machines] == problem.placed[held & ~machines]).all(), "held jobs are not moved"
+        self.last, self.state = found, after
+        self.places = {
+            str(problem.ids[job]): (
+                names[int(found.column[job])], float(since[job]) if found.kept[job] else self.now,
+                tuple(found.nodes.get(job, ())),
+            )
+            for job in found
+        }  # fmt: skip
         self.now += seconds
 
-    @precondition(lambda self: self.last is not None and self.last.problem is self.problem)
+    @precondition(lambda self: self.places)
     @rule(seed=st.integers(0, 9))
     def fail(self, seed: int) -> None:
-        running = list(self.last)
-        if running:
-            self.rounds.left(running[seed % len(running)], at=self.now)
-            self.since.pop(self.last.problem.ids[running[seed % len(running)]], None)
-
-    @precondition(lambda self: self.problem is not None)
-    @rule()
-    def restart(self) -> None:
-        """A restored mechanism decides as the old one would."""
-        text = json.dumps(self.rounds.state().as_json())
-        again = Rounds.restore(State.from_json(json.loads(text)), self.settings)
-        again.enter(self.problem, now=self.now)
-        copy = Rounds.restore(State.from_json(json.loads(text)), self.settings)
-        copy.enter(self.problem, now=self.now)
-        self.rounds.enter(self.problem, now=self.now)
-        mine, theirs = self.rounds.next(self.now), again.next(self.now)
-        assert mine.column.tolist() == theirs.column.tolist()
-        assert mine.restarted.tolist() == theirs.restarted.tolist()
-        assert mine.nodes == theirs.nodes
-        self.rounds, self.last = copy, None
+        self.places.pop(list(self.places)[seed % len(self.places)])
 
     @invariant()
     def fits(self) -> None:
@@ -121,6 +118,7 @@ class Machine(RuleBasedStateMachine):
         assert (used <= problem.counts).all(), "no pool gives more than it has"
         assert (found.accelerators[runs] == problem.gang[runs]).all(), "gangs are whole"
         assert (found.accelerators[~runs] == 0).all()
+        assert (found.reserved[runs] == -1).all(), "places are reserved for waiting jobs only"
         rows = np.flatnonzero(runs)
         assert (problem.rate[rows, found.column[rows]] > 0).all(), "only where they can run"
         for at, tenant in enumerate(problem.tenants):
@@ -165,99 +163,80 @@ def plain(rates: Any, **given: Any) -> Problem:
     return Problem.columnar(PLAIN, rates, **given)
 
 
-def received(problem: Problem, allocation: Allocation, settings: Settings, rounds: int) -> np.ndarray:
+class Player:
+    """Rounds of an unchanging problem in which everybody runs as told, from round to round."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self.problem, self.settings, self.state = problem, settings, State()
+        self.now, self.nodes = 0.0, {}
+        self.since = np.zeros(problem.jobs)
+
+    def next(self, share: Any, kept_s: Any = None) -> Round:
+        given = replace(self.problem, now=self.now)
+        found, self.state = next_round(
+            self.state, given, shares(given, share), self.now, self.settings, since=self.since, kept_s=kept_s,
+            nodes=self.nodes,
+        )  # fmt: skip
+        self.since = np.where(found.kept, self.since, self.now)
+        self.problem, self.nodes = replace(given, placed=found.column), dict(found.nodes)
+        self.now += self.settings.round_s
+        return found
+
+
+def received(problem: Problem, share: Any, settings: Settings, rounds: int) -> np.ndarray:
     """The fraction of time that each job ran in each column."""
-    mechanism = Rounds(settings)
-    mechanism.enter(problem, allocation, now=0.0)
+    player = Player(problem, settings)
     time = np.zeros(problem.rate.shape)
-    for at in range(rounds):
-        found = mechanism.next(at * settings.round_s)
+    for _ in range(rounds):
+        found = player.next(share)
         for job in found:
             time[job, found.column[job]] += 1.0 / rounds
     return time
 
 
-@pytest.mark.parametrize("ranking", list(Ranking))
 @pytest.mark.parametrize("seed", range(4))
-def test_time_received_comes_to_the_allocation(ranking: Ranking, seed: int) -> None:
+def test_time_received_comes_to_the_allocation(seed: int) -> None:
     chance = np.random.default_rng(seed)
     problem = plain(chance.uniform(1, 5, (9, 2)), work_left=1e6)
     allocation = decide("max-min", problem)
-    time = received(problem, allocation, Settings(100.0, ranking, keep_s=200.0, quantum_s=1000.0), 3000)
+    time = received(problem, allocation.share, Settings(100.0, keep_s=200.0, quantum_s=1000.0), 1000)
     assert np.abs(time - allocation.share).max() < 0.03
 
 
-@pytest.mark.parametrize("ranking", list(Ranking))
-def test_gangs_have_their_share_of_time(ranking: Ranking) -> None:
+def test_gangs_have_their_share_of_time() -> None:
     """A gang that needs the whole pool is owed more and more until its turn comes."""
     problem = plain([[1.0, 0.0]] * 3, gang=[2, 1, 1], work_left=1e6)
-    allocation = shares(problem, [[0.5, 0], [0.5, 0], [0.5, 0]])
-    time = received(problem, allocation, Settings(100.0, ranking, keep_s=200.0, quantum_s=1000.0), 2000)
+    time = received(problem, [[0.5, 0]] * 3, Settings(100.0, keep_s=200.0, quantum_s=1000.0), 1000)
     assert time[:, 0] == pytest.approx([0.5, 0.5, 0.5], abs=0.02)
 
 
-@pytest.mark.parametrize("ranking", list(Ranking))
-def test_time_received_counts_for_who_stops_early(ranking: Ranking) -> None:
-    """A job that failed after a tenth of its round has had that tenth, and the one that had nothing comes next."""
-    problem = plain([[1.0, 0.0]] * 2, gang=2, work_left=1e6)
-    mechanism = Rounds(Settings(100.0, ranking, keep_s=0.0, quantum_s=1000.0))
-    mechanism.enter(problem, shares(problem, [[0.5, 0]] * 2), now=0.0)
-    assert mechanism.next(0.0).column.tolist() == [0, -1]
-    mechanism.left(0, at=10.0)
-    state = mechanism.state().jobs["0"]
-    assert state.received_s["a"] == pytest.approx(50.0 + 10.0), "half a round to begin with, and ten seconds"
-    assert state.owed_s["a"] == pytest.approx(-10.0)
-    assert mechanism.next(100.0).column.tolist() == [-1, 0]
-
-
-def test_credit_moves_jobs_less_often_than_priority() -> None:
+def test_deficits_move_jobs_less_often_than_gavels_priorities() -> None:
     problem = plain([[1.0, 0.0]] * 4, work_left=1e6)
-    allocation = shares(problem, [[0.5, 0]] * 4)
-    restarts = {}
-    for ranking in Ranking:
-        mechanism = Rounds(Settings(100.0, ranking, keep_s=1000.0))
-        mechanism.enter(problem, allocation, now=0.0)
-        restarts[ranking] = sum(int(mechanism.next(at * 100.0).restarted.sum()) for at in range(500))
-    assert restarts[Ranking.CREDIT] * 4 < restarts[Ranking.PRIORITY]
+    ours = Player(problem, Settings(100.0, keep_s=1000.0))
+    moved = sum(int(ours.next([[0.5, 0]] * 4).restarted.sum()) for _ in range(500))
+    theirs = GavelRounds(GavelSettings(100.0))
+    theirs.enter(problem, shares(problem, [[0.5, 0]] * 4), now=0.0)
+    assert moved * 4 < sum(int(theirs.next(at * 100.0).restarted.sum()) for at in range(500))
 
 
-@pytest.mark.parametrize("ranking", list(Ranking))
-def test_what_is_left_over_is_given_out(ranking: Ranking) -> None:
+def test_what_is_left_over_is_given_out() -> None:
     problem = plain([[1.0, 1.0]] * 3)
-    mechanism = Rounds(Settings(ranking=ranking))
-    mechanism.enter(problem, shares(problem, [[1, 0], [0, 0], [0, 0]]), now=0.0)
-    found = mechanism.next(0.0)
+    found = Player(problem, Settings()).next([[1, 0], [0, 0], [0, 0]])
     assert (found.column >= 0).all()
-    assert found.reason(1).code == ("spare" if ranking is Ranking.CREDIT else "started")
-    idle = Rounds(Settings(ranking=ranking, spare=False))
-    idle.enter(problem, shares(problem, [[1, 0], [0, 0], [0, 0]]), now=0.0)
-    assert idle.next(0.0).column.tolist() == [0, -1, -1]
-
-
-def test_pairs_run_beside_each_other_on_the_same_accelerators() -> None:
-    problem = Problem.columnar((Pool("a", 1),), [[1.0], [1.0], [1.0]], kind=0, pair_rate=np.full((1, 1, 1), 0.8))
-    pair = Pairs(np.array([0]), np.array([1]), np.array([0]), np.array([1.0]))
-    mechanism = Rounds(Settings(spare=False))
-    mechanism.enter(problem, shares(problem, [[0.0]] * 3, pair), now=0.0)
-    found = mechanism.next(0.0)
-    assert found.column.tolist() == [0, 0, -1]
-    assert found.partner.tolist() == [1, 0, -1]
-    assert "beside 1" in found.reason(0).text
-    assert not mechanism.next(360.0).restarted.any()
+    assert found.reason(1).code == "spare"
+    assert Player(problem, Settings(spare=False)).next([[1, 0], [0, 0], [0, 0]]).column.tolist() == [0, -1, -1]
 
 
 def test_an_elastic_job_runs_in_its_configuration_and_a_new_size_is_a_restart() -> None:
-    from shoal.schedule import Configurations
-
     ways = Configurations(np.array([0, 0]), np.array([0, 0]), np.array([1, 2]), np.array([1.0, 1.8]))
     problem = Problem.columnar((Pool("a", 2),), [[1.0]], configurations=ways)
-    mechanism = Rounds(Settings())
-    sizes = []
+    state, placed, gang, sizes = State(), -1, 1, []
     for at, chosen in enumerate((1, 1, 0)):
-        allocation = Allocation(problem, "given", np.ones((1, 1)), np.zeros(1), configuration=np.array([chosen]))
-        mechanism.enter(problem, allocation, now=at * 360.0)
-        found = mechanism.next(at * 360.0)
-        sizes.append((int(found.accelerators[0]), bool(found.restarted[0])))
+        now = replace(problem, placed=np.array([placed]), gang=np.array([gang]), now=at * 360.0)
+        allocation = Allocation(now, "given", np.ones((1, 1)), np.zeros(1), configuration=np.array([chosen]))
+        found, state = next_round(state, now, allocation, at * 360.0, Settings())
+        placed, gang = int(found.column[0]), int(found.accelerators[0])
+        sizes.append((gang, bool(found.restarted[0])))
     assert sizes == [(2, False), (2, False), (1, True)]
 
 
@@ -265,9 +244,7 @@ def test_a_gang_without_machines_of_its_own_is_spread_where_that_is_offered() ->
     pools = (Pool("a", 6, per_node=2, unconsolidated="far"),)
     rates = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.5]]
     problem = Problem.columnar(pools, rates, gang=[1, 1, 1, 2])
-    mechanism = Rounds(Settings())
-    mechanism.enter(problem, shares(problem, [[1, 0]] * 4), now=0.0)
-    first = mechanism.next(0.0)
+    first = Player(problem, Settings()).next([[1, 0]] * 4)
     assert first.column.tolist() == [0, 0, 0, 0]
     assert len(first.nodes[3]) == 1
     assert len({first.nodes[job][0][0] for job in range(3)}) == 2, "the singles share machines"
@@ -275,41 +252,59 @@ def test_a_gang_without_machines_of_its_own_is_spread_where_that_is_offered() ->
 
 def test_a_job_may_ask_to_be_held() -> None:
     problem = plain([[1.0, 0.0]] * 3, held=[True, False, False], placed=[0, -1, -1])
-    state = State.from_json(
-        {"version": 1, "number": 7, "settled": 0.0, "jobs": {"0": {"column": "a", "accelerators": 1, "ran": True}}}
-    )
-    mechanism = Rounds.restore(state)
-    mechanism.enter(problem, shares(problem, [[0, 0], [1, 0], [1, 0]]), now=100.0)
-    found = mechanism.next(100.0)
-    assert found.number == 8
+    state = State.from_json({"version": 2, "number": 7, "settled": 0.0, "jobs": {"0": {"column": "a", "ran": True}}})
+    found, after = next_round(state, problem, shares(problem, [[0, 0], [1, 0], [1, 0]]), 100.0, Settings())
+    assert (found.number, after.number) == (8, 8)
     assert found.column[0] == 0
     assert found.reason(0).code == "held"
 
 
-def test_a_round_says_for_how_long_it_is_good() -> None:
-    problem = plain([[1.0, 0.0]] * 4, work_left=1e6)
-    settings = Settings(100.0, keep_s=500.0, quantum_s=1000.0)
-    mechanism = Rounds(settings)
-    mechanism.enter(problem, shares(problem, [[1, 0], [0.7, 0], [0.3, 0], [0, 0]]), now=0.0)
-    first = mechanism.next(0.0)
-    twin = Rounds.restore(mechanism.state(), settings)
-    twin.enter(problem, now=0.0)
-    assert 100.0 < first.good_for_s < float("inf")
-    at = 100.0
-    while at < first.good_for_s:
-        assert twin.next(at).column.tolist() == first.column.tolist()
-        at += 100.0
+@given(
+    st.floats(0.0, 1.0), st.floats(1.0, 100.0), st.one_of(st.none(), st.floats(0.0, 100.0)), st.booleans()
+)  # fmt: skip
+def test_time_owed_is_what_shares_promise_less_what_ran(
+    share: float, elapsed: float, started: float | None, placed: bool
+) -> None:
+    """`started`: how long after the last round the job came to run; None if it does not."""
+    problem = Problem.columnar((Pool("v", 1),), [[1.0]], ids=["j"], placed=-1 if started is None else 0)
+    job = {"since": -5.0 if placed else 0.0, "share": {"v": share}} | ({"column": "v"} if placed else {})
+    state = State.from_json({"version": 2, "number": 3, "settled": 0.0, "jobs": {"j": job}})
+    since = np.array([-5.0 if placed else started or 0.0])
+    found, after = next_round(state, problem, shares(problem, [[1.0]]), elapsed, Settings(), since=since)
+    ran = elapsed if placed else 0.0 if started is None else max(0.0, elapsed - started)
+    assert found.credit[0, 0] == pytest.approx(share * elapsed - ran)
+    assert after.received_s[0, 3] == pytest.approx(ran)
+    assert after.promised_s[0, 3] == pytest.approx(share * elapsed)
+    again, _ = next_round(after, problem, shares(problem, [[1.0]]), elapsed, Settings(), since=since)
+    assert again.credit[0, 0] == found.credit[0, 0], "no time passed"
+    back, _ = next_round(after, problem, shares(problem, [[1.0]]), elapsed - 50.0, Settings(), since=since)
+    assert back.credit[0, 0] == found.credit[0, 0], "a clock that goes back counts nothing"
+
+
+def test_what_is_owed_is_bounded_and_forgotten_where_there_is_no_share() -> None:
+    problem = plain([[1.0, 1.0]])
+    owed = {"a": 9_000.0, "b": -9_000.0}
+    state = State.from_json({"version": 2, "number": 1, "settled": 0.0, "jobs": {"0": {"owed_s": owed}}})
+    found, _ = next_round(state, problem, shares(problem, [[0.5, 0.5]]), 0.0, Settings(quantum_s=100.0))
+    assert found.credit.tolist() == [[1000.0, -1000.0]]
+    other, _ = next_round(state, problem, shares(problem, [[0.0, 0.5]]), 0.0, Settings(quantum_s=100.0, owed_s=7.0))
+    assert other.credit.tolist() == [[0.0, -7.0]]
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (lambda: Rounds().next(0.0), "nothing to make a round of"),
         (lambda: Settings(round_s=0.0), "0 seconds"),
         (lambda: Settings(keep_s=-1.0), "-1 seconds"),
         (lambda: State.from_json({"version": 9}), "version 9"),
-        (lambda: State.from_json({"version": 1, "number": 1, "settled": 0, "jobs": {"a": {"since": "x"}}}), "no state"),
-        (lambda: State.from_json({"version": 1, "number": 1, "settled": float("nan"), "jobs": {}}), "not finite"),
+        (lambda: State.from_json({"version": 2, "number": 1, "settled": 0, "jobs": {"a": {"since": "x"}}}), "no state"),
+        (lambda: State.from_json({"version": 2, "number": 1, "settled": float("nan"), "jobs": {}}), "not finite"),
+        (
+            lambda: State.from_json(
+                {"version": 2, "number": 1, "settled": 0, "jobs": {"a": {"past": [[float("inf"), 0, 0]] * WINDOW}}}
+            ),
+            "not finite",
+        ),
     ],
 )
 def test_faults_are_named(fault: Any, message: str) -> None:
@@ -317,12 +312,7 @@ def test_faults_are_named(fault: Any, message: str) -> None:
         fault()
 
 
-def test_time_does_not_go_back_and_allocations_belong_to_their_problem() -> None:
+def test_allocations_belong_to_their_problem() -> None:
     problem, other = plain([[1.0, 1.0]]), plain([[1.0, 1.0]])
-    mechanism = Rounds()
     with pytest.raises(Invalid, match="another problem"):
-        mechanism.enter(problem, shares(other, [[1, 0]]), now=0.0)
-    mechanism.enter(problem, shares(problem, [[1, 0]]), now=0.0)
-    mechanism.next(100.0)
-    with pytest.raises(Invalid, match="back by 50"):
-        mechanism.next(50.0)
+        next_round(State(), problem, shares(other, [[1, 0]]), 0.0, Settings())

@@ -26,8 +26,8 @@ _TAILS = "Heavy-tailed"
 
 
 class Mechanism(StrEnum):
-    GAVEL = "gavel"
     SHOAL = "shoal"
+    GAVEL = "gavel"
     PUBLISHED = "published"
 
 
@@ -92,10 +92,19 @@ LengthsOption = Annotated[
     typer.Option("--lengths", help="What policies know: known, predicted:FACTOR, unknown.", rich_help_panel=_POLICY),
 ]
 MechanismOption = Annotated[
-    Mechanism | None,
-    typer.Option("--mechanism", help="How rounds are made; else Gavel's way for the policies that it has. published: "
-                 "Gavel's rounds and programs to the letter.",
-                 rich_help_panel=_POLICY),
+    Mechanism,
+    typer.Option("--mechanism", help="The loop of the control plane; to compare, Gavel's rounds with our policies, or "
+                 "its published rounds and programs to the letter.", rich_help_panel=_POLICY),
+]  # fmt: skip
+ElasticFlag = Annotated[
+    bool,
+    typer.Option("--elastic", help="Jobs may have every size that their kind was measured with; policies that cannot "
+                 "resize run them as they are given.", rich_help_panel=_JOBS),
+]  # fmt: skip
+UnsavedOption = Annotated[
+    float,
+    typer.Option("--unsaved", min=0, max=1, help="The part of the jobs that do not save their work.",
+                 rich_help_panel=_JOBS),
 ]  # fmt: skip
 RestartOption = Annotated[
     float, typer.Option("--restart-cost", min=0, help="Seconds that a migration loses.", rich_help_panel=_COSTS)
@@ -154,7 +163,9 @@ def simulate(
     agnostic: AgnosticFlag = False,
     space_sharing: SharingFlag = False,
     lengths: LengthsOption = "known",
-    mechanism: MechanismOption = None,
+    mechanism: MechanismOption = Mechanism.SHOAL,
+    elastic: ElasticFlag = False,
+    unsaved: UnsavedOption = 0.0,
     checkpoint: CheckpointOption = None,
     mtbf: MtbfOption = None,
     prices: PricesOption = None,
@@ -183,8 +194,8 @@ def simulate(
         )  # fmt: skip
         found = played(
             inputs, _names(policy), round_s=round, restart_s=restart_cost, seed=seed, agnostic=agnostic,
-            space_sharing=space_sharing, lengths=lengths, mechanism=mechanism and mechanism.value,
-            checkpoint=checkpoint, mtbf_h=mtbf,
+            space_sharing=space_sharing, lengths=lengths, mechanism=mechanism.value,
+            checkpoint=checkpoint, mtbf_h=mtbf, elastic=elastic, unsaved=unsaved,
         )  # fmt: skip
         view.outcome(found, inputs, as_json=door.json, files=files, lengths=lengths, restart_s=restart_cost)
 
@@ -203,6 +214,8 @@ def compare(
     measure_jobs: MeasureOption = None,
     restart_cost: RestartOption = 0.0,
     lengths: LengthsOption = "known",
+    elastic: ElasticFlag = False,
+    unsaved: UnsavedOption = 0.0,
     json: JsonFlag = False,
 ) -> None:
     """Play a trace under several policies, and say what each is in parts of the first one's result. Simulated."""
@@ -217,7 +230,10 @@ def compare(
         if len(names) < 2:
             raise Invalid("a comparison needs at least two policies", where="--policy", hint="max-min,blend, say")
         inputs = Inputs.read(trace, throughputs, cluster, measure=measure_jobs, per_node=gpus_per_node, seed=seed)
-        found = played(inputs, names, round_s=round, restart_s=restart_cost, seed=seed, lengths=lengths)
+        found = played(
+            inputs, names, round_s=round, restart_s=restart_cost, seed=seed, lengths=lengths, elastic=elastic,
+            unsaved=unsaved,
+        )  # fmt: skip
         view.remark(inputs)
         every = [each.metrics for each in found]
         body = {

@@ -35,6 +35,9 @@ from shoal.schedule.workloads import (
 GAVEL_PRICES = {"v100": Money.usd("0.74"), "p100": Money.usd("0.43"), "k80": Money.usd("0.135")}
 """Dollars an hour, as Gavel has them (Google's preemptible prices of its time)."""
 
+SIZES = ("elastic",)
+"""Policies that choose the number of accelerators of jobs that leave it open."""
+
 _SHARES = ("gandiva",)
 """Policies in which jobs share accelerators without being asked to."""
 
@@ -172,9 +175,11 @@ def played(
     mtbf_h: float | None = None,
     agnostic: bool = False,
     space_sharing: bool = False,
+    elastic: bool = False,
     **options: Any,
 ) -> list[Played]:
-    """Each policy in turn; all options are checked before the first one is simulated."""
+    """Each policy in turn; all options are checked before the first one is simulated. With `elastic`, jobs may have
+    every size that their kind was measured with, for policies that choose sizes."""
     knows = Lengths.parse(lengths)
     for name in names:
         if name in POLICIES and POLICIES[name].needs_lengths and str(knows) == "unknown":
@@ -191,8 +196,9 @@ def played(
     ]
     clusters = [
         cluster_of(
-            inputs.workload, inputs.pools, inputs.throughputs, elastic=run.policy == "elastic", prices=inputs.prices,
-            space_sharing=bool(run.settings.get("space_sharing")) or (run.policy in _SHARES),
+            inputs.workload, inputs.pools, inputs.throughputs, prices=inputs.prices,
+            elastic=elastic and run.policy in SIZES,
+            space_sharing=run.baseline is not None and (space_sharing or run.policy in _SHARES),
         )
         for run in runs
     ]  # fmt: skip

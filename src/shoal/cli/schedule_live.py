@@ -11,8 +11,8 @@ import typer
 from shoal.cli.command import Door, command
 
 if TYPE_CHECKING:
-    from shoal.control.scheduling.plan import Plan
     from shoal.schedule import JobView
+    from shoal.schedule.live.plan import Plan
     from shoal.schedule.workloads.snapshot import Snapshot
 
 
@@ -32,10 +32,10 @@ def what_if(
 
     shoal schedule what-if --policy finish-time
     """
-    from shoal.control.config import ScheduleSettings
-    from shoal.control.scheduling import what_if as play
     from shoal.core import Invalid
     from shoal.schedule import POLICIES
+    from shoal.schedule.live import ScheduleSettings
+    from shoal.schedule.live import what_if as play
     from shoal.schedule.workloads import read_snapshot
 
     if policy not in POLICIES:

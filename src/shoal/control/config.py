@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
@@ -21,6 +21,9 @@ from shoal.control.home import Home, default_home
 from shoal.control.limits import JobLimits
 from shoal.core import Invalid, Money
 from shoal.serve.contract import FREE, Address
+
+if TYPE_CHECKING:
+    from shoal.schedule.presets import ScheduleSettings
 
 DEFAULT_PORT, DEFAULT_SERVE_PORT, DEFAULT_GRPC_PORT = 7070, 7071, 7072
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -37,19 +40,6 @@ class ServeSettings:
     slots: int | None = None
     price_per_hour: Money = FREE
     anonymous: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleSettings:
-    """Scheduling by rounds: which policy of `shoal.schedule` decides who runs on which accelerator type, anew every
-    `round_s` seconds. `agnostic` takes all types for equal, where the policy has that form. `restart_cost_s` is what a
-    job loses by being moved. `prices` are by accelerator type, an hour of one accelerator each."""
-
-    policy: str
-    agnostic: bool = False
-    round_s: float = 60.0
-    restart_cost_s: float = 30.0
-    prices: tuple[tuple[str, Money], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +202,6 @@ def _prices(value: Any) -> tuple[tuple[str, Money], ...]:
 
 
 _POLICY = Policy()
-_SCHEDULE = ScheduleSettings("")
 _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 _GROUPS = ("schedule", "guard")
@@ -246,10 +235,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "serve_anonymous": (_text, None),
     "price_per_hour": (_dollars, FREE),
     "schedule_policy": (_schedule_policy, None),
-    "schedule_agnostic": (_switch, _SCHEDULE.agnostic),
-    "schedule_round_s": (_positive_seconds, _SCHEDULE.round_s),
-    "schedule_restart_cost_s": (_seconds, _SCHEDULE.restart_cost_s),
-    "schedule_prices": (_prices, _SCHEDULE.prices),
+    "schedule_agnostic": (_switch, None),
+    "schedule_round_s": (_positive_seconds, None),
+    "schedule_restart_cost_s": (_seconds, None),
+    "schedule_prices": (_prices, None),
     "guard": (_switch, False),
     "guard_policy": (_guard_policy, _GUARD.policy),
     "guard_max_slowdown": (_slowdown, _GUARD.max_slowdown),
@@ -340,13 +329,11 @@ def _schedule_settings(values: Mapping[str, Any]) -> ScheduleSettings | None:
     if name == "min-cost" and not values["schedule_prices"]:
         hint = "such as a100=2.48,k80=0.9, in dollars an hour"
         raise Invalid("min-cost needs the price of each accelerator type", where="schedule_prices", hint=hint)
-    return ScheduleSettings(
-        policy=name,
-        agnostic=values["schedule_agnostic"],
-        round_s=values["schedule_round_s"],
-        restart_cost_s=values["schedule_restart_cost_s"],
-        prices=values["schedule_prices"],
-    )
+    from shoal.schedule.presets import ScheduleSettings
+
+    names = ("agnostic", "round_s", "restart_cost_s", "prices")
+    given = {each: values[f"schedule_{each}"] for each in names if values[f"schedule_{each}"] is not None}
+    return ScheduleSettings(name, **given)
 
 
 def _read_file(home: Home, config: Path | None, problems: list[Invalid]) -> tuple[Mapping[str, Any], str]:

@@ -29,12 +29,12 @@ from shoal.control import steps
 from shoal.control.bundles import add_bundle
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
-from shoal.control.config import GuardSettings, ScheduleSettings
+from shoal.control.config import GuardSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
-from shoal.control.loops import Loop
+from shoal.control.loops import Defects, Loop
 from shoal.control.patroller import Patroller
 from shoal.control.services.book import Services
 from shoal.control.services.gateway import Gateway, NoGateway
@@ -61,7 +61,7 @@ from shoal.store import Store
 
 if TYPE_CHECKING:
     from shoal.control.guarding import GuardKeeper
-    from shoal.control.scheduling import Scheduler
+    from shoal.schedule.live import Scheduler, ScheduleSettings
 
 log = structlog.get_logger("shoal.plane")
 
@@ -112,11 +112,12 @@ class ControlPlane:
         decided: Callable[[], None] = _unkept
         if schedule is not None:
             # Only who wants rounds waits for the numerical libraries to be imported.
-            from shoal.control.scheduling import Scheduler
+            from shoal.schedule.live import Scheduler
 
             decide = self.scheduler = Scheduler(
-                schedule, self.view.get, home / "schedule.json", made=lambda: self.decider.wake_from_thread()
-            )
+                schedule, self.view.get, home / "schedule.json", made=lambda: self.decider.wake_from_thread(),
+                defect=Defects(structlog.get_logger("shoal.scheduling")).note,
+            )  # fmt: skip
             reported, decided = self.scheduler.reported, self.scheduler.keep
         self.collector = Collector(self.ledger, engine, every_s=collect_every_s, reported=reported)
         self.guardian = Guardian(
@@ -320,7 +321,7 @@ class ControlPlane:
 
     def schedule_snapshot(self) -> Iterator[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
-        from shoal.control.scheduling import live_snapshot
+        from shoal.schedule.live import live_snapshot
 
         return live_snapshot(self.snapshot(), self.view.get, self.scheduler)
 

@@ -37,7 +37,8 @@ __all__ = [
 class Policy:
     """A policy and what can be asked of it: a heterogeneity-agnostic form, space sharing; whether it needs to know the
     work that is left, whether a call wants the allocation before (`previous`) or a `seed`; and whether it has a
-    `central` form, which decides as Gavel's program and solver do."""
+    `central` form, which decides as Gavel's program and solver do. One that is `timeless` looks at neither time nor
+    work: asked again about the same jobs it answers the same."""
 
     name: str
     decide: Callable[..., Allocation]
@@ -47,15 +48,16 @@ class Policy:
     remembers: bool = False
     seeded: bool = False
     central: bool = False
+    timeless: bool = False
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({
     policy.name: policy
     for policy in (
         Policy("fifo", fifo, agnostic=True, space_sharing=True, seeded=True),
-        Policy("isolated", isolated),
-        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True, central=True),
-        Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True),
+        Policy("isolated", isolated, timeless=True),
+        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True, central=True, timeless=True),
+        Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True, timeless=True),
         Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
         Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
         Policy("blend", blend, space_sharing=True, needs_lengths=True, remembers=True),
@@ -63,7 +65,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({
         Policy("min-cost", min_cost, space_sharing=True),
         Policy("allox", allox, needs_lengths=True),
         Policy("gandiva", gandiva, remembers=True, seeded=True),
-        Policy("strategy-proof", strategy_proof),
+        Policy("strategy-proof", strategy_proof, timeless=True),
         Policy("elastic", elastic),
     )
 })  # fmt: skip

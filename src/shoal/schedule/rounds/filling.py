@@ -21,9 +21,18 @@ class Entries(NamedTuple):
         return Entries(*(part.take(order) for part in self))
 
 
+class Reserving(NamedTuple):
+    """Which (job, column) may have places `reserved` where they find too few, and where jobs are `here` (m,) now, with
+    how many accelerators `used` (m,): these may stay on reserved places, others may not come there."""
+
+    here: Index
+    used: Index
+    may: frozenset[tuple[int, int]]
+
+
 class Filling:
     """What is free in a round, and who got what: `column` by job (-1: nothing), `need`, and `partner`; how many are
-    still `waiting`."""
+    still `waiting`; in which column places are `reserved` for a job (-1: in none)."""
 
     def __init__(self, problem: Problem) -> None:
         self._pool_of = problem.pool_of.tolist()
@@ -31,6 +40,8 @@ class Filling:
         self.column = [-1] * problem.jobs
         self.need = [0] * problem.jobs
         self.partner = [-1] * problem.jobs
+        self.reserved = [-1] * problem.jobs
+        self._aside: dict[int, int] = {}
         self.waiting = problem.jobs
         self._tenant = problem.tenant
         self._quotas: list[tuple[int, frozenset[int], list[float]]] = []
@@ -42,8 +53,12 @@ class Filling:
                 columns = frozenset(c for c, pool in enumerate(self._pool_of) if problem.pools[pool].type == kind)
                 self._quotas.append((at, columns, [float(limit)]))
 
-    def fill(self, entries: Entries) -> None:
-        """Give each entry, in order, what it needs, if its jobs have nothing yet and there is room."""
+    def fill(self, entries: Entries, reserving: Reserving | None = None) -> None:
+        """Give each entry, in order, what it needs, if its jobs have nothing yet and there is room. In each pool the
+        first one that may have places reserved and lacks some keeps the others from coming there."""
+        if reserving is not None and reserving.may:
+            self._fill_reserving(entries, reserving)
+            return
         left, column, need_of, partner, pool_of = self.left, self.column, self.need, self.partner, self._pool_of
         room, waiting = sum(left), self.waiting
         if not room or not waiting:
@@ -67,6 +82,27 @@ class Filling:
             if not room or not waiting:
                 break
         self.waiting = waiting
+
+    def _fill_reserving(self, entries: Entries, reserving: Reserving) -> None:
+        here, used, may = reserving
+        parts: Sequence[list[int]] = [part.tolist() for part in (entries.first, entries.column, entries.need)]
+        for job, at, need in zip(*parts, strict=True):
+            pool = self._pool_of[at]
+            if self.column[job] >= 0:
+                continue
+            room = self._aside if pool in self._aside else self.left
+            if pool in self._aside and not (here[job] == at and used[job] == need):
+                continue
+            if need > room[pool]:
+                if pool not in self._aside and (job, at) in may and self.reserved[job] < 0:
+                    self.reserved[job] = at
+                    self._aside[pool], self.left[pool] = self.left[pool], 0
+                continue
+            if self._quotas and not self._within(job, -1, at, need):
+                continue
+            room[pool] -= need
+            self.column[job], self.need[job] = at, need
+            self.waiting -= 1
 
     def _within(self, first: int, second: int, column: int, need: int) -> bool:
         """Whether the quotas of the jobs' tenants allow it; if so, it is taken off them. Both of a pair count in

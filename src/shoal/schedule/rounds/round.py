@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -28,6 +28,8 @@ class Why(IntEnum):
     ROOM = 7
     NO_SHARE = 8
     NOWHERE = 9
+    RESERVED = 10
+    BEHIND = 11
 
 
 Codes = NDArray[np.int8]
@@ -40,8 +42,8 @@ class Round:
     that have machines ((machine, accelerators) pairs by job). `kept` (m,) are jobs that stay where they are;
     `restarted` (m,) ran before and must be started anew: they come from another place, or from waiting; `stopped` (m,)
     ran until now and wait. `share` and `credit` (m, n) are what each should have in a column, and the seconds that it
-    is owed there; `judge` finds out why it is where it is (most rounds of a simulation are never asked). `good_for_s`:
-    asked again sooner, with nothing changed, the mechanism would answer the same."""
+    is owed there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
+    `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
 
     number: int
     start: float
@@ -55,8 +57,8 @@ class Round:
     share: Array
     credit: Array
     judge: Callable[[], Codes]
-    nodes: dict[int, tuple[tuple[int, int], ...]]
-    good_for_s: float = 0.0
+    nodes: Mapping[int, tuple[tuple[int, int], ...]]
+    reserved: Index
 
     @cached_property
     def why(self) -> Codes:
@@ -102,6 +104,8 @@ class Round:
             Why.TURN: f"waits for its turn: it is owed {owed}, others are owed more",
             Why.ROOM: "waits: no pool has enough accelerators left for all of its gang",
             Why.NO_SHARE: "waits: the policy gives it no time now, and nothing is left over",
+            Why.RESERVED: "waits: places are kept free for its gang until those that must stay for now may be moved",
+            Why.BEHIND: f"waits: it is owed {owed}, and jobs that keep their places for now leave too little room",
             Why.NOWHERE: "waits: its gang fits in no pool (and quota) that it has a throughput for",
         }
         beside = f", beside {facts['beside']}" if facts["beside"] is not None else ""

@@ -1,51 +1,73 @@
-"""The mechanism's memory between rounds, as plain data."""
+"""What rounds remember from one to the next, as arrays by job, and as plain data for a file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+
 from shoal.core import Invalid
+from shoal.schedule.rounds.round import Codes
+from shoal.schedule.types import Array, Index, Mask
 
-VERSION = 1
+VERSION = 2
 
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """One job: the column it runs in or None, with how many accelerators, beside whom, on which machines and since
-    when; whether it ever ran; seconds received since the last allocation, shares and seconds owed, by column."""
-
-    column: str | None = None
-    accelerators: int = 0
-    partner: str | None = None
-    nodes: tuple[tuple[int, int], ...] = ()
-    since: float = 0.0
-    ran: bool = False
-    share: Mapping[str, float] = field(default_factory=dict)
-    received_s: Mapping[str, float] = field(default_factory=dict)
-    owed_s: Mapping[str, float] = field(default_factory=dict)
+WINDOW = 10
+"""Over so many rounds what a job received is compared with what its shares promised."""
 
 
-@dataclass(frozen=True, slots=True)
+_TABLE: Array = np.empty((0, 0))
+_PAST: Array = np.empty((0, WINDOW))
+_TIMES: Array = np.empty(0)
+_COLUMN: Index = np.empty(0, np.intp)
+_RAN: Mask = np.empty(0, np.bool_)
+_WHY: Codes = np.empty((0, WINDOW), np.int8)
+
+
+@dataclass(frozen=True, eq=False)
 class State:
-    """Of all jobs, by id. `settled` is until when time was counted; None before the first round."""
+    """Of the jobs `ids` (m) and columns (n) by name. `settled` is until when time was counted; None before the first
+    round. `share` (m, n) is what each job should have, `owed_s` (m, n) the seconds that it had too little; `column`
+    (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `promised_s`,
+    `received_s` and `why` (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why
+    the job was where it was (`Why`; -1 before it was there)."""
 
-    number: int
-    settled: float | None
-    jobs: Mapping[str, JobState]
+    number: int = 0
+    settled: float | None = None
+    ids: Sequence[str] = ()
+    columns: tuple[str, ...] = ()
+    share: Array = field(default_factory=lambda: _TABLE)
+    owed_s: Array = field(default_factory=lambda: _TABLE)
+    column: Index = field(default_factory=lambda: _COLUMN)
+    since: Array = field(default_factory=lambda: _TIMES)
+    ran: Mask = field(default_factory=lambda: _RAN)
+    promised_s: Array = field(default_factory=lambda: _PAST)
+    received_s: Array = field(default_factory=lambda: _PAST)
+    why: Codes = field(default_factory=lambda: _WHY)
 
     def as_json(self) -> dict[str, Any]:
         jobs = {}
-        for name, job in self.jobs.items():
+        for row, name in enumerate(self.ids):
+            at = int(self.column[row])
             given: dict[str, Any] = {
-                "column": job.column, "accelerators": job.accelerators, "partner": job.partner,
-                "nodes": [list(each) for each in job.nodes], "since": job.since, "ran": job.ran,
-                "share": dict(job.share), "received_s": dict(job.received_s), "owed_s": dict(job.owed_s),
+                "column": self.columns[at] if at >= 0 else None, "since": float(self.since[row]),
+                "ran": bool(self.ran[row]), "share": self._named(self.share[row]),
+                "owed_s": self._named(self.owed_s[row]),
+                "past": [
+                    [float(promised), float(received), int(why)]
+                    for promised, received, why in zip(
+                        self.promised_s[row], self.received_s[row], self.why[row], strict=True
+                    )
+                ],
             }  # fmt: skip
-            jobs[name] = {key: value for key, value in given.items() if value not in (None, 0, {}, [], False)}
+            jobs[str(name)] = {key: value for key, value in given.items() if value not in (None, 0, {}, False)}
         return {"version": VERSION, "number": self.number, "settled": self.settled, "jobs": jobs}
+
+    def _named(self, values: Array) -> dict[str, float]:
+        return {name: float(value) for name, value in zip(self.columns, values, strict=True) if value}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -53,24 +75,42 @@ class State:
         if found.get("version") != VERSION:
             raise Invalid(f"version {found.get('version')!r} of the state of rounds", hint=f"this is {VERSION}")
         try:
-            jobs = {
-                str(name): JobState(
-                    column=job.get("column"),
-                    accelerators=int(job.get("accelerators", 0)),
-                    partner=job.get("partner"),
-                    nodes=tuple((int(node), int(count)) for node, count in job.get("nodes", ())),
-                    since=_number(job.get("since", 0.0)),
-                    ran=bool(job.get("ran", False)),
-                    share=_numbers(job.get("share", {})),
-                    received_s=_numbers(job.get("received_s", {})),
-                    owed_s=_numbers(job.get("owed_s", {})),
-                )
-                for name, job in found["jobs"].items()
-            }
+            jobs = {str(name): dict(job) for name, job in found["jobs"].items()}
+            names = dict.fromkeys(
+                str(name)
+                for job in jobs.values()
+                for name in (*([job["column"]] if job.get("column") else ()), *job.get("share", {}),
+                             *job.get("owed_s", {}))
+            )  # fmt: skip
+            columns = tuple(names)
+            past = np.array([job.get("past") or _NO_PAST for job in jobs.values()], np.float64)
+            past = past.reshape(-1, WINDOW, 3)
             settled = None if found["settled"] is None else _number(found["settled"])
-            return cls(int(found["number"]), settled, jobs)
+            state = cls(
+                int(found["number"]), settled, tuple(jobs), columns,
+                share=_table(jobs, "share", columns), owed_s=_table(jobs, "owed_s", columns),
+                column=np.array([columns.index(job["column"]) if job.get("column") else -1 for job in jobs.values()],
+                                np.intp),
+                since=np.array([_number(job.get("since", 0.0)) for job in jobs.values()]),
+                ran=np.array([bool(job.get("ran", False)) for job in jobs.values()], np.bool_),
+                promised_s=past[:, :, 0], received_s=past[:, :, 1], why=past[:, :, 2].astype(np.int8),
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Invalid(f"no state of rounds: {error}") from None
+        if not np.isfinite(past).all():
+            raise Invalid("no state of rounds: what was received is not finite")
+        return state
+
+
+_NO_PAST = [[0.0, 0.0, -1.0]] * WINDOW
+
+
+def _table(jobs: Mapping[str, Mapping[str, Any]], key: str, columns: tuple[str, ...]) -> Array:
+    values = np.zeros((len(jobs), len(columns)))
+    for row, job in enumerate(jobs.values()):
+        for name, value in job.get(key, {}).items():
+            values[row, columns.index(str(name))] = _number(value)
+    return values
 
 
 def _number(value: Any) -> float:
@@ -78,7 +118,3 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number} is not finite")
     return number
-
-
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): _number(value) for name, value in found.items()}

@@ -51,15 +51,19 @@ class Cluster:
     def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
         """(k,) how fast jobs (the plan's `rows`) are in a round."""
         column = plan.column[rows]
-        rate: Array = self.rate[jobs, column]
-        if self.sizes:
-            for size, speeds in self.sizes.items():
-                mine = plan.accelerators[rows] == size
-                rate[mine] = speeds[jobs[mine], column[mine]]
+        rate = self.speed(jobs, column, plan.accelerators[rows])
         if self.pair_rate is not None:
             kind, partner = plan.problem.kind, plan.partner[rows]
             shares = np.flatnonzero(partner >= 0)
             rate[shares] = self.pair_rate[kind[rows[shares]], kind[partner[shares]], column[shares]]
+        return rate
+
+    def speed(self, jobs: Index, column: Index, accelerators: Index) -> Array:
+        """(k,) how fast jobs are alone in these columns, with so many accelerators."""
+        rate: Array = self.rate[jobs, column]
+        for size, speeds in self.sizes.items():
+            mine = accelerators == size
+            rate[mine] = speeds[jobs[mine], column[mine]]
         return rate
 
     @cached_property

@@ -1,9 +1,7 @@
-"""The simulator: real policies and the real round mechanism under a clock of its own.
+"""The simulator: the control plane's own loop under a clock of its own, on simulated accelerators.
 
-It goes from round to round, or over many at once while nothing can change (nobody comes or ends, no share that waits
-is owed more than one that is served). A round counts as Gavel's does: a job does whole steps in it, one that ends in
-its middle leaves its accelerators idle until its end, who arrives in its middle waits for the next, and a round in
-which all end early is cut short.
+Every `round_s` seconds the loop decides, as it does live; between two rounds what becomes free is given out. Time goes
+from event to event: a round, an arrival, an end, a failure, a change of prices.
 """
 
 from __future__ import annotations
@@ -15,19 +13,20 @@ from collections.abc import Callable
 import numpy as np
 
 from shoal.core import Invalid, Money
-from shoal.schedule.policy import POLICIES, decide
-from shoal.schedule.rounds import Round
+from shoal.schedule.loop import Decided, decide_round
+from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
+from shoal.schedule.presets import bearable_s, hold_s
+from shoal.schedule.rounds import State
+from shoal.schedule.simulate.actuators import Actuators
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.simulate.options import Run
-from shoal.schedule.simulate.result import Simulated
-from shoal.schedule.types import Allocation, Array, Index, Mask, Pool, Problem, positions
+from shoal.schedule.simulate.placing import free_places
+from shoal.schedule.simulate.result import OnProgress, Simulated
+from shoal.schedule.types import Array, Index, Pool, Problem, positions
 
-FAILURES = 103
-"""Added to the seed for the draws of failures."""
-
-OnProgress = Callable[[int, int, float], None]
-"""Called with measured jobs done, of how many, and the simulated seconds so far."""
+IDLE_ROUNDS = 1000
+"""After so many rounds in which nothing runs, and nothing will come, no job ever will."""
 
 
 def simulate(
@@ -44,7 +43,12 @@ def simulate(
     window = range(jobs) if measured is None else measured
     if not 0 <= window.start < window.stop <= jobs:
         raise Invalid(f"jobs {window.start} to {window.stop} of {jobs}", where="measured jobs", hint="0:1000, say")
-    return _Simulation(cluster, run, window, on_progress or _silent, cpu_s).result()
+    tell = on_progress or _silent
+    if run.baseline is not None:
+        from shoal.schedule.baselines.gavel.engine import play
+
+        return play(cluster, run, window, tell, cpu_s)
+    return _Simulation(cluster, run, window, tell, cpu_s).result()
 
 
 def _silent(done: int, of: int, now_s: float) -> None:
@@ -56,66 +60,66 @@ class _Simulation:
         self, cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, cpu_s: Callable[[], float]
     ) -> None:
         self._cluster, self._run, self._cpu_s, self._on_progress = cluster, run, cpu_s, on_progress
-        work, jobs = cluster.workload, cluster.workload.jobs
         self._measured = np.arange(measured.start, measured.stop)
         self._waiting_for = len(self._measured)
-        self._policy = POLICIES[run.policy]
-        self._oracle = Oracle(run.lengths, work.steps, run.seed)
-        self._chance = np.random.default_rng(run.seed + FAILURES)
-        self._rounds = run.mechanism(run.rounds)
-        self._left, self._done = work.steps.copy(), np.zeros(jobs)
-        self._safe = np.zeros(jobs)
-        self._debt = np.full(jobs, 0.0)
-        self._finished, self._started = np.full(jobs, np.nan), np.full(jobs, np.nan)
-        self._ran_s, self._alone_s, self._held_s = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
-        self._lost_s, self._cost = np.zeros(jobs), np.zeros(jobs)
-        self._alone_rate = np.ones(jobs)
-        self._restarts, self._failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
+        self._oracle = Oracle(run.lengths, cluster.workload.steps, run.seed)
+        self._there = Actuators(cluster, run)
         self._active = np.empty(0, np.intp)
-        self._gone: Mask = np.empty(0, np.bool_)
         self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
         self._pools: tuple[Pool, ...] = cluster.pools
         self._everybody = cluster.everybody(cluster.pools)
-        self._charged = bool(cluster.prices) or any(pool.price_per_hour.micro_usd for pool in cluster.pools)
-        self._problem: Problem | None = None
-        self._allocation: Allocation | None = None
-        self._allocated = -np.inf
+        self._state = State()
+        self._last: Decided | None = None
+        self._round_at = -math.inf
+        self._waited_since: dict[str, float] = {}
         self._decisions: list[float] = []
-        self._round_count = self._extended = self._extendable = 0
+        self._idle = self._extended = self._extendable = 0
+        self._now = 0.0
 
     def result(self) -> Simulated:
-        work = self._cluster.workload
+        work, there = self._cluster.workload, self._there
         self._now = began = float(work.arrived[0])
-        stale = False
+        self._charge()
+        changed = False
         while self._waiting_for:
-            stale |= self._arrive()
-            stale |= self._reprice()
-            if not len(self._active):
-                self._now = self._next_arrival
-                continue
-            stale |= self._now - self._allocated >= self._renew_s()
-            if stale and (self._now - self._allocated >= self._run.reset_s or self._allocated <= began):
-                self._allocate()
-                stale = False
-            stale |= self._round(stale)
+            changed |= self._reprice()
+            changed |= self._arrive()
+            if len(self._active):
+                if self._now >= self._round_at:
+                    self._round()
+                elif changed:
+                    self._fill()
+            to = self._next_event()
+            there.advance(self._now, to)
+            self._now = to
+            changed = self._over()
         count = sum(pool.count for pool in self._pools)
         return Simulated(
-            run=self._run, workload=work, measured=self._measured, started=self._started, finished=self._finished,
-            ran_s=self._ran_s, alone_s=self._alone_s, held_s=self._held_s, lost_s=self._lost_s, cost_usd=self._cost,
-            restarts=self._restarts, failures=self._failures, began=began, ended=self._now,
-            capacity_s=count * (self._now - began), rounds=self._round_count, extended=self._extended,
+            run=self._run, workload=work, measured=self._measured, started=there.started, finished=there.finished,
+            ran_s=there.ran_s, alone_s=there.alone_s, held_s=there.held_s, lost_s=there.lost_s,
+            cost_usd=there.cost_usd, restarts=there.restarts, failures=there.failures, began=began, ended=self._now,
+            capacity_s=count * (self._now - began), rounds=len(self._decisions), extended=self._extended,
             extendable=self._extendable, policy_cpu_s=np.array(self._decisions),
         )  # fmt: skip
 
-    def _renew_s(self) -> float:
-        """For how long an allocation is good if nobody comes or ends."""
-        if self._run.renew_s == math.inf:
-            return math.inf
-        arrived = self._cluster.workload.arrived
-        batch = len(self._active) > 1 and arrived[self._active[0]] == arrived[self._active[-1]]
-        return self._run.renew_s if batch else math.inf
-
     # Events
+
+    def _next_event(self) -> float:
+        found = [self._next_arrival, self._there.event_at()]
+        if self._prices_at < len(self._cluster.prices):
+            found.append(self._cluster.prices[self._prices_at].at_s)
+        soonest = min(found)
+        if not len(self._active):
+            return soonest
+        self._idle = 0 if len(self._there.running) or soonest < math.inf else self._idle + 1
+        if self._idle > IDLE_ROUNDS:
+            names = ", ".join(self._cluster.ids_of(self._active[:5]))
+            raise Invalid(
+                f"{self._run.policy} never lets {len(self._active)} jobs run, among them {names}",
+                where=self._cluster.workload.where(int(self._active[0])),
+                hint="its gang, its tenant's quota or its deadline may leave no room",
+            )
+        return min(soonest, self._round_at)
 
     def _arrive(self) -> bool:
         """Let in who has arrived."""
@@ -123,17 +127,14 @@ class _Simulation:
             return False
         arrived = self._cluster.workload.arrived
         until = int(np.searchsorted(arrived, self._now, side="right"))
-        new = np.arange(self._arrivals, until)
+        self._active = np.concatenate([self._active, np.arange(self._arrivals, until)])
         self._arrivals = until
         self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
-        self._active = np.concatenate([self._active[~self._gone], new])
-        self._gone = np.zeros(len(self._active), np.bool_)
-        self._problem = None
+        self._there.alone_rate[self._active] = self._cluster.alone(self._active)
         return True
 
     def _reprice(self) -> bool:
-        prices = self._cluster.prices
-        changed = False
+        prices, changed = self._cluster.prices, False
         while self._prices_at < len(prices) and prices[self._prices_at].at_s <= self._now:
             change = prices[self._prices_at]
             self._prices_at += 1
@@ -142,186 +143,110 @@ class _Simulation:
                 if p.type == change.type else p
                 for p in self._pools
             )  # fmt: skip
-            self._problem, changed = None, True
+            changed = True
         if changed:
             self._everybody = self._cluster.everybody(self._pools)
+            self._charge()
         return changed
 
-    def _allocate(self) -> None:
-        """Ask the policy."""
-        problem = self._look()
-        settings = dict(self._run.settings)
-        if self._policy.seeded:
-            settings["seed"] = self._run.seed + len(self._decisions)
-        if self._policy.remembers:
-            settings["previous"] = self._allocation
-        before = self._cpu_s()
-        self._allocation = decide(self._run.policy, problem, **settings)
-        self._decisions.append(self._cpu_s() - before)
-        self._rounds.enter(problem, self._allocation, now=self._now)
-        self._allocated = self._now
-        self._alone_rate[self._active] = self._cluster.alone(self._active)
+    def _charge(self) -> None:
+        self._there.usd_per_hour = self._everybody.usd_per_hour
 
-    def _look(self) -> Problem:
-        """The problem of the jobs that are there now."""
-        if self._gone.any():
-            self._active = self._active[~self._gone]
-            self._gone = np.zeros(len(self._active), np.bool_)
-        active, cluster = self._active, self._cluster
-        placed = self._rounds.placed(cluster.ids_of(active))
-        self._problem = cluster.problem(
-            self._everybody, active, self._now,
-            work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
-            ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
-            placed=placed,
-        )  # fmt: skip
-        return self._problem
-
-    # A round, or many
-
-    def _round(self, stale: bool) -> bool:
-        """Run one round, or as many equal ones as can be told to be; true if somebody ended."""
-        if self._problem is None:
-            self._rounds.enter(self._look(), now=self._now)
-        plan = self._rounds.next(self._now)
-        rows = positions(plan.column >= 0)
-        if not len(rows):
-            self._idle(stale)
+    def _over(self) -> bool:
+        ended, failed = self._there.over(self._now)
+        if not len(ended) and not len(failed):
             return False
-        jobs, length = self._active[rows], self._run.rounds.round_s
-        rate = self._cluster.rate_of(jobs, plan, rows)
-        used = plan.accelerators[rows]
-        self._begin(plan, jobs)
-        faults = self._run.faults
-        speed = rate * (faults.every_s / (faults.every_s + faults.cost_s)) if faults.cost_s else rate
-        debt = self._debt[jobs]
-        indebted = bool(debt.any())
-        could = speed * np.maximum(length - debt, 0.0) if indebted else speed * length
-        doable = np.floor(could + 1e-9)
-        doable = np.where(doable >= 1.0, doable, could)
-        left = self._left[jobs]
-        ends = doable >= left - 1e-9
-        count = 1 if indebted or ends.any() else self._repeats(plan, stale, int((left / doable).min()))
-        took = np.where(ends, debt + left / speed, length)
-        failed = self._fail(jobs, used, took, count)
-        if ends.all() and not failed.any():
-            length = float(took.max())
-        steps = np.where(ends, left, doable * count)
-        held = np.where(ends, took, length * count)
-        if indebted:
-            self._debt[jobs] = np.maximum(debt - length * count, 0.0)
-        self._left[jobs] -= steps
-        self._done[jobs] += steps
-        self._alone_s[jobs] += steps / self._alone_rate[jobs]
-        self._ran_s[jobs] += held
-        taken = held * used if self._cluster.pair_rate is None else held * used / _sharers(plan, rows)
-        self._held_s[jobs] += taken
-        if indebted or faults.cost_s:
-            waited = np.minimum(debt, held)
-            self._lost_s[jobs] += (waited + (1.0 - speed / rate) * (held - waited)) * used
-        if self._charged:
-            self._cost[jobs] += taken / 3600.0 * plan.problem.usd_per_hour[plan.column[rows]]
-        if math.isfinite(faults.mtbf_h):
-            self._keep_safe(jobs, speed, failed, used)
-        self._round_count += count
-        self._extendable += len(rows) * (count - 1)
-        self._extended += len(rows) * (count - 1)
-        finished = positions(ends & ~failed)
-        started_at = self._now
-        self._now += length * count
-        for at in finished.tolist():
-            self._end(int(rows[at]), int(jobs[at]), started_at + float(took[at]))
-        for row in rows[failed]:
-            self._rounds.left(int(row), at=self._now)
-        return len(finished) > 0
+        if len(ended):
+            self._active = self._active[~np.isin(self._active, ended)]
+            counted = int(((ended >= self._measured[0]) & (ended <= self._measured[-1])).sum())
+            if counted:
+                self._waiting_for -= counted
+                self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
+            if len(self._active):
+                self._there.alone_rate[self._active] = self._cluster.alone(self._active)
+        return True
 
-    def _end(self, row: int, job: int, at: float) -> None:
-        self._rounds.gone(row, at=at)
-        self._finished[job], self._left[job] = at, 0.0
-        self._gone[row] = True
-        if self._measured[0] <= job <= self._measured[-1]:
-            self._waiting_for -= 1
-            self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
+    # Deciding
 
-    def _begin(self, plan: Round, jobs: Index) -> None:
-        if plan.restarted.any():
-            again = self._active[positions(plan.restarted)]
-            self._restarts[again] += 1
-            self._debt[again] = self._run.restart_s
-        fresh = np.isnan(self._started[jobs])
-        if fresh.any():
-            self._started[jobs[fresh]] = self._now
-        stays = int(np.count_nonzero(plan.kept))
-        self._extended += stays
-        self._extendable += stays + int(np.count_nonzero(plan.restarted | plan.stopped))
+    def _problem(self) -> Problem:
+        """The jobs that are there, as they are now."""
+        active, there, cluster = self._active, self._there, self._cluster
+        placed = there.placed[active]
+        state = {}
+        if cluster.sizes:
+            gang = np.where(placed >= 0, there.size[active], cluster.workload.gang[active])
+            now_s = self._now - there.since[active]
+            rate = cluster.rate[active].copy()
+            running = positions(placed >= 0)
+            for size, speeds in cluster.sizes.items():
+                mine = running[gang[running] == size]
+                rate[mine] = speeds[active[mine]]
+            state = {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < hold_s(self._run.settings))}
+        return cluster.problem(
+            self._everybody, active, self._now,
+            work_left=self._oracle.work_left(active, there.left[active], there.done[active]),
+            ran_s=there.ran_s[active], isolated_s=there.alone_s[active], restarts=there.restarts[active],
+            placed=placed, **state,
+        )  # fmt: skip
 
-    def _repeats(self, plan: Round, stale: bool, most: int) -> int:
-        """How many rounds from this one on are sure to be the same."""
-        length = self._run.rounds.round_s
-        if plan.good_for_s < length:
-            return 1
-        until = [plan.good_for_s + length, most * length, _up(self._next_arrival - self._now, length)]
-        if self._prices_at < len(self._cluster.prices):
-            until.append(_up(self._cluster.prices[self._prices_at].at_s - self._now, length))
-        due = self._allocated + (self._run.reset_s if stale else self._renew_s())
-        if due < float("inf"):
-            until.append(_up(due - self._now, length))
-        if math.isfinite(self._run.faults.mtbf_h):
-            until.append(length)
-        soonest = min(until)
-        if soonest == float("inf"):
-            return most
-        return max(1, int(soonest // length))
+    def _round(self) -> None:
+        """Decide as the control plane does, and carry it out."""
+        problem, active, there = self._problem(), self._active, self._there
+        since = there.since[active]
+        kept = self._kept(problem, since)
+        row_of = {job: row for row, job in enumerate(active.tolist())} if there.nodes else {}
+        before = self._cpu_s()
+        decided = decide_round(
+            self._run.settings, problem, self._state, self._now, since=since, since_s=self._now - since,
+            previous=self._last.allocation if self._last is not None else None, slice_s=kept.slice_s,
+            kept_s=kept.keeps_s, nodes={row_of[job]: places for job, places in there.nodes.items()},
+        )  # fmt: skip
+        self._decisions.append(self._cpu_s() - before)
+        self._state, self._last = decided.state, decided
+        self._round_at = self._now + self._run.settings.round_s
+        found = decided.round
+        ran = problem.placed >= 0
+        self._extended += int(found.kept.sum())
+        self._extendable += int(ran.sum())
+        there.stop(active[ran & ~found.kept], self._now)
+        new = positions((found.column >= 0) & ~found.kept)
+        there.start(active[new], found.column[new], found.accelerators[new], self._now)
+        there.nodes = {int(active[row]): places for row, places in found.nodes.items()}
 
-    def _idle(self, stale: bool) -> None:
-        """Nobody can run: go to the next event that may change it."""
-        events = []
-        if self._next_arrival < math.inf:
-            events.append(self._next_arrival)
-        if self._prices_at < len(self._cluster.prices):
-            events.append(self._cluster.prices[self._prices_at].at_s)
-        if stale:
-            events.append(max(self._allocated + self._run.reset_s, self._now + self._run.rounds.round_s))
-        if not events:
-            names = ", ".join(str(self._cluster.workload.ids[job]) for job in self._active[~self._gone][:5])
-            raise Invalid(
-                f"{self._run.policy} never lets {int((~self._gone).sum())} jobs run, among them {names}",
-                where=self._cluster.workload.where(int(self._active[~self._gone][0])),
-                hint="its gang, its tenant's quota or its deadline may leave no room",
-            )
-        self._now = min(events)
+    def _kept(self, problem: Problem, since: Array) -> Kept:
+        """For how much longer running jobs keep their places because they would lose their work, and how long the time
+        slices are of all that do not save it."""
+        active, there = self._active, self._there
+        none = np.zeros(len(active))
+        if not self._run.unsaved:
+            return Kept(none, none)
+        bearable = bearable_s(self._run.settings)
+        names = [column.key for column in problem.columns]
+        running = problem.placed >= 0
+        waiting = [
+            ([names[at] for at in positions(problem.possible[row])], self._now - since[row])
+            for row in positions(~running).tolist()
+        ]
+        self._waited_since = waited_for(waiting, self._waited_since, self._now)
+        unsaved = ~there.saves[active]
+        lost = there.lost_run_s[active]
+        keeps, slices = none, np.where(unsaved & ~running & (lost > bearable), lost, 0.0)
+        for row in positions(unsaved & running).tolist():
+            wanted = self._waited_since.get(names[int(problem.placed[row])])
+            lose_s = self._now - float(since[row])
+            keeps[row] = keeps_s(lose_s, float(since[row]), float(lost[row]), self._now, wanted, bearable)
+            slices[row] = lose_s + keeps[row]
+        return Kept(keeps, slices)
 
-    # Failures
-
-    def _fail(self, jobs: Index, used: Index, took: Array, count: int) -> Mask:
-        """Who fails before the round (or the job) is over."""
-        hours = self._run.faults.mtbf_h
-        if not math.isfinite(hours):
-            return np.zeros(len(jobs), np.bool_)
-        chance = 1.0 - np.exp(-used * took * count / (hours * 3600.0))
-        failed: Mask = self._chance.random(len(jobs)) < chance
-        return failed
-
-    def _keep_safe(self, jobs: Index, speed: Array, failed: Mask, used: Index) -> None:
-        """Checkpoints are taken on the way; who failed goes back to the last one."""
-        every = self._run.faults.every_s
-        self._safe[jobs] = np.maximum(self._safe[jobs], self._done[jobs] - speed * every)
-        lost = positions(failed)
-        if not len(lost):
+    def _fill(self) -> None:
+        """Give out what became free."""
+        there = self._there
+        used = int(there.size[there.running].sum())
+        if len(there.running) == len(self._active) or used == sum(pool.count for pool in self._pools):
             return
-        thrown = jobs[lost]
-        redo = (self._done[thrown] - self._safe[thrown]) * self._chance.random(len(lost))
-        self._done[thrown] -= redo
-        self._left[thrown] += redo
-        self._lost_s[thrown] += redo / speed[lost] * used[lost]
-        self._failures[thrown] += 1
+        problem = self._problem()
+        found = free_places(problem, self._last)
+        self._start(found.rows, found.columns, found.accelerators)
 
-
-def _sharers(plan: Round, rows: Index) -> Array:
-    """(k,) by how many jobs the accelerators of each are used."""
-    return np.where(plan.partner[rows] >= 0, 2.0, 1.0)
-
-
-def _up(seconds: float, length: float) -> float:
-    """Whole rounds that begin before these seconds are over, in seconds."""
-    return math.ceil(max(seconds, 0.0) / length) * length if seconds < math.inf else math.inf
+    def _start(self, rows: Index, columns: Index, sizes: Index) -> None:
+        self._there.start(self._active[rows], columns, sizes, self._now)

@@ -7,20 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core import Invalid
+from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings, Published
 from shoal.schedule.policy import POLICIES
-from shoal.schedule.rounds import Published, Ranking, Rounds, Settings
-from shoal.schedule.simulate.lengths import Knows, Lengths
+from shoal.schedule.presets import ScheduleSettings
+from shoal.schedule.simulate.lengths import Lengths
 
 GAVEL_RESET_S = 1920.0
 """Gavel computes an allocation at most this often, however often jobs come and go."""
-
-KEEP_S, RENEW_S = 3600.0, 360.0
-
-AGING, AGING_UNSURE = 0.5, 1.25
-"""Of `blend`. Whose length was taken for too much waits too long; where lengths are predictions, age counts more."""
-
-_OWN = ("blend", "elastic")
-"""The policies that Gavel does not have run with Shoal's own mechanism unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,44 +33,61 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One policy, and how it is carried out. `reset_s` is the least time between two allocations,
-    `renew_s` the longest while all jobs that are there came at once (infinite: as long as nobody comes or ends);
-    `mechanism` makes the rounds."""
+class Baseline:
+    """Gavel's way to carry a policy out: what the policy is `given`, and how its rounds are made. `reset_s` is the
+    least time between two allocations."""
 
-    policy: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    rounds: Settings = field(default_factory=Settings)
-    reset_s: float = 0.0
-    renew_s: float = float("inf")
-    restart_s: float = 0.0
+    given: Mapping[str, Any] = field(default_factory=dict)
+    rounds: GavelSettings = field(default_factory=GavelSettings)
+    mechanism: type[GavelRounds] = GavelRounds
+    reset_s: float = GAVEL_RESET_S
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A policy as the control plane runs it: `settings` are those of `shoal up`. `unsaved` is the part of the jobs that
+    do not save their work when they are asked to leave. With a `baseline`, it is carried out as that says instead."""
+
+    settings: ScheduleSettings
     faults: Faults = field(default_factory=Faults)
     lengths: Lengths = field(default_factory=Lengths)
     seed: int = 0
-    mechanism: type[Rounds] = Rounds
+    unsaved: float = 0.0
+    baseline: Baseline | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise Invalid(f"there is no policy {self.policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
-        for name in ("reset_s", "restart_s"):
-            if not 0.0 <= getattr(self, name) < float("inf"):
-                raise Invalid(f"{getattr(self, name):g} seconds", where=name, hint="at least zero, and finite")
+        if not 0.0 <= self.restart_s < float("inf"):
+            raise Invalid(f"{self.restart_s:g} seconds", where="restart_s", hint="at least zero, and finite")
+        if not 0.0 < self.settings.round_s < float("inf"):
+            raise Invalid(f"{self.settings.round_s:g} seconds", where="round_s", hint="positive and finite")
+        if not 0.0 <= self.unsaved <= 1.0:
+            raise Invalid(f"a part of {self.unsaved:g}", where="unsaved", hint="between 0 and 1")
+
+    @property
+    def policy(self) -> str:
+        return self.settings.policy
+
+    @property
+    def restart_s(self) -> float:
+        return self.settings.restart_cost_s
 
 
 class Mechanism:
-    """Presets of `Run`: by rounds like Gavel's, as Shoal does, and with Gavel's published rounds and programs to the
-    letter (nothing is filled in that its objectives leave open), for comparisons."""
+    """What carries a policy out: the loop of the control plane; Gavel's rounds; or Gavel's published rounds and
+    programs to the letter (nothing is filled in that its objectives leave open)."""
 
-    GAVEL = "gavel"
     SHOAL = "shoal"
+    GAVEL = "gavel"
     PUBLISHED = "published"
-    ALL = (GAVEL, SHOAL, PUBLISHED)
+    ALL = (SHOAL, GAVEL, PUBLISHED)
 
 
 def run_of(
     policy: str,
     *,
-    mechanism: str | None = None,
+    mechanism: str = Mechanism.SHOAL,
     agnostic: bool = False,
     space_sharing: bool = False,
     round_s: float = 360.0,
@@ -85,38 +95,29 @@ def run_of(
     seed: int = 0,
     faults: Faults | None = None,
     lengths: Lengths | None = None,
+    unsaved: float = 0.0,
 ) -> Run:
-    """The run that belongs to a policy's name: policies that Gavel has are carried out as Gavel does (so that numbers
-    compare like with like), the others as Shoal does, unless `mechanism` says otherwise. Agnostic and sharing forms
-    are taken where the policy has them."""
+    """The run of a policy. Agnostic and sharing forms are taken where the policy has them; sharing only by Gavel's
+    mechanisms, for the control plane does not share accelerators."""
     known = POLICIES.get(policy)
     if known is None:
         raise Invalid(f"there is no policy {policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
-    if mechanism not in (None, *Mechanism.ALL):
-        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint="gavel, shoal or published")
-    published = mechanism == Mechanism.PUBLISHED
-    as_gavel = published or mechanism == Mechanism.GAVEL or (mechanism is None and policy not in _OWN)
-    settings: dict[str, Any] = {}
-    if agnostic and known.agnostic:
-        settings["agnostic"] = True
-    if space_sharing and known.space_sharing:
-        settings["space_sharing"] = True
-    elif published and known.central:
-        settings["central"] = True
-    if policy == "blend" and not as_gavel and not space_sharing:
-        sure = lengths is None or lengths.knows is Knows.KNOWN
-        aging = AGING if sure else AGING_UNSURE
-        settings |= {"whole": True, "aging": aging, "keep": 0.2, "restart_s": restart_s, "drift": 0.0}
-    if as_gavel:
-        blind = agnostic and known.agnostic
-        rounds = Settings(
-            round_s=round_s, ranking=Ranking.PRIORITY, spare=policy != "fifo", shuffle=seed if blind else None
-        )
-    else:
-        rounds = Settings(round_s=round_s, keep_s=max(KEEP_S, 20.0 * restart_s))
-    return Run(
-        policy, settings, rounds, reset_s=GAVEL_RESET_S if as_gavel else 0.0,
-        renew_s=RENEW_S if "drift" in settings else float("inf"), restart_s=restart_s,
-        faults=faults or Faults(), lengths=lengths or Lengths(), seed=seed,
-        mechanism=Published if published else Rounds,
-    )  # fmt: skip
+    if mechanism not in Mechanism.ALL:
+        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint=", ".join(Mechanism.ALL))
+    if space_sharing and mechanism == Mechanism.SHOAL:
+        raise Invalid("the control plane does not let jobs share accelerators", where="space sharing",
+                      hint="with --mechanism gavel, to compare")  # fmt: skip
+    blind = agnostic and known.agnostic
+    baseline = None
+    if mechanism != Mechanism.SHOAL:
+        if unsaved:
+            raise Invalid("Gavel's jobs all save their work", where="unsaved", hint="with --mechanism shoal")
+        given: dict[str, Any] = {"agnostic": True} if blind else {}
+        if space_sharing and known.space_sharing:
+            given["space_sharing"] = True
+        elif mechanism == Mechanism.PUBLISHED and known.central:
+            given["central"] = True
+        rounds = GavelSettings(round_s=round_s, spare=policy != "fifo", shuffle=seed if blind else None)
+        baseline = Baseline(given, rounds, Published if mechanism == Mechanism.PUBLISHED else GavelRounds)
+    settings = ScheduleSettings(policy, blind, round_s, restart_s)
+    return Run(settings, faults or Faults(), lengths or Lengths(), seed, unsaved, baseline)

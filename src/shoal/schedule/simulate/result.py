@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.types import Array, Index
 from shoal.schedule.workloads.types import Workload
+
+OnProgress = Callable[[int, int, float], None]
+"""Called with measured jobs done, of how many, and the simulated seconds so far."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,19 +16,18 @@ from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import JobState, Outcome
 from shoal.contract.manifest import JobManifest
-from shoal.control.config import ScheduleSettings
 from shoal.control.plane import ControlPlane
-from shoal.control.scheduling import Facts, what_if
-from shoal.control.scheduling.patience import FIRST, Unsaved, behind, span, unsaved, waited_for
 from shoal.core import Device, PriorityClass
 from shoal.engine import Gang
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.simulated import Line, Script, run
+from shoal.schedule.live import Facts, what_if
+from shoal.schedule.minimum_run import FIRST, Unsaved, behind, span, unsaved, waited_for
+from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
 from shoal.store import open_store
-
-from .simulation import World, check_history, manifest, nodes
+from tests.control.simulation import World, check_history, manifest, nodes
 
 START = 1_700_000_000
 POLICIES = ("max-min", "finish-time", "hierarchical", "makespan", "blend", "gandiva", "elastic", "fifo")

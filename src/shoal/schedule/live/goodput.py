@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.control.scheduling.facts import Facts
 from shoal.core import Reason
+from shoal.schedule.live.facts import Facts
 from shoal.schedule.oracle import Oracle, Source
 
 Array = NDArray[np.float64]

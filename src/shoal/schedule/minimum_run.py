@@ -5,17 +5,17 @@ checkpoint, and by turns of equal length would do so for ever. So it keeps its p
 and then for the longest of three times: `FIRST` times what a saving job is left, as long as it had worked before
 anybody waited, and `LONGER` times as long as all that it has lost before. So turns that save nothing grow by
 threes: whoever needs T seconds in one go is turned out at most logarithmically often and loses less than 1.5 T, and one
-without end is turned out again and again. What it had beyond its share is remembered (`plan.make`).
+without end is turned out again and again. What it had beyond its share is remembered (`shoal.schedule.loop`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from shoal.control.scheduling.facts import Facts
 from shoal.core import Reason
+from shoal.schedule.types import Array
 
 FIRST = 10.0
 """The first turn of a job that saves nothing, in turns of one that does: it stands to lose more than a restart."""
@@ -30,6 +30,20 @@ _NAMED = 3
 """So many jobs are named to one that waits for any of them."""
 
 _MINUTE, _HOUR = 60.0, 3600.0
+
+
+class Saving(Protocol):
+    """What is known of how a job saves its work: whether it does so at all, the last time, and the run time of earlier
+    attempts that was lost."""
+
+    @property
+    def saves(self) -> bool: ...
+
+    @property
+    def saved_at(self) -> float | None: ...
+
+    @property
+    def lost_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +86,22 @@ class Unsaved:
         return Reason("unsaved", f"keeps its place {self.until}: {self.why}", facts)
 
 
-def saves(facts: Facts, bearable_s: float) -> bool:
+class Kept(NamedTuple):
+    """By job (m,): for how much longer it keeps its place because it would lose its work, and how long its time slices
+    are if it does not save it (zero: it does)."""
+
+    keeps_s: Array
+    slice_s: Array
+
+
+def saves(facts: Saving, bearable_s: float) -> bool:
     """Whether the job takes its work along when it is asked to leave: it uses the hooks or has reported a checkpoint,
     and stops before have not cost it more than is bearable."""
     return facts.saves and facts.lost_s <= bearable_s
 
 
 def unsaved(
-    facts: Facts, kind: str, since: float, now: float, *, waited_since: float | None, bearable_s: float
+    facts: Saving, kind: str, since: float, now: float, *, waited_since: float | None, bearable_s: float
 ) -> Unsaved | None:
     """What a job stands to lose that runs on `kind` since then; None for one that saves. `waited_since`: since when
     somebody or other has been waiting for the type, None if nobody is. `bearable_s` is for how long a job that saves
@@ -87,9 +109,17 @@ def unsaved(
     if saves(facts, bearable_s):
         return None
     lose_s = max(0.0, now - max(since, facts.saved_at or since))
+    keeps = keeps_s(lose_s, since, facts.lost_s, now, waited_since, bearable_s)
+    return Unsaved(kind, lose_s, keeps, waited_since is not None, facts.saved_at is not None)
+
+
+def keeps_s(
+    lose_s: float, since: float, lost_s: float, now: float, waited_since: float | None, bearable_s: float
+) -> float:
+    """For how much longer a job keeps its place that would lose `lose_s` of work and has lost `lost_s` before."""
     turn_s = 0.0 if waited_since is None else max(0.0, now - max(since, waited_since))
-    least_s = max(FIRST * bearable_s, lose_s - turn_s, LONGER * facts.lost_s)
-    return Unsaved(kind, lose_s, max(0.0, least_s - turn_s), waited_since is not None, facts.saved_at is not None)
+    least_s = max(FIRST * bearable_s, lose_s - turn_s, LONGER * lost_s)
+    return max(0.0, least_s - turn_s)
 
 
 def waited_for(

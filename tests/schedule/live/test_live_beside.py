@@ -16,14 +16,14 @@ from shoal.admission import ClusterIndex, Decision, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
-from shoal.control.config import ScheduleSettings
 from shoal.control.plane import ControlPlane
-from shoal.control.scheduling import Scheduler
-from shoal.control.scheduling.plan import make
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
+from shoal.schedule.live import Scheduler
+from shoal.schedule.live.plan import make
+from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
 
 NOW = 1_700_000_000.0
@@ -87,7 +87,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
             assert opened.wait(30.0)
         return make(*given)
 
-    monkeypatch.setattr("shoal.control.scheduling.scheduler.make", held)
+    monkeypatch.setattr("shoal.schedule.live.scheduler.make", held)
     return opened
 
 
@@ -134,7 +134,7 @@ def test_a_defect_in_a_round_beside_leaves_the_last_one_in_force(monkeypatch: py
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr("shoal.control.scheduling.scheduler.make", broken)
+    monkeypatch.setattr("shoal.schedule.live.scheduler.make", broken)
     server.decide(NOW + 60.0)
     assert server.made.wait(30.0)
     server.decide(NOW + 60.0)
@@ -146,7 +146,7 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
     tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks whether it is made: whoever makes it tells."""
-    monkeypatch.setattr("shoal.control.scheduling.Scheduler", partial(Scheduler, many=1))
+    monkeypatch.setattr("shoal.schedule.live.Scheduler", partial(Scheduler, many=1))
     engine = LocalEngine(tmp_path, accelerators=lambda: Accelerators((Device("a0", "a100", 0),), "pretended"))
     settings = replace(SETTINGS, round_s=0.5)
     with contextlib.closing(open_store(f"sqlite:///{tmp_path}/shoal.db")) as store:

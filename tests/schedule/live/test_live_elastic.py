@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import JobState, Outcome
 from shoal.contract.records import AttemptRecord
-from shoal.control.config import ScheduleSettings
-from shoal.control.scheduling.goodput import complete, ladder
 from shoal.core import PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run
+from shoal.schedule.live.goodput import complete, ladder
+from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
-
-from .simulation import Crash, World, check_history, check_sizes, manifest, nodes, simulate, two_types
+from tests.control.simulation import Crash, World, check_history, check_sizes, manifest, nodes, simulate, two_types
 
 START = 1_700_000_000
 ELASTIC = ScheduleSettings("elastic", round_s=10.0, restart_cost_s=1.0)

@@ -1,28 +1,33 @@
-"""The state machine."""
+"""Gavel's rounds (OSDI'20, section 5): priorities are allocation over time received since the allocation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.rounds.carry import PairShares, taken
+from shoal.schedule.baselines.gavel.carry import PairShares, taken
 from shoal.schedule.rounds.filling import Entries, Filling
 from shoal.schedule.rounds.machines import Nodes, assign
+from shoal.schedule.rounds.next_round import LITTLE
 from shoal.schedule.rounds.round import Codes, Round, Why
-from shoal.schedule.rounds.settings import Ranking, Settings
-from shoal.schedule.rounds.state import JobState, State
 from shoal.schedule.types import Allocation, Array, Column, Index, Mask, Problem, positions
 
-__all__ = ["Ranking", "Rounds", "Settings"]
 
-LITTLE = 1e-6
-"""Shares below this are the solver's noise."""
+@dataclass(frozen=True, slots=True)
+class GavelSettings:
+    """`spare` gives out what no share asks for; `shuffle` seeds the order in which columns are visited (None: the
+    fastest first)."""
+
+    round_s: float = 360.0
+    spare: bool = True
+    shuffle: int | None = None
 
 
-class Rounds:
+class GavelRounds:
     """Who runs where, round after round.
 
     Use it so: `enter(problem, allocation, now=...)` whenever there is a new allocation, `enter(problem, now=...)` when
@@ -49,14 +54,12 @@ class Rounds:
     _pairs: PairShares
     _able: Mask
     _machines: bool
-    _holds: bool
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, settings: GavelSettings | None = None) -> None:
+        self.settings = settings or GavelSettings()
         self._problem: Problem | None = None
         self._number = 0
         self._settled: float | None = None
-        self._restored: Mapping[str, JobState] = {}
         self._chance = np.random.default_rng(self.settings.shuffle)
         self._row_of = {}
         self._share = self._credit = self._received = np.empty((0, 0))
@@ -144,11 +147,7 @@ class Rounds:
         self._able = np.asarray(self._possible.any(axis=1))
         self._at, self._in = np.nonzero(self._possible)
         self._machines = any(pool.per_node is not None for pool in problem.pools)
-        self._holds = self.settings.min_run_s > 0.0 or bool(problem.held.any())
-        if self.settings.ranking is Ranking.PRIORITY:
-            self._rank = _fastest_first(problem)
-        if self._restored:
-            self._remember(problem)
+        self._rank = _fastest_first(problem)
 
     def _rows(self, ids: Sequence[str]) -> Index:
         """(k,) the row of each of these jobs in the present problem, or -1."""
@@ -185,11 +184,6 @@ class Rounds:
         if allocation.configuration is not None and problem.configurations is not None:
             chosen = positions(allocation.configuration >= 0)
             self._size[chosen] = problem.configurations.accelerators[allocation.configuration[chosen]]
-        if self.settings.ranking is Ranking.CREDIT:
-            # What is owed in a column that a job no longer has a share of is forgotten, what is owed is bounded.
-            owed = self._credit * (self._share > 0.0)
-            most_s = self.settings.quantum_s if self.settings.owed_s is None else self.settings.owed_s
-            self._credit = np.clip(owed, -most_s, most_s)
 
     # The next round
 
@@ -201,68 +195,19 @@ class Rounds:
         self._settle(now)
         self._settled = now
         filling = Filling(problem)
-        held = self._held(now)
-        if len(held):
-            filling.fill(self._staying(held))
-        entries, scores = self._entitled()
+        entries = self._entitled()
         filling.fill(entries)
         entitled = np.array(filling.column)
-        if self.settings.spare and filling.waiting and any(filling.left) and not self._asked_all():
-            filling.fill(self._spare(entitled < 0))
-        return self._begin(now, filling, held, entitled, (entries, scores))
+        return self._begin(now, filling, entitled)
 
-    def _asked_all(self) -> bool:
-        """Whether `_entitled` names every job in every column: who does not fit then does not fit later either."""
-        problem = self._problem
-        assert problem is not None
-        return self.settings.ranking is Ranking.PRIORITY and bool((self._size == problem.gang).all())
-
-    def _held(self, now: float) -> Index:
-        """The jobs that may not lose their place yet."""
-        problem = self._problem
-        assert problem is not None
-        if not self._holds:
-            return positions(np.empty(0, np.bool_))
-        running = self._placed >= 0
-        young = now - self._since < self.settings.min_run_s
-        return positions(running & (young | (problem.held & (problem.placed == self._placed))))
-
-    def _staying(self, jobs: Index) -> Entries:
-        """Entries that leave these jobs where they are; a pair is one entry."""
-        partner = self._partner[jobs]
-        alone = (partner < 0) | (jobs < partner) | ~np.isin(partner, jobs)
-        jobs = jobs[alone]
-        return Entries(jobs, self._partner[jobs], self._placed[jobs], self._used[jobs])
-
-    def _entitled(self) -> tuple[Entries, Array]:
-        """Who has a share, the most deserving first; with `PRIORITY` everybody, column by column."""
-        if self.settings.ranking is Ranking.PRIORITY:
-            return self._by_priority()
-        row, column = np.nonzero(self._share)
-        able = self._possible[row, column]
-        row, column = row[able], column[able]
-        settings = self.settings
-        here = (self._placed[row] == column) & (self._partner[row] < 0) & (self._used[row] == self._size[row])
-        score = self._share.sum(axis=1)[row] + (self._credit[row, column] + settings.keep_s * here) / settings.quantum_s
-        first, second, at, part, _ = self._pairs
-        if len(first):
-            together = (self._partner[first] == second) & (self._placed[first] == at)
-            owed = np.minimum(self._credit[first, at], self._credit[second, at])
-            row, column = np.concatenate([row, first]), np.concatenate([column, at])
-            score = np.concatenate([score, part + (owed + settings.keep_s * together) / settings.quantum_s])
-            second = np.concatenate([np.full(len(row) - len(first), -1), second])
-        else:
-            second = np.full(len(row), -1, np.intp)
-        order = np.argsort(-score, kind="stable")
-        return Entries(row, second, column, self._size[row]).take(order), score[order]
-
-    def _by_priority(self) -> tuple[Entries, Array]:
+    def _entitled(self) -> Entries:
+        """Everybody by priority."""
         rank = self._rank
         if self.settings.shuffle is not None:
             rank = self._chance.permutation(len(rank))
         return self._by_rank(rank)
 
-    def _by_rank(self, rank: Index) -> tuple[Entries, Array]:
+    def _by_rank(self, rank: Index) -> Entries:
         """Everybody by priority, column by column, those of rank (n,) zero first."""
         row, column = self._at, self._in
         cell = row * self._share.shape[1] + column
@@ -278,29 +223,9 @@ class Rounds:
             share, priority = np.append(share, part), np.append(priority, part / got)
             credit = np.append(credit, np.zeros(len(first)))
         order = np.lexsort((-share, -credit, -priority, rank[column]))
-        return Entries(row, beside, column, self._size[row]).take(order), priority[order]
+        return Entries(row, beside, column, self._size[row]).take(order)
 
-    def _spare(self, waits: Mask) -> Entries:
-        """Who `waits` (m,), for what is left over: who is there already, then who is soonest done with it; where
-        lengths are not known, who is owed most."""
-        problem = self._problem
-        assert problem is not None
-        some = waits.take(self._at)
-        row, column = self._at[some], self._in[some]
-        rate = problem.rate[row, column]
-        left = problem.work_left[row]
-        here = (self._placed[row] == column) & (self._partner[row] < 0) & (self._used[row] == problem.gang[row])
-        with np.errstate(divide="ignore"):
-            soon = left / rate * problem.gang[row]
-        owed = -self._credit.sum(axis=1)[row]
-        key = np.where(np.isnan(soon), owed, soon) - self.settings.keep_s * here
-        return Entries(row, np.full(len(row), -1, np.intp), column, problem.gang[row]).take(
-            np.argsort(key, kind="stable")
-        )
-
-    def _begin(
-        self, now: float, filling: Filling, held: Index, entitled: Index, ranked: tuple[Entries, Array]
-    ) -> Round:
+    def _begin(self, now: float, filling: Filling, entitled: Index) -> Round:
         problem = self._problem
         assert problem is not None
         column, used = np.array(filling.column, np.intp), np.array(filling.need, np.intp)
@@ -314,7 +239,7 @@ class Rounds:
             stays[job] &= before.get(job) == self._nodes[job]
         restarted = runs & self._ran & ~stays
         share = self._share.copy()
-        judge = partial(_why, runs, stays, entitled, held, share, self._pairs, self._able, self._ran, self._placed)
+        judge = partial(_why, runs, stays, entitled, share, self._pairs, self._able, self._ran, self._placed)
         self._since = np.where(stays, self._since, now)
         self._placed, self._used, self._partner = column.copy(), used.copy(), partner.copy()
         self._ran = self._ran | runs
@@ -322,8 +247,7 @@ class Rounds:
         return Round(
             number=self._number, start=now, problem=problem, column=column, accelerators=used, partner=partner,
             kept=stays, restarted=restarted, stopped=ran & ~runs, share=share, credit=self._credit.copy(), judge=judge,
-            nodes=dict(self._nodes),
-            good_for_s=self._good_for(column, *ranked),
+            nodes=dict(self._nodes), reserved=np.full(problem.jobs, -1, np.intp),
         )  # fmt: skip
 
     def _assign(self, column: Index, used: Index, partner: Index) -> None:
@@ -341,30 +265,6 @@ class Rounds:
                 if each >= 0:
                     column[each], used[each], partner[each] = -1, 0, -1
         self._nodes = found.nodes
-
-    def _good_for(self, column: Index, entries: Entries, score: Array) -> float:
-        """For how long no share that waits comes to be owed more than one that is served in its pool (or than the same
-        job's other share). Served shares fall by what they do not cover, waiting ones rise by themselves."""
-        problem = self._problem
-        assert problem is not None
-        lasting = self.settings.ranking is Ranking.CREDIT and not self._holds
-        if not lasting or len(self._pairs.first) or np.isnan(problem.work_left).any():
-            return 0.0
-        served = column[entries.first] == entries.column
-        waits, serves = positions(~served), positions(served)
-        if len(waits) * len(serves) > 100_000:
-            return 0.0
-        if not len(waits) or not len(serves):
-            return float("inf")
-        pool = problem.pool_of[entries.column]
-        rival = (pool[waits, None] == pool[serves]) | (entries.first[waits, None] == entries.first[serves])
-        gap = score[serves] - score[waits, None]
-        share = self._share[entries.first, entries.column]
-        speed = share[waits, None] + 1.0 - share[serves]
-        rival &= waits[:, None] > serves
-        with np.errstate(divide="ignore"):
-            times = np.where(rival & (speed > LITTLE), gap * self.settings.quantum_s / speed, np.inf)
-        return float(times.min(initial=np.inf))
 
     def _settle(self, now: float) -> None:
         """Count the time since the last call: what shares promised, and what was received."""
@@ -389,61 +289,9 @@ class Rounds:
             together = (self._partner[first] == second) & (self._placed[first] == at)
             got[together] += elapsed
 
-    # Its memory
-
-    def state(self) -> State:
-        """All that it knows, as plain data."""
-        problem = self._problem
-        if problem is None:
-            return State(self._number, self._settled, dict(self._restored))
-        names = [column.name for column in problem.columns]
-        jobs = {}
-        for row, name in enumerate(problem.ids):
-            at, other = int(self._placed[row]), int(self._partner[row])
-            jobs[name] = JobState(
-                column=names[at] if at >= 0 else None,
-                accelerators=int(self._used[row]),
-                partner=problem.ids[other] if other >= 0 else None,
-                nodes=self._nodes.get(row, ()),
-                since=float(self._since[row]),
-                ran=bool(self._ran[row]),
-                share=_named(names, self._share[row]),
-                received_s=_named(names, self._received[row]),
-                owed_s=_named(names, self._credit[row]),
-            )
-        return State(self._number, self._settled, jobs)
-
-    @classmethod
-    def restore(cls, state: State, settings: Settings | None = None) -> Rounds:
-        """Go on where another one was. Pair shares are not part of the state: they come with the next allocation."""
-        made = cls(settings)
-        made._number, made._settled, made._restored = state.number, state.settled, dict(state.jobs)
-        return made
-
-    def _remember(self, problem: Problem) -> None:
-        names = {column.name: at for at, column in enumerate(problem.columns)}
-        for name, known in self._restored.items():
-            row = self._row_of.get(name)
-            if row is None:
-                continue
-            self._ran[row] = known.ran
-            for target, values in (
-                (self._share, known.share), (self._received, known.received_s), (self._credit, known.owed_s)
-            ):  # fmt: skip
-                for column, value in values.items():
-                    if column in names:
-                        target[row, names[column]] = value
-            if known.column in names:
-                self._placed[row], self._used[row] = names[known.column], known.accelerators
-                self._since[row] = known.since
-                self._partner[row] = self._row_of.get(known.partner or "", -1)
-                if known.nodes:
-                    self._nodes[row] = known.nodes
-        self._restored = {}
-
 
 def _why(
-    runs: Mask, stays: Mask, entitled: Index, held: Index, share: Array, pairs: PairShares, able: Mask, ran: Mask,
+    runs: Mask, stays: Mask, entitled: Index, share: Array, pairs: PairShares, able: Mask, ran: Mask,
     before: Index,
 ) -> Codes:  # fmt: skip
     """Why jobs run and wait, given who is `able` to run anywhere, who `ran` ever, and who ran where `before`."""
@@ -457,12 +305,7 @@ def _why(
     why[runs & (before >= 0)] = Why.MOVED
     why[runs & (entitled < 0)] = Why.SPARE
     why[stays] = Why.KEPT
-    why[held[stays[held]]] = Why.HELD
     return why
-
-
-def _named(names: list[str], values: Array) -> dict[str, float]:
-    return {name: float(value) for name, value in zip(names, values, strict=True) if value}
 
 
 def _fastest_first(problem: Problem) -> Index:

@@ -16,11 +16,11 @@ from shoal.admission.room import Amount
 from shoal.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
 from shoal.admission.types import Pending, Running
 from shoal.contract.records import RankPlacement
-from shoal.control.scheduling.facts import Facts, Look
-from shoal.control.scheduling.goodput import complete, ladder
-from shoal.control.scheduling.patience import Unsaved, saves, unsaved, waited_for
 from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
+from shoal.schedule.live.facts import Facts, Look
+from shoal.schedule.live.goodput import complete, ladder
+from shoal.schedule.minimum_run import Unsaved, saves, unsaved, waited_for
 from shoal.schedule.oracle import Oracle
 
 PRIORITY_DOUBLES = 10.0

@@ -31,10 +31,10 @@ from shoal.admission.snapshot import (
 )
 from shoal.admission.types import Decision, Pending, Preemption, Running, Start
 from shoal.contract.records import RankPlacement
-from shoal.control.scheduling.patience import span
-from shoal.control.scheduling.plan import Plan
-from shoal.control.scheduling.scene import competes, competing_groups, held_by_all, needs_of
 from shoal.core import Reason, Resources
+from shoal.schedule.live.plan import Plan
+from shoal.schedule.live.problem import competes, competing_groups, held_by_all, needs_of
+from shoal.schedule.minimum_run import span
 
 NEW = "next-round"
 """Code of the wait of a job that came after the round was made, when nothing is left over for it."""

@@ -18,9 +18,9 @@ from shoal.schedule.rounds import State
 
 log = structlog.get_logger("shoal.scheduling")
 
-VERSION = 1
+VERSION = 2
 _PRIVATE = 0o600
-NOTHING = State(0, None, {})
+NOTHING = State()
 
 
 def save(path: Path, state: State, oracle: Oracle) -> None:

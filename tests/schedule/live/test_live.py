@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from shoal.contract.lifecycle import JobState, Outcome
-from shoal.control.config import ScheduleSettings
 from shoal.core import Money, PriorityClass
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run
+from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
-
-from .simulation import World, check_history, manifest, simulate, two_types
+from tests.control.simulation import World, check_history, manifest, simulate, two_types
 
 START = 1_700_000_000
 SPEED = {"v100": 4.0, "a100": 1.0}

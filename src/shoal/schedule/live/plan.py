@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from shoal.control.scheduling.patience import Unsaved, behind
-from shoal.control.scheduling.scene import Place, Scene
 from shoal.core import Reason, Resources
 from shoal.schedule import Allocation
-from shoal.schedule.rounds import JobState, Round, Rounds, Settings, State
-
-LITTLE = 1e-6
-"""Shares below this are the solver's noise."""
+from shoal.schedule.live.problem import Place, Scene
+from shoal.schedule.loop import decide_round
+from shoal.schedule.minimum_run import Unsaved, behind
+from shoal.schedule.presets import ScheduleSettings
+from shoal.schedule.rounds import Round, State
+from shoal.schedule.rounds.next_round import LITTLE
 
 NOISE = 1e-12
 """So are prices below this."""
 
-_WAITS = ("turn", "room", "no-share")
+_WAITS = ("turn", "room", "no-share", "behind")
 
 
 @dataclass(frozen=True)
@@ -124,29 +124,32 @@ class Plan:
         return Reason("resized", text, found.facts)
 
 
-def make(scene: Scene, allocation: Allocation, state: State, settings: Settings) -> tuple[Plan, State]:
-    """The plan, and what to remember for the next one. `allocation` is of the problem of this scene. Pure."""
-    # A turn longer than usual is paid for in full: what the job had too much is not forgotten before the others had it.
-    had_s = (-owed for job in state.jobs.values() for owed in job.owed_s.values())
-    owed_s = max([settings.quantum_s, *scene.turn_s.values(), *had_s])
-    rounds = Rounds.restore(settled(state, scene.on, scene.now), replace(settings, owed_s=owed_s))
-    young = np.array([view.placed_s < view.min_run_s for view in scene.views], np.bool_)
-    problem = replace(allocation.problem, held=young & (allocation.problem.placed >= 0))
-    rounds.enter(problem, replace(allocation, problem=problem), now=scene.now)
-    found = rounds.next(scene.now)
+def make(
+    scene: Scene, settings: ScheduleSettings, state: State, previous: Allocation | None = None
+) -> tuple[Plan, State]:
+    """The plan, and what to remember for the next one. Pure. Raises what the policy raises."""
+    problem, now = scene.problem(), scene.now
+    ids = [str(name) for name in problem.ids]
+    decided = decide_round(
+        settings, problem, state, now, previous=previous,
+        since=np.array([scene.on[name].since if name in scene.on else now for name in ids]),
+        since_s=np.array([scene.since_s.get(name, 0.0) for name in ids]),
+        slice_s=np.array([scene.turn_s.get(name, 0.0) for name in ids]),
+        kept_s=np.array([max(0.0, view.min_run_s - view.placed_s) for view in scene.views]),
+    )  # fmt: skip
+    found, problem = decided.round, decided.round.problem
     columns = problem.columns
-    target = {str(problem.ids[row]): columns[found.column[row]].key for row in found}
-    deserved = found.share.sum(axis=1) + np.asarray(found.owed_s) / settings.quantum_s
-    order = np.lexsort((problem.arrived, -deserved, found.column < 0))
-    rank = {str(problem.ids[row]): at for at, row in enumerate(order.tolist())}
-    size = dict(_chosen(allocation, found))
+    target = {ids[row]: columns[found.column[row]].key for row in found}
+    target |= {ids[row]: columns[at].key for row, at in enumerate(found.reserved.tolist()) if at >= 0}
+    rank = {ids[row]: at for at, row in enumerate(decided.rank.tolist())}
+    size = dict(_chosen(decided.allocation, found))
     leave = {
         job: place
         for job, place in scene.on.items()
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
-    plan = Plan(scene.now, allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since)
-    return plan, rounds.state()
+    plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since)
+    return plan, decided.state
 
 
 def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:
@@ -155,40 +158,3 @@ def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:
         for row in found:
             if allocation.configuration[row] >= 0:
                 yield str(allocation.problem.ids[row]), int(found.accelerators[row])
-
-
-def settled(state: State, on: Mapping[str, Place], now: float) -> State:
-    """What was remembered, brought up to date with what really ran since: shares earn, running spends.
-
-    The mechanism takes it that the jobs of a round run from its first second to its last. Here they start when their
-    place is free, end when they end, and what is left over is given out in between; so what they had is counted from
-    where they are. A job that ran when the round began and does not now is taken to have run until now.
-    """
-    last = now if state.settled is None else min(state.settled, now)
-    elapsed = now - last
-    jobs = {}
-    for name in {*state.jobs, *on}:
-        known, place = state.jobs.get(name, JobState()), on.get(name)
-        owed, received = dict(known.owed_s), dict(known.received_s)
-        for earns, part in known.share.items():
-            owed[earns] = owed.get(earns, 0.0) + part * elapsed
-        column, since = known.column, min(known.since, now)
-        ran = elapsed if column is not None and known.since < last else 0.0
-        if place is not None:
-            column, since = place.type, min(place.since, now)
-            ran = now - max(last, since)
-        if column is not None and ran > 0.0:
-            owed[column] = owed.get(column, 0.0) - ran
-            received[column] = received.get(column, 0.0) + ran
-        jobs[name] = replace(
-            known,
-            column=None if place is None else place.type,
-            accelerators=0 if place is None else place.accelerators,
-            partner=None,
-            nodes=(),
-            since=since,
-            ran=known.ran or place is not None,
-            owed_s=owed,
-            received_s=received,
-        )
-    return State(state.number, now, jobs)

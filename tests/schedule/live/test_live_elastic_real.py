@@ -13,11 +13,11 @@ from pathlib import Path
 from shoal.contract.lifecycle import Outcome
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord
-from shoal.control.config import ScheduleSettings
 from shoal.control.plane import ControlPlane
 from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
+from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
 
 STEP_S = 0.06

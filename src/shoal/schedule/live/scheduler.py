@@ -16,21 +16,19 @@ from shoal.admission import decide as admit
 from shoal.admission.quota import Account
 from shoal.admission.snapshot import Need
 from shoal.admission.types import Pending
-from shoal.control.config import ScheduleSettings
-from shoal.control.loops import Defects
-from shoal.control.scheduling import memory
-from shoal.control.scheduling.asking import ask, bearable_s, rounds_of, rules_of
-from shoal.control.scheduling.facts import Facts, Look, facts_of
-from shoal.control.scheduling.goodput import by_size
-from shoal.control.scheduling.meter import Meter
-from shoal.control.scheduling.patience import BEHIND, saves, span, unsaved
-from shoal.control.scheduling.placing import place, without_competing
-from shoal.control.scheduling.plan import Plan, make
-from shoal.control.scheduling.scene import NOBODY, Rules, competes, competing_groups, needs_of, scene_of, type_of
-from shoal.control.view import Live
 from shoal.core import ANY, Reason, ShoalError
 from shoal.schedule import Allocation, Problem
+from shoal.schedule.live import state_file
+from shoal.schedule.live.asking import rules_of
+from shoal.schedule.live.facts import Facts, Live, Look, facts_of
+from shoal.schedule.live.goodput import by_size
+from shoal.schedule.live.placing import place, without_competing
+from shoal.schedule.live.plan import Plan, make
+from shoal.schedule.live.problem import NOBODY, Rules, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.schedule.live.sampler import Meter
+from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle, Sample
+from shoal.schedule.presets import ScheduleSettings, bearable_s
 from shoal.schedule.rounds import State
 from shoal.schedule.workloads import snapshot_lines
 
@@ -78,6 +76,7 @@ class Scheduler:
         *,
         many: int = MANY,
         made: Callable[[], None] = lambda: None,
+        defect: Callable[[str, Exception], None] = lambda text, error: log.error(text, exc_info=error),
     ) -> None:
         self.settings = settings
         self._many = many
@@ -87,10 +86,10 @@ class Scheduler:
         self._samples: list[Sample] = []
         self._find = find
         self._file = file
-        self._state, self.oracle = memory.load(file) if file is not None else (memory.NOTHING, Oracle())
+        self._state, self.oracle = state_file.load(file) if file is not None else (state_file.NOTHING, Oracle())
         self._reporting = {str(row[0]) for row in self.oracle.as_json()["live"]}
         self._meter = Meter(min(_SAMPLE_S, settings.round_s / _SAMPLES_A_ROUND))
-        self._defects = Defects(log)
+        self._defect = defect
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
         self._decided_at: float | None = None
@@ -153,9 +152,8 @@ class Scheduler:
         scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since)
         if not scene.views or not scene.pools:
             return None
-        allocation = ask(self.settings, scene.problem(), self._allocation, since_s=scene.since_s, turn_s=scene.turn_s)
-        plan, state = make(scene, allocation, self._state, rounds_of(self.settings))
-        return _Made(plan, state, allocation, usual(allocation.problem))
+        plan, state = make(scene, self.settings, self._state, self._allocation)
+        return _Made(plan, state, plan.allocation, usual(plan.allocation.problem))
 
     def _adopt(self, made: Callable[[], _Made | None]) -> Sequence[str]:
         """Who has to leave. What goes wrong leaves the last plan in force: jobs go on, and places are still filled."""
@@ -166,7 +164,7 @@ class Scheduler:
             self.trouble = str(error)
             return ()
         except Exception as error:
-            self._defects.note("no new round by a defect: the last one goes on", error, policy=self.settings.policy)
+            self._defect("no new round by a defect: the last one goes on", error)
             self.trouble = f"{type(error).__name__}: {error}"
             return ()
         if found is None:
@@ -180,7 +178,7 @@ class Scheduler:
     def keep(self) -> None:
         """Remember the last round over a restart; to be called once what was decided is written down."""
         if self._unsaved and self._file is not None:
-            memory.save(self._file, self._state, self.oracle)
+            state_file.save(self._file, self._state, self.oracle)
         self._unsaved = False
 
     def _wake(self, snapshot: Snapshot, decision: Decision) -> Decision:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from shoal.contract.manifest import JobManifest
-from shoal.control.config import ScheduleSettings
 from shoal.control.plane import ControlPlane
 from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
+from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
 
 SECONDS = {"wide-fast": 0.02, "wide-slow": 0.16, "flat-fast": 0.05, "flat-slow": 0.05}

@@ -5,14 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.contract.lifecycle import Stop
-from shoal.contract.records import JobRecord
-from shoal.control.view import Live
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import AttemptRecord, JobRecord
+from shoal.core import Reason
 
 KIND_LABEL = "kind"
 """The label by which a manifest names what runs alike; without it, jobs of one name do."""
+
+
+class Live(Protocol):
+    """A live job as the control plane holds it: its rows, its manifest, and why it waits."""
+
+    job: JobRecord
+    attempt: AttemptRecord | None
+    wait: Reason | None
+
+    @property
+    def manifest(self) -> JobManifest: ...
 
 
 @dataclass(frozen=True, slots=True)

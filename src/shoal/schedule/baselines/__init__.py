@@ -1,0 +1,1 @@
+"""Other systems' schedulers, written down to compare with: nothing here runs live."""

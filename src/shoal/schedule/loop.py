@@ -1,0 +1,82 @@
+"""One step of the loop: what is there and what was remembered become who runs where. Pure.
+
+The control plane calls it with what its jobs report, the simulator with what its simulated ones do; clock and actuators
+are theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal.schedule.policy import POLICIES
+from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
+from shoal.schedule.rounds import Round, Settings, State, next_round
+from shoal.schedule.rounds.machines import Nodes
+from shoal.schedule.types import Allocation, Array, Index, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """What one step decided, and what the next one has to know."""
+
+    allocation: Allocation
+    round: Round
+    state: State
+    quantum_s: float
+
+    @property
+    def rank(self) -> Index:
+        """(m,) the rows of the round's jobs, those first that run, then by what they deserve."""
+        found = self.round
+        deserved = found.share.sum(axis=1) + found.owed_s / self.quantum_s
+        order: Index = np.lexsort((found.problem.arrived, -deserved, found.column < 0))
+        return order
+
+
+def decide_round(
+    settings: ScheduleSettings,
+    problem: Problem,
+    state: State,
+    now: float,
+    *,
+    previous: Allocation | None = None,
+    since: Array | None = None,
+    since_s: Array | None = None,
+    slice_s: Array | None = None,
+    kept_s: Array | None = None,
+    nodes: Nodes | None = None,
+) -> Decided:
+    """The arrays are (m,): `since` is when a running job came to its place, `since_s` how long a job has been there or
+    has waited, `slice_s` how long the time slices of a job are that does not save its work (zero: it does), `kept_s`
+    for how much longer a running job may not be moved. Raises what the policy raises."""
+    asked = without_holds(settings, problem)
+    if previous is not None and POLICIES[settings.policy].timeless and _same(previous.problem, asked):
+        allocation = replace(previous, problem=asked)
+    else:
+        allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s)
+    rounds = _patient(rounds_of(settings), slice_s)
+    found, after = next_round(state, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
+    return Decided(allocation, found, after, rounds.quantum_s)
+
+
+def _same(before: Problem, now: Problem) -> bool:
+    """Whether a policy that looks at neither time nor work sees no difference."""
+    return (
+        before.jobs == now.jobs
+        and before.pools == now.pools
+        and before.tenants == now.tenants
+        and list(before.ids) == list(now.ids)
+        and all(np.array_equal(getattr(before, name), getattr(now, name)) for name in _ASKED)
+    )
+
+
+_ASKED = ("rate", "gang", "weight", "tenant", "entity")
+
+
+def _patient(rounds: Settings, slice_s: Array | None) -> Settings:
+    """A time slice that is longer than usual is paid for in full: what the job had too much is not forgotten before the
+    others had it."""
+    longest = float(np.max(slice_s, initial=0.0)) if slice_s is not None else 0.0
+    return replace(rounds, owed_s=max(rounds.most_owed_s, longest))
