@@ -207,7 +207,7 @@ NOT_MANIFESTS = [
     ('{"name": "a", "command": ["x"], "ranks": NaN}', "job.yaml:1: ranks", "must be a whole number, and 'NaN' is not"),
     (b"name: \xff\n", "job.yaml", "the text is not UTF-8 at byte 6"),
     ("ranks: 1" + "0" * 5000, "job.yaml:1: ranks", "the number cannot be read"),
-    ("#" * (MAX_BYTES + 1), "job.yaml", "the manifest is larger than 1 MiB"),
+    ("#" * (MAX_BYTES + 1), "job.yaml", "the manifest is larger than 256 KiB"),
 ]
 
 
@@ -216,6 +216,16 @@ def test_a_text_that_is_no_manifest(text: str | bytes, where: str, what: str) ->
     error = refuse(text)
     assert error.where == where
     assert what in error.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: x\ncommand: [" + "a," * 120_000 + "]\n", "env: {" + "".join(f"a{n}: 1," for n in range(12_000)) + "}"],
+)
+def test_a_text_of_very_many_values_is_left_unread(text: str) -> None:
+    error = refuse(text)
+    assert "more than 20000 values" in error.what
+    assert (error.where or "").startswith("job.yaml:")
 
 
 @pytest.mark.parametrize(

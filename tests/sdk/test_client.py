@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,20 @@ def test_errors_come_back_as_they_were_raised(status: int, kind: type[ShoalError
         assert [problem.where for problem in error.problems] == ["q"]
     if isinstance(error, Overloaded):
         assert error.retry_after_s == 7
+
+
+def test_who_asks_too_often_waits_as_told_but_not_beyond_patience() -> None:
+    limited = failed(429, "rate-limited", **{"retry-after": "1"})
+    server = Server(limited, ok())
+    with server.client() as client:
+        began = time.monotonic()
+        assert client.job("j-1").id == "j-1"
+        assert time.monotonic() - began >= 1
+    for answer in (failed(429, "rate-limited", **{"retry-after": "60"}), failed(429, **{"retry-after": "1"})):
+        server = Server(answer)
+        with server.client() as client, pytest.raises(Overloaded):
+            client.submit({"name": "x", "command": ["true"]})
+        assert len(server.requests) == 1
 
 
 def test_a_manifest_that_is_too_large_is_named(tmp_path: Path) -> None:

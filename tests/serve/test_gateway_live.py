@@ -22,10 +22,20 @@ import tritonclient.http
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
+from shoal.base.http import Limits
 from shoal.core import Conflict, Forbidden, Invalid, Money
 from shoal.serve.client import AsyncInferenceClient, InferenceClient
 from shoal.serve.contract import Address, held
-from shoal.serve.errors import BadModel, BadRequest, DeadlineMissed, ModelFailed, NotReady, RateLimited, UnknownModel
+from shoal.serve.errors import (
+    BadModel,
+    BadRequest,
+    DeadlineMissed,
+    ModelFailed,
+    NotReady,
+    RateLimited,
+    TooLarge,
+    UnknownModel,
+)
 from shoal.serve.gateway.process import GatewayProcess
 from shoal.serve.gateway.standalone import Standalone
 from shoal.serve.ledger import read_ledger
@@ -534,3 +544,19 @@ def test_in_the_end_everything_is_answered_written_down_and_gone(tmp_path: Path)
     records = [*read_ledger(tmp_path / "ledger.jsonl")]
     assert sum(share.use_s for record in records for share in record.shares) >= 0.2
     assert [total.tenant for total in alone.status().ledger] == ["ada"]
+
+
+def test_the_largest_request_is_a_setting_of_both_doors(tmp_path: Path) -> None:
+    spec = service("s", [ModelSpec("linear", str(models.linear(tmp_path / "linear.onnx", seed=1)))])
+    with standalone(tmp_path, [spec], limits=Limits(body=100_000)) as live:
+        big = {"x": np.zeros((10_000, 8), np.float32)}
+        with live.client() as client:
+            with pytest.raises(TooLarge, match="100000 are the most"):
+                client.infer("linear", big)
+            client.infer("linear", {"x": np.zeros((1, 4), np.float32)})
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{live.process.grpc.port}") as client:
+            tensor = tritonclient.grpc.InferInput("x", [10_000, 8], "FP32")
+            tensor.set_data_from_numpy(big["x"])
+            with pytest.raises(InferenceServerException) as refused:
+                client.infer("linear", [tensor])
+            assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED"

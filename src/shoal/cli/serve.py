@@ -56,6 +56,7 @@ def serve(
     memory: Annotated[
         str | None, typer.Option(help="Of a replica, such as 2GiB; what does not fit is loaded when asked for.")
     ] = None,
+    body_limit_mib: Annotated[int, typer.Option(min=1, max=256, help="Largest request.")] = 64,
     scheduler: Annotated[str, typer.Option(help="deadline, fair, all-share or aimd.")] = "deadline",
     token: Annotated[
         str | None,
@@ -70,6 +71,7 @@ def serve(
     `shoal serve ocr=text.onnx` answers at http://127.0.0.1:8000/v2/models/ocr/infer. For models of several tenants,
     kept running and measured, deploy services: `shoal deploy`.
     """
+    from shoal.base.http import Limits
     from shoal.contract.manifest.quantities import read_duration, read_size
     from shoal.serve.contract import Address
     from shoal.serve.gateway.standalone import Standalone
@@ -103,6 +105,7 @@ def serve(
             admin_token=token,
             python_path=[Path.cwd()] if any(spec.runtime is RuntimeKind.CALLABLE for spec in specs) else [],
             scheduler=scheduler,
+            limits=Limits(body=body_limit_mib << 20),
         )
         _run(door, alone, [spec.name for spec in specs])
 

@@ -9,13 +9,14 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
 from shoal.admission.types import Policy, Spread
+from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest.quantities import read_memory
 from shoal.control.home import Home, default_home
 from shoal.control.limits import JobLimits
@@ -40,6 +41,17 @@ class ServeSettings:
     slots: int | None = None
     price_per_hour: Money = FREE
     anonymous: str | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """What the holder of one token may ask of the API: `requests_per_s` on average and `burst` at once, and `streams`
+    that wait at the same time (event streams, followed logs, long polls)."""
+
+    requests_per_s: float = 200.0
+    burst: int = 1000
+    streams: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ class Settings:
     log_level: str
     bundle_limit_bytes: int
     serve: ServeSettings
+    http: HttpLimits = field(default_factory=HttpLimits)
+    tokens: TokenLimits = field(default_factory=TokenLimits)
     schedule: ScheduleSettings | None = None
     guard: GuardSettings | None = None
     limits: JobLimits = field(default_factory=JobLimits)
@@ -202,9 +216,11 @@ def _prices(value: Any) -> tuple[tuple[str, Money], ...]:
 
 
 _POLICY = Policy()
+_HTTP = HttpLimits()
+_TOKENS = TokenLimits()
 _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
-_GROUPS = ("schedule", "guard")
+_GROUPS = ("schedule", "guard", "limits")
 """In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
 _LIMITS = JobLimits()
 _GUARD = GuardSettings()
@@ -231,6 +247,18 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "serve_host": (_text, "127.0.0.1"),
     "serve_port": (_whole(0, 65535), None),
     "serve_grpc_port": (_whole(0, 65535), None),
+    "serve_body_limit_mib": (_whole(1, 256), _HTTP.body >> 20),
+    "limits_head_kib": (_whole(1, 1024), _HTTP.head >> 10),
+    "limits_head_s": (_positive_seconds, _HTTP.head_s),
+    "limits_body_s": (_positive_seconds, _HTTP.body_s),
+    "limits_slowest_kib_per_s": (_whole(1, 1 << 20), int(_HTTP.slowest_bytes_per_s) >> 10),
+    "limits_idle_s": (_positive_seconds, _HTTP.idle_s),
+    "limits_connections": (_whole(1, 1 << 20), _HTTP.connections),
+    "limits_connections_per_address": (_whole(1, 1 << 20), None),
+    "limits_reserved_files": (_whole(16, 1 << 20), _HTTP.reserved_files),
+    "limits_requests_per_s": (_positive_seconds, _TOKENS.requests_per_s),
+    "limits_request_burst": (_whole(1, 1 << 20), _TOKENS.burst),
+    "limits_streams": (_whole(1, 1 << 20), _TOKENS.streams),
     "serve_slots": (_whole(1, 4096), None),
     "serve_anonymous": (_text, None),
     "price_per_hour": (_dollars, FREE),
@@ -298,6 +326,8 @@ def load_settings(
             disk_bytes=values["max_disk"],
         ),
         serve=_serve_settings(values),
+        http=_http_limits(values),
+        tokens=TokenLimits(values["limits_requests_per_s"], values["limits_request_burst"], values["limits_streams"]),
         schedule=_schedule_settings(values),
         guard=GuardSettings(values["guard_policy"], values["guard_max_slowdown"]) if values["guard"] else None,
     )
@@ -313,6 +343,21 @@ def _serve_settings(values: Mapping[str, Any]) -> ServeSettings:
         slots=values["serve_slots"],
         price_per_hour=values["price_per_hour"],
         anonymous=values["serve_anonymous"],
+        limits=replace(_http_limits(values), body=values["serve_body_limit_mib"] << 20),
+    )
+
+
+def _http_limits(values: Mapping[str, Any]) -> HttpLimits:
+    """One set of limits for both doors; sizes of bodies are each door's own."""
+    return HttpLimits(
+        head=values["limits_head_kib"] << 10,
+        head_s=values["limits_head_s"],
+        body_s=values["limits_body_s"],
+        slowest_bytes_per_s=float(values["limits_slowest_kib_per_s"] << 10),
+        idle_s=values["limits_idle_s"],
+        connections=values["limits_connections"],
+        per_address=values["limits_connections_per_address"],
+        reserved_files=values["limits_reserved_files"],
     )
 
 

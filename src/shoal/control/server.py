@@ -38,6 +38,8 @@ from shoal.control.home import (
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
 if TYPE_CHECKING:
+    from shoal.base.http import Limits
+    from shoal.base.http.asgi import App
     from shoal.control.api.context import Context
     from shoal.engine.local import LocalEngine
     from shoal.store import Store
@@ -125,6 +127,7 @@ async def _serve(
     from shoal.control.api.app import create_app
     from shoal.control.api.context import Context
     from shoal.control.api.feed import Feed
+    from shoal.control.api.usage import Usage
     from shoal.control.plane import ControlPlane
     from shoal.control.services.gateway import LocalGateway
     from shoal.control.tokens import TokenCache
@@ -166,13 +169,15 @@ async def _serve(
             limits=settings.limits,
         )
         await _first_start(store, home, plane.clock.now())
-        context = Context(plane, Feed(), TokenCache())
+        context = Context(plane, Feed(), TokenCache(), usage=Usage(settings.tokens))
         await plane.open()
         try:
             await _ensure_tenant(context)
             unfollow = context.follow()
             with _signals(stop):
-                await _answer(create_app(context), listener, stop, context, _announcer(home, url, ready, log))
+                await _answer(
+                    create_app(context), listener, stop, context, settings.http, _announcer(home, url, ready, log)
+                )
             unfollow()
         finally:
             await plane.close()
@@ -233,39 +238,24 @@ def local_engine(settings: Settings) -> LocalEngine:
 
 
 async def _answer(
-    app: object, listener: socket.socket, stop: asyncio.Event, context: Context, announce: Callable[[], None]
+    app: App,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    context: Context,
+    limits: Limits,
+    announce: Callable[[], None],
 ) -> None:
-    import uvicorn
+    from shoal.base.http.asgi import AsgiFront
+    from shoal.control.api.errors import refusal
 
-    class Server(uvicorn.Server):
-        """uvicorn under our signals: its own handlers would end the process before the plane is closed."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            announce()
-
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False,
-        backlog=_BACKLOG, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75,
-    )  # fmt: skip
-    server = Server(config)
-
-    async def leave() -> None:
-        await stop.wait()
-        context.feed.close()
-        server.should_exit = True
-
-    leaving = asyncio.create_task(leave())
+    front = AsgiFront(app, limits, refusal)
+    front.serve(listener)
+    announce()
     try:
-        await server.serve(sockets=[listener])
+        await stop.wait()
     finally:
-        leaving.cancel()
+        context.feed.close()
+        await front.stop(_DRAIN_S)
 
 
 def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: object) -> Callable[[], None]:

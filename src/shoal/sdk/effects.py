@@ -92,10 +92,26 @@ class Exchange:
                 if (sent and not call.repeatable) or self._clock() >= give_up_at:
                     raise _unreachable(target.url, error, sent=sent) from error
             else:
+                asked = _told_to_wait_s(response)
+                if asked is not None and self._clock() + asked < give_up_at:
+                    yield Pause(asked)  # refused before it had any effect
+                    continue
                 if response.status_code != 503 or self._clock() >= give_up_at:
                     return read(call, response)
             yield Pause(delay)
             delay = min(0.5, delay * 1.5)
+
+
+_MOST_DIGITS = 6
+
+
+def _told_to_wait_s(response: httpx.Response) -> float | None:
+    """How long the server asks to wait because this token asks too often; None for all other answers."""
+    text = response.headers.get("retry-after", "")
+    if response.status_code != 429 or not text.isdecimal() or len(text) > _MOST_DIGITS:
+        return None
+    # A full queue, the other reason for 429, will hardly be shorter then.
+    return float(text) if b'"rate-limited"' in response.content else None
 
 
 def _request(call: Call[Any], url: str, token: str | None) -> httpx.Request:

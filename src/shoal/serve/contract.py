@@ -15,11 +15,12 @@ import fcntl
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.base.http import Limits as HttpLimits
 from shoal.core import Conflict, Invalid, Money, Reason, Unavailable
 from shoal.serve.types import ServiceSpec
 
@@ -78,7 +79,8 @@ class Deployment:
 class GatewayConfig:
     """`generation` grows with every change of the file. `socket` is where replicas connect. `slots` are the compute
     slots to share out, `price_per_hour` what all of them together cost. Calls without a token count as those of the
-    tenant `anonymous` ("": the operator); None refuses them."""
+    tenant `anonymous` ("": the operator); None refuses them. `http_limits` hold for HTTP, and the largest body for gRPC
+    as well."""
 
     generation: int
     socket: str
@@ -90,6 +92,7 @@ class GatewayConfig:
     admin_token_hashes: tuple[str, ...] = ()
     anonymous: str | None = None
     services: tuple[Deployment, ...] = ()
+    http_limits: HttpLimits = field(default_factory=HttpLimits)
     version: int = VERSION
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.admission.types import Spread
+from shoal.base.http import Limits
 from shoal.contract.records import TokenRecord
 from shoal.control import logsetup
-from shoal.control.config import DEFAULT_PORT, load_settings
+from shoal.control.config import DEFAULT_PORT, TokenLimits, load_settings
 from shoal.control.home import (
     Home,
     ServerInfo,
@@ -85,6 +87,24 @@ def test_a_wrong_setting_names_the_place_it_came_from(
     with pytest.raises(Invalid, match=what) as refused:
         load_settings({"home": tmp_path, **flags}, environ=environ)
     assert (refused.value.where or "").endswith(where)
+
+
+def test_limits_of_clients_are_settings_of_both_doors(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "limits: {head_kib: 8, head_s: 1, body_s: 2, slowest_kib_per_s: 3, idle_s: 4, connections: 5,\n"
+        "  connections_per_address: 6, reserved_files: 70, requests_per_s: 8.5, request_burst: 9, streams: 10}\n"
+        "serve_body_limit_mib: 11\n"
+    )
+    found = load_settings({"home": tmp_path}, environ={"SHOAL_LIMITS_STREAMS": "12"})
+    api = Limits(
+        head=8192, head_s=1, body_s=2, slowest_bytes_per_s=3072, idle_s=4, connections=5, per_address=6,
+        reserved_files=70,
+    )  # fmt: skip
+    assert found.http == api
+    assert found.serve.limits == replace(api, body=11 << 20)
+    assert found.tokens == TokenLimits(8.5, 9, 12)
+    nothing = load_settings({"home": tmp_path / "other"}, environ={})
+    assert (nothing.http, nothing.serve.limits, nothing.tokens) == (Limits(), Limits(), TokenLimits())
 
 
 def test_all_wrong_settings_are_named_at_once_and_a_near_miss_is_guessed(tmp_path: Path) -> None:

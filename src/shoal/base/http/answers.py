@@ -19,8 +19,14 @@ def status_line(status: int) -> bytes:
 
 
 def head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: bytes) -> bytes:
-    """Everything before the body. `rest` holds the headers that every answer of this moment has, and the empty line."""
-    return b"%b%b%b" % (status_line(status), b"".join([b"%b: %b\r\n" % pair for pair in headers]), rest)
+    """Everything before the body. `rest` holds the headers that every answer of this moment has, and the empty line.
+
+    Raises ValueError for a line break within a header, by which who chooses its value could write others."""
+    lines = [b"%b: %b\r\n" % pair for pair in headers]
+    text = b"".join(lines)
+    if not text.count(b"\n") == text.count(b"\r") == len(lines):
+        raise ValueError("a header holds a line break")
+    return b"%b%b%b" % (status_line(status), text, rest)
 
 
 def document(status: int, body: bytes, content_type: bytes, rest: bytes, *, more: bytes = b"") -> bytes:

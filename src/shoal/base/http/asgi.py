@@ -28,6 +28,7 @@ _MOST_QUEUED = 64 << 10
 """Bytes of a body that wait for the application before the sender has to."""
 
 _BODYLESS = frozenset({204, 304})
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class AsgiFront(Front):
@@ -52,6 +53,8 @@ class AsgiConnection(Connection["Exchange"]):
         self._received = 0
         self._paused_at = 0.0
         self._drained: asyncio.Future[None] | None = None
+        self._scope_of: Head | None = None
+        self._scope_made: Message = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -62,10 +65,9 @@ class AsgiConnection(Connection["Exchange"]):
 
     def handle(self, call: Exchange, body: Buffer) -> None:  # noqa: ARG002 - it comes in pieces
         self._received = 0
-        self._waited_since = self._front.loop.time()
-        task = self._start(call, self._run(call))
-        self._asgi.tasks.add(task)
-        task.add_done_callback(self._asgi.tasks.discard)
+        call.task = self._start(call, self._run(call))
+        self._asgi.tasks.add(call.task)
+        self._waited_since = self._since
 
     def failure(self, error: Exception, rest: bytes) -> bytes:
         status, headers, body = self._asgi.failure(error)
@@ -171,6 +173,8 @@ class AsgiConnection(Connection["Exchange"]):
         else:
             if self._call is call:
                 self._fail_call(call, RuntimeError("the application ended without a whole answer"))
+        finally:
+            self._asgi.tasks.discard(call.task)
 
     def _fail_call(self, call: Exchange, error: Exception) -> None:
         if self._call is not call:
@@ -185,50 +189,55 @@ class AsgiConnection(Connection["Exchange"]):
             self._advance()
 
     def _scope(self, head: Head) -> Message:
-        raw, _, query = head.target.partition(b"?")
-        if not raw.startswith(b"/") and raw != b"*":
-            raise Malformed("the request's target is no path", where=f"{raw!r:.80}")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1" if head.modern else "1.0",
-            "method": head.method,
-            "scheme": "http",
-            "path": unquote(raw.decode("latin-1")),
-            "raw_path": raw,
-            "query_string": query,
-            "root_path": "",
-            "headers": list(head.headers),
-            "client": self._addresses[0],
-            "server": self._addresses[1],
-            "state": {},
-        }
+        if head is not self._scope_of:  # mostly it is the same head again
+            raw, _, query = head.target.partition(b"?")
+            if not raw.startswith(b"/") and raw != b"*":
+                raise Malformed("the request's target is no path", where=f"{raw!r:.80}")
+            self._scope_of = head
+            self._scope_made = {
+                "type": "http",
+                "asgi": _ASGI,
+                "http_version": "1.1" if head.modern else "1.0",
+                "method": head.method,
+                "scheme": "http",
+                "path": unquote(raw.decode("latin-1")),
+                "raw_path": raw,
+                "query_string": query,
+                "root_path": "",
+                "client": self._addresses[0],
+                "server": self._addresses[1],
+            }
+        return {**self._scope_made, "headers": [*head.headers], "state": {}}
 
 
 class Exchange:
     """One request and its answer, as an ASGI application sees them."""
 
+    task: asyncio.Task[None]
+
+    # Most requests have no body and one piece of answer: what these do not need is made once, here.
+    started = False
+    queued = 0
+    ends_by_closing = False
+    _told = False
+    _gone = False
+    _chunked = False
+    _silent = False
+    _left: int | None = None
+    _start: Message | None = None
+    _waiting: asyncio.Future[None] | None = None
+
     def __init__(self, connection: AsgiConnection, head: Head, scope: Message) -> None:
         self.scope = scope
-        self.started = False
-        self.queued = 0
-        self.ends_by_closing = False
         self._connection = connection
         self._head = head
-        self._pieces: deque[bytes] = deque()
         self._complete = head.length == 0
-        self._told = False
-        self._gone = False
-        self._waiting: asyncio.Future[None] | None = None
-        self._start: Message | None = None
-        self._chunked = False
-        self._left: int | None = None
-        self._silent = False
+        self._pieces: deque[bytes] | None = deque() if head.length else None
 
     # What the connection calls
 
     def came(self, data: bytes, *, more: bool) -> None:
-        if data:
+        if data and self._pieces is not None:
             self._pieces.append(data)
             self.queued += len(data)
         self._complete = not more
@@ -293,15 +302,15 @@ class Exchange:
     def _begin(self, start: Message, body: bytes, more: bool) -> bytes:
         """The answer's head, in which it says how its body ends."""
         status: int = start["status"]
-        headers = [
-            (bytes(name).lower(), bytes(value))
-            for name, value in start.get("headers", ())
-            if bytes(name).lower() not in _OURS
-        ]
-        for name, value in headers:
-            if _BREAKS.intersection(name + value):
-                raise RuntimeError(f"the header {name!r} holds a line break")
-        length = next((value for name, value in headers if name == b"content-length"), None)
+        length: bytes | None = None
+        headers: list[tuple[bytes, bytes]] = []
+        for name, value in start.get("headers", ()):
+            lower = name.lower()
+            if lower == b"content-length":
+                length = value
+            elif lower in _OURS:
+                continue
+            headers.append((lower, value))
         bodyless = status in _BODYLESS or status < 200
         self._silent = bodyless or self._head.method == "HEAD"
         if length is not None:
@@ -320,7 +329,6 @@ class Exchange:
 
 
 _OURS = frozenset({b"connection", b"transfer-encoding", b"date", b"keep-alive"})
-_BREAKS = frozenset(b"\r\n\0")
 
 
 def _pair(address: object) -> tuple[str, int] | None:

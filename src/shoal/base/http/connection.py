@@ -41,6 +41,7 @@ class Doing(Enum):
 
 
 _DOING = {Phase.IDLE: Doing.IDLE, Phase.HEAD: Doing.HEAD, Phase.BODY: Doing.BODY}
+_BUSY = (Doing.ANSWER, Doing.DRAIN)
 _IDLE = frozenset({Doing.IDLE, Doing.HEAD, Doing.LINGER})
 """Nothing is worked on: such a connection may be closed for another."""
 
@@ -215,7 +216,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         if self._finished:
             return
         receiver = self._receiver
-        while self._doing is not Doing.ANSWER and self._doing is not Doing.DRAIN:
+        while self._doing not in _BUSY:
             try:
                 request = receiver.take()
             except Exception as error:
@@ -233,7 +234,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
                 return
         if receiver.streaming and self._call is not None:
             self.pass_on()
-        elif not receiver.space():
+        elif receiver.full:
             self._pause()
 
     def _wait_for_more(self, doing: Doing) -> None:
@@ -339,8 +340,9 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         task, self._task, self._call = self._task, None, None
         if task is not None and task is not asyncio.current_task(self._front.loop):
             task.cancel()
-        self._front.release(self._held)
-        self._held = 0
+        if self._held:
+            self._front.release(self._held)
+            self._held = 0
 
     def _begin(self, doing: Doing) -> None:
         self._doing = doing

@@ -72,6 +72,11 @@ class Receiver(Generic[Admitted]):
         """A body that is handed out in pieces is not at its end."""
         return self._body_limit is None and self._source is not None
 
+    @property
+    def full(self) -> bool:
+        """There is no space: a request has to be taken first."""
+        return self._end == len(self._bytes) and not self._body
+
     def space(self) -> memoryview:
         """Where the next bytes go; empty if a request, or a piece, has to be taken first."""
         if self._body:
@@ -153,6 +158,8 @@ class Receiver(Generic[Admitted]):
         return ChunkedBody(limit, self._sink) if head.length == CHUNKED else CountedBody(head.length, self._sink)
 
     def _take_head(self) -> Head | None:
+        if self._start == self._end:
+            return None
         data = self._bytes
         while data.startswith(b"\r\n", self._start, self._end):  # as RFC 9112 advises (section 2.2)
             self._start += 2
@@ -203,6 +210,8 @@ class Receiver(Generic[Admitted]):
     def _compact(self) -> None:
         """Move what is left to the buffer's front, once its back is used up."""
         left = self._end - self._start
-        if not left or self._end == len(self._bytes):
+        if not left:
+            self._start = self._end = self._searched = 0
+        elif self._end == len(self._bytes):
             self._buffer[:left] = self._buffer[self._start : self._end]
             self._start, self._end, self._searched = 0, left, 0

@@ -16,8 +16,10 @@ from shoal.core import Invalid
 
 Path = tuple[str | int, ...]
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 256 << 10
 MAX_DEPTH = 32
+MAX_VALUES = 20_000
+"""Values and names of a text: each costs the reader some microseconds, in which nobody else in the process gets on."""
 _TAG = "tag:yaml.org,2002:"
 _NOT_FINITE = re.compile(r"^([-+]?)\.(inf|nan)$")
 
@@ -64,7 +66,11 @@ def refusal(what: str, *, where: str, hint: str | None = None) -> Invalid:
 def decode(text: str | bytes, source: str) -> str:
     """The text, if it is UTF-8 and no larger than `MAX_BYTES`; raises Invalid."""
     if len(text) > MAX_BYTES:
-        raise refusal("the manifest is larger than 1 MiB", where=source, hint="put data under `files` or `inputs`")
+        raise refusal(
+            f"the manifest is larger than {MAX_BYTES >> 10} KiB",
+            where=source,
+            hint="put data under `files` or `inputs`",
+        )
     try:
         return text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
@@ -95,10 +101,16 @@ class _Reader:
     def __init__(self, loader: _Loader, document: Document) -> None:
         self._loader = loader
         self._document = document
+        self._count = 0
 
     def _next(self) -> Any:
         """The next event; untyped, for the parser's stubs let every mark be absent."""
-        return self._loader.get_event()
+        event: Any = self._loader.get_event()
+        self._count += 1
+        if self._count > MAX_VALUES:
+            where = f"{self._document.source}:{event.start_mark.line + 1}"
+            raise refusal(f"the manifest has more than {MAX_VALUES} values", where=where, hint="put data into files")
+        return event
 
     def read_all(self) -> dict[str, Any]:
         source = self._document.source

@@ -11,11 +11,13 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import orjson
 from fastapi import Depends, Path, Query, Request, Response
 
+from shoal.base.http import TooLarge
+from shoal.contract.manifest.document import MAX_BYTES
 from shoal.contract.records import Event, JobRecord
 from shoal.contract.service_records import ServiceFilter, ServiceRecord
-from shoal.control.api.errors import TooLarge
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
+from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import Principal, TokenCache
 from shoal.core import Conflict, Forbidden, NotFound, Unavailable
@@ -34,7 +36,7 @@ MIN_PREFIX = 4
 class Limits:
     """`body_bytes` bounds JSON and manifests; `wait_s` long polls; `heartbeat_s` is the silence of an event stream."""
 
-    body_bytes: int = 1 << 20
+    body_bytes: int = MAX_BYTES
     wait_s: float = 60.0
     heartbeat_s: float = 15.0
     log_poll_s: float = 0.2
@@ -47,6 +49,13 @@ class Context:
     tokens: TokenCache
     metrics: Metrics = field(default_factory=Metrics)
     limits: Limits = field(default_factory=Limits)
+    usage: Usage = field(default_factory=Usage)
+
+    def principal(self, authorization: str | None) -> Principal:
+        """Who asks, if the token may ask again so soon. Raises Unauthenticated, and RateLimited."""
+        who = self.tokens.principal(authorization)
+        self.usage.request(who.token_id)
+        return who
 
     def follow(self) -> Callable[[], None]:
         """Keep the feed, the metrics and the known tokens up with what is committed; the result ends that."""
@@ -154,7 +163,7 @@ async def get_context(request: Request) -> Context:
 
 
 async def get_principal(request: Request, context: Annotated[Context, Depends(get_context)]) -> Principal:
-    return context.tokens.principal(request.headers.get("authorization"))
+    return context.principal(request.headers.get("authorization"))
 
 
 Ctx = Annotated[Context, Depends(get_context)]

@@ -35,10 +35,10 @@ def shows(model: type[View], status: int = 200, text: str = "done") -> Responses
 
 
 def fails(*statuses: int) -> Responses:
-    """An operation may answer with these errors; 401 is understood."""
+    """An operation may answer with these errors; 401 and 429 are understood."""
     _shown.add(ErrorView)
     content = {"application/json": {"schema": _ref(ErrorView.__name__)}}
-    return {status: {"description": _EXPLAINED[status], "content": content} for status in sorted({401, *statuses})}
+    return {status: {"description": _EXPLAINED[status], "content": content} for status in sorted({401, 429, *statuses})}
 
 
 def takes_manifest(name: str = "JobManifest") -> dict[str, Any]:

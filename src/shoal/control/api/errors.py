@@ -10,24 +10,19 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from shoal.base.http import TooLarge as TooLarge
+from shoal.base.http.errors import status_of as server_status
 from shoal.contract import models
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
-
-class TooLarge(ShoalError):
-    """The request's body is over the limit."""
-
-    code = "too-large"
-
-
 _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
+    (TooLarge, 413),
     (Invalid, 422),
     (NotFound, 404),
     (Conflict, 409),
     (Forbidden, 403),
     (Unauthenticated, 401),
-    (TooLarge, 413),
     (Overloaded, 429),
     (Unavailable, 503),
 )
@@ -55,6 +50,10 @@ def error_response(
     problems: Sequence[ShoalError] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
+    return Response(_document(code, what, where, hint, problems), status, headers, "application/json")
+
+
+def _document(code: str, what: str, where: str | None, hint: str | None, problems: Sequence[ShoalError] = ()) -> bytes:
     body = {
         "error": {
             "code": code,
@@ -64,7 +63,18 @@ def error_response(
             "problems": [{"what": p.what, "where": p.where, "hint": p.hint} for p in problems],
         }
     }
-    return Response(orjson.dumps(body), status, headers, "application/json")
+    return orjson.dumps(body)
+
+
+def refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """What the HTTP server itself says when it refuses a request before the API sees it: status, headers, body."""
+    status = server_status(error)
+    headers = [(b"content-type", b"application/json")]
+    if isinstance(error, Overloaded):
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    if isinstance(error, ShoalError):
+        return status, headers, _document(error.code, error.what, error.where, error.hint)
+    return status, headers, _document("internal", "the server failed at this request", None, None)
 
 
 async def shoal_error(_request: Request, error: Exception) -> Response:

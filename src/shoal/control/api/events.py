@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import StreamingResponse
 
 from shoal.contract import models
 from shoal.contract.records import Event
@@ -17,7 +17,9 @@ from shoal.control.api.context import Context, Ctx, ServiceRef, TenantQuery, Who
 from shoal.control.api.describe import fails, shows
 from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.usage import CountedStream, Usage
 from shoal.control.api.views import event_view
+from shoal.control.tokens import Principal
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -48,7 +50,7 @@ async def events(
     With `wait_s`, an empty list is answered only when that time is over.
     """
     log = _Log(context, filter_of(who, tenant))
-    return await _answer(log, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    return await _answer(log, who, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
 @router.get("/jobs/{ref}/events", summary="The events of one job", responses=_RESPONSES)
@@ -66,7 +68,7 @@ async def job_events(
     """From the first event; a stream ends with the job's last event."""
     job = await context.find_job(who, ref, tenant=tenant)
     log = _Log(context, job.tenant, job_id=job.id)
-    return await _answer(log, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    return await _answer(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
 @router.get("/services/{ref}/events", summary="The events of one service and its replicas", responses=_RESPONSES)
@@ -84,7 +86,7 @@ async def service_events(
     """From the first event; a stream ends with the service's last event."""
     service = await context.find_service(who, ref, tenant=tenant)
     log = _Log(context, service.tenant, service_id=service.id)
-    return await _answer(log, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    return await _answer(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
 class _Log:
@@ -97,6 +99,10 @@ class _Log:
         self._tenant = tenant
         self._job_id = job_id
         self._service_id = service_id
+
+    @property
+    def usage(self) -> Usage:
+        return self._context.usage
 
     async def end(self) -> int:
         return await self._context.read(self._context.plane.store.last_seq)
@@ -154,7 +160,14 @@ def _sent(event: Event) -> bytes:
 
 
 async def _answer(
-    log: _Log, after: int | None, last_event_id: str | None, *, follow: bool, limit: int, wait_s: float
+    log: _Log,
+    who: Principal,
+    after: int | None,
+    last_event_id: str | None,
+    *,
+    follow: bool,
+    limit: int,
+    wait_s: float,
 ) -> Response:
     if follow:
         if last_event_id is not None and last_event_id.isdecimal():
@@ -162,9 +175,11 @@ async def _answer(
         if after is None:
             after = await log.end()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(log.stream(after), media_type="text/event-stream", headers=headers)
+        stream = CountedStream(log.stream(after), media_type="text/event-stream", headers=headers)
+        return stream.counted(log.usage, who.token_id)
     if limit == 0:
         return answer({"events": [], "next": await log.end()})
     position = after or 0
-    page = await log.poll(position, limit, wait_s)
+    with log.usage.waiting(who.token_id) if wait_s > 0 else contextlib.nullcontext():
+        page = await log.poll(position, limit, wait_s)
     return answer({"events": [event_view(event) for event in page], "next": page[-1].seq if page else position})

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import StreamingResponse
 
 from shoal.contract.lifecycle import JobState
 from shoal.control.api.context import Context, Ctx, TenantQuery, Who
 from shoal.control.api.describe import fails
 from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.usage import CountedStream
 from shoal.core import NotFound
 from shoal.engine import LogChunk
 
@@ -72,8 +73,10 @@ async def logs(
         first = await log.piece(attempt, offset, 1)
         stream = log.stream(attempt or first.attempt or None, offset, one=attempt is not None)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream, media_type="text/plain; charset=utf-8", headers=headers)
-    piece = await log.wait(attempt, offset, limit, min(wait_s, context.limits.wait_s))
+        counted = CountedStream(stream, media_type="text/plain; charset=utf-8", headers=headers)
+        return counted.counted(context.usage, who.token_id)
+    with context.usage.waiting(who.token_id) if wait_s > 0 else contextlib.nullcontext():
+        piece = await log.wait(attempt, offset, limit, min(wait_s, context.limits.wait_s))
     headers = {
         ATTEMPT: str(piece.attempt),
         NEXT: str(piece.chunk.next_offset),

@@ -227,6 +227,7 @@ class LocalGateway:
             admin_token_hashes=wish.admin_token_hashes,
             anonymous=settings.anonymous,
             services=wish.services,
+            http_limits=settings.limits,
         )
         if config != known:
             config = replace(config, generation=config.generation + 1)

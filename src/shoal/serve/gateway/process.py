@@ -94,11 +94,12 @@ class GatewayProcess:
     ) -> None:
         # Read when gRPC is loaded. Its handlers for forks only complain here: replicas are started by exec.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-        from shoal.serve.gateway.grpc import GrpcFront
+        from shoal.serve.gateway.grpc import GrpcFront, GrpcLimits
 
         shared = SharedRegions()
-        http = HttpFront(self.gateway, metrics=report.Metrics(self.gateway).render, shared=shared)
-        rpc = GrpcFront(self.gateway, shared=shared)
+        limits = config.http_limits
+        http = HttpFront(self.gateway, limits=limits, metrics=report.Metrics(self.gateway).render, shared=shared)
+        rpc = GrpcFront(self.gateway, limits=GrpcLimits(message=limits.body), shared=shared)
 
         async def stop() -> None:
             await asyncio.gather(http.stop(self._drain_s), rpc.stop(self._drain_s))
@@ -121,7 +122,7 @@ class GatewayProcess:
         before, self._config = self._config, config
         log.info("follows generation %d of the configuration", config.generation)
         if _fixed(before) != _fixed(config):
-            log.warning("a change of slots, socket or addresses is followed when the gateway starts again")
+            log.warning("a change of slots, socket, addresses or limits is followed when the gateway starts again")
         self._tell()
 
     def _report(self) -> None:
@@ -195,7 +196,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def _fixed(config: GatewayConfig) -> object:
-    return config.slots, config.socket, config.http, config.grpc
+    return config.slots, config.socket, config.http, config.grpc, config.http_limits
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from shoal.base.http import Limits
 from shoal.core import Invalid, Money, token_digest
 from shoal.serve.contract import FREE, Address, Deployment, GatewayConfig, TenantEntry, write_config
 from shoal.serve.gateway.process import GatewayProcess
@@ -38,6 +39,7 @@ class Standalone:
         price_per_hour: Money = FREE,
         python_path: Sequence[Path] = (),
         scheduler: str = "deadline",
+        limits: Limits | None = None,
     ) -> None:
         """Raises Invalid for services without models, or of the same tenant and name."""
         tokens, weights = tokens or {}, weights or {}
@@ -67,6 +69,7 @@ class Standalone:
                 Deployment(service_id, 1, service, token_digest(self._token(service_id)))
                 for service_id, service in self._by_id.items()
             ),
+            http_limits=limits or Limits(),
         )
         self._python_path = python_path
         self.process = GatewayProcess(folder, scheduler=scheduler)

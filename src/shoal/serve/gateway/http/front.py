@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shoal.base.http import Limits
 from shoal.base.http.front import Front
 from shoal.serve.gateway.backend import Backend
 from shoal.serve.gateway.http.connection import InferenceConnection
@@ -24,12 +25,12 @@ class HttpFront(Front):
         self,
         backend: Backend,
         *,
-        limits: HttpLimits | None = None,
+        limits: Limits | None = None,
         metrics: Callable[[], bytes] | None = None,
         shared: SharedRegions | None = None,
     ) -> None:
-        self.most_json = (limits or HttpLimits()).json
         super().__init__(limits or HttpLimits())
+        self.most_json = self.limits.json if isinstance(self.limits, HttpLimits) else HttpLimits().json
         self.desk = Desk(backend, shared, metrics)
         self.regions: Regions = shared if shared is not None else NoRegions()
 
