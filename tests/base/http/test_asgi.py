@@ -522,6 +522,32 @@ def test_the_same_on_uvloop() -> None:
             runner.run(test_a_client_that_disappears_is_a_disconnect(when))
 
 
+async def test_newcomers_are_refused_where_everybody_is_busy_and_let_in_again_later() -> None:
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await go_on.wait()
+        await reply(send, b"late")
+
+    async with serving(app, Limits(connections=2, per_address=2, linger_s=0.2, sweep_s=0.02)) as served:
+        busy = [await served.connect() for _ in range(2)]
+        for wire in busy:
+            wire.send(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            while len(served.front.tasks) < 2:
+                await asyncio.sleep(0.01)
+        # More than are listened to at the same time: the others are sent away at once.
+        told = [await wire.answer() for wire in [await served.connect() for _ in range(40)]]
+        assert {(status, headers["connection"]) for status, headers, _ in told} == {(503, "close")}
+        assert all(b"too many connections" in body for _, _, body in told)
+        go_on.set()
+        assert [(await wire.answer())[2] for wire in busy] == [b"late", b"late"]
+        async with asyncio.timeout(10):
+            while len(served.front._connections) > 2:
+                await asyncio.sleep(0.01)
+        assert (await served.ask(b"GET / HTTP/1.1\r\n\r\n"))[0] == 200
+
+
 async def test_time_limits_hold_to_within_a_sweep() -> None:
     async with serving(echo, QUICK) as served:
         began = time.monotonic()
