@@ -176,9 +176,9 @@ def test_silence_holds_limits_then_lifts_them(name: str) -> None:
 
 def test_one_silent_group_forbids_loosening_until_it_is_given_up() -> None:
     run = Run("model")
-    for _ in range(5):
-        run.see(guaranteed(Reading(0.001)), neighbour())
+    run.contended(20)
     before = run.share()
+    assert before < 1
     for _ in range(HOLD_TICKS):
         run.see(guaranteed(Reading(0.001)), guaranteed(name="other", cpus=UNKNOWN), neighbour())
     assert run.share() == before
@@ -429,3 +429,36 @@ def test_a_policy_that_there_is_not_is_refused_with_those_there_are() -> None:
         make_policy("model", speed=3)
     with pytest.raises(Invalid, match="between 0 and 1"):
         make_policy("static", share=7.0)
+
+
+def test_a_group_that_is_unlimited_is_not_paused_to_be_tried_again() -> None:
+    run, frozen = Run("model"), 0
+    for _ in range(150):
+        setting = run.applied.get("flood", UNLIMITED)
+        run.see(guaranteed(Reading(0.001 / (1 - 0.03 * setting.share * (not setting.frozen)))), neighbour())
+        frozen += run.applied.get("flood", UNLIMITED).frozen and not setting.frozen
+    assert run.share() == 1
+    assert run.at < 20, "before undisturbed is measured anew"
+    assert frozen == 1, "the first pause"
+
+
+def test_a_single_newcomer_has_all_its_share_as_soon_as_it_has_shown_that_it_does_no_harm() -> None:
+    run, reached = Run("model"), None
+    for _ in range(30):
+        run.see(guaranteed(Reading(0.001)), neighbour())
+        if run.share() == 1 and reached is None:
+            reached = run.at
+    assert reached is not None
+    assert reached < 0.6
+
+
+def test_a_trial_tells_a_share_at_once() -> None:
+    """One that costs twice what is allowed goes from its slow start to its share in one step."""
+    run, shares = Run("model"), []
+    for _ in range(12):
+        setting = run.applied.get("flood", UNLIMITED)
+        run.see(guaranteed(Reading(0.001 / (1 - 0.095 * setting.share * (not setting.frozen)))), neighbour())
+        shares.append(run.share())
+    known = [share for share in shares if share > 0.2 and share != TRIAL_SHARE]
+    assert known[0] == pytest.approx(0.45, abs=0.05)
+    assert len(set(known)) == 1

@@ -49,6 +49,8 @@ _SLOW_TICKS, _FAR, _FAR_TICKS = 5, 2.5, 2
 when it is more than the machine has by itself."""
 _PRESUMED_TICKS = 10
 """After so many, those in the same memory domain are blamed like others: each may cause too little to be convicted."""
+_CLEAR = 8.0
+"""A single group that costs so much at its slow start needs no trial: it floods."""
 _WEAK = 2.0
 """A group that causes little more than is allowed with all of its share may have been convicted for a mood of the
 machine's, and is tried again."""
@@ -124,6 +126,8 @@ class Model:
         pause, doubtful = state.pause, _doubtful(snapshot, state)
         if measured:
             pause = pauses.next_trial(pause, snapshot, doubtful)
+        elif len(present) == 1 and doubtful and not _told(state, doubtful[0]) and pauses.fresh(pause, snapshot):
+            pause = pauses.trial_of(pause, doubtful[0])  # nobody else to pause, and what undisturbed means is known
         else:
             pause = pauses.next_pause(
                 snapshot, pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
@@ -166,8 +170,10 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
         longer = 1 if last is None else last.patience
         if one.innocent:
             due = (far and age > FRESH_S) or (state.slow >= _SLOW_TICKS and age > BASELINE_S * longer)
-        elif last is None or not last.told:
-            due = len(busy) > 1 and age > SOON_S
+        elif not _told(state, name):
+            # A single one is first seen at its slow start: a flood shows there already.
+            unclear = state.contention.alpha.get(name, _CLEAR) < _CLEAR
+            due = (len(busy) > 1 or unclear) and age > SOON_S * longer
         else:
             weak = state.contention.alpha.get(name, 0.0) < _WEAK
             due = (weak or state.easy >= _EASY_TICKS) and one.share < 1 and age > FRESH_S * longer
@@ -252,11 +258,12 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
     name = state.pause.trial
     one = next((one for one in snapshot.groups if one.group.name == name), None)
     worst = look(snapshot, state.watch, state.quiet.newest()).worst
-    if one is None or worst is None or not has_run(one, before=name in state.contention.alpha):
+    if one is None or worst is None or not has_run(one, before=not state.groups[name].idle):
         return replace(state, pause=pauses.tried(state.pause, snapshot.at, told=False))
     before = state.groups[name]
     contention = state.contention.tried(name, one.applied.share, worst.value)
-    innocent = contention.alpha[name] <= LEAST_ALPHA
+    others = len(state.groups) > 1 or before.apart  # else all strain is its own
+    innocent = others and contention.alpha[name] <= LEAST_ALPHA
     changed = innocent != before.innocent
     groups = {**state.groups, name: replace(before, innocent=innocent)}
     pause = pauses.tried(state.pause, snapshot.at, told=True, changed=changed)
@@ -289,7 +296,8 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         elif now.innocent and not now.rung.level:
             share, code, text = 1.0, "unlimited", "does no harm"
         elif name in wanted and not now.rung.level:
-            share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured)
+            told = _just_told(state, name, snapshot)
+            share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured, told=told)
         share = max(share, _floor(one, snapshot))
         groups[name] = Contender(share, older(now.rung), now.place, now.idle, now.apart, now.innocent)
         reasons[name] = _reason(code, text, share, alpha.get(name), worst)
@@ -303,11 +311,25 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
     return replace(state, groups=groups, contention=contention, pressed=pressed), reasons
 
 
-def _next_share(one: Contender, wanted: float, worst: Strain, *, hold: bool, measured: bool) -> tuple[float, str, str]:
+def _told(state: ModelState, name: str) -> bool:
+    """Whether any trial has shown what the group costs."""
+    last = state.pause.tried.get(name)
+    return last is not None and last.told
+
+
+def _just_told(state: ModelState, name: str, snapshot: Snapshot) -> bool:
+    """Whether a trial has shown just now what the group costs."""
+    return _told(state, name) and state.pause.tried[name].at == snapshot.at
+
+
+def _next_share(
+    one: Contender, wanted: float, worst: Strain, *, hold: bool, measured: bool, told: bool
+) -> tuple[float, str, str]:
+    """Towards what is wanted, step by step; at once when a trial has told what the group costs."""
     now, strain = one.share, worst.value
     if not measured and _LOW <= strain <= _HIGH:
         return now, "held", "guaranteed work is where it should be"
-    most = now if hold else now * (_FAST_UP if strain < _CALM and not measured else _MOST_UP)
+    most = now if hold else 1.0 if told else now * (_FAST_UP if strain < _CALM and not measured else _MOST_UP)
     share = min(1.0, most, max(wanted, now / _MOST_DOWN))
     if now >= 1 and share > (_WORTH_APART if one.apart else _WORTH):
         return now, "unlimited", "a limit would be negligible"

@@ -110,6 +110,11 @@ def next_trial(pause: Pause, snapshot: Snapshot, doubtful: Collection[str]) -> P
     return replace(pause, groups=others, trial=name, trials=pause.trials + 1, why=f"to see what {name} does alone")
 
 
+def trial_of(pause: Pause, name: str) -> Pause:
+    """It goes on alone, since there is no other."""
+    return replace(pause, groups=(), trial=name, settled=True, trials=pause.trials + 1, why=f"to see what {name} does")
+
+
 def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
     """Everybody was paused. `heard`: something was measured in it; else a trial would be against nothing."""
     length_s = SHORT_S if heard else min(LONG_S, 2 * pause.length_s)
