@@ -271,5 +271,7 @@ def test_a_harmless_neighbour_keeps_four_fifths_of_its_first_seconds(neighbour: 
 def test_a_flood_is_bounded_from_its_first_seconds_on(neighbour: str, from_s: float) -> None:
     runs = [_first_seconds(neighbour, from_s=from_s, seed=seed) for seed in range(1, 9)]
     assert sum(one.speed for one in runs) / len(runs) >= 0.95
+    p99 = [one.guaranteed[0].p99 for one in runs]
     if neighbour == "nt-stores":  # seen at its slow start already: it never runs with all of its share
-        assert all(one.guaranteed[0].p99 <= 1.1 for one in runs)
+        assert max(p99) <= 1.1
+    assert sum(p99) / len(p99) <= 1.3, "40 ms of a trial, for some seeds"

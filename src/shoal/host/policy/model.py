@@ -49,7 +49,7 @@ _SLOW_TICKS, _FAR, _FAR_TICKS = 5, 2.5, 2
 when it is more than the machine has by itself."""
 _PRESUMED_TICKS = 10
 """After so many, those in the same memory domain are blamed like others: each may cause too little to be convicted."""
-_CLEAR = 8.0
+_CLEAR = 5.0
 """A single group that costs so much at its slow start needs no trial: it floods."""
 _WEAK = 2.0
 """A group that causes little more than is allowed with all of its share may have been convicted for a mood of the
