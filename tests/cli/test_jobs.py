@@ -172,3 +172,44 @@ def test_errors_are_one_block_with_a_code_that_says_what_kind(shell: Shell, mani
     url = json.loads((shell.home / "server.json").read_text())["url"]
     forbidden = shell("tenant", "create", "x", "--url", url, code=5, env={"SHOAL_TOKEN": "shoal_x_y"})
     assert "not known here" in forbidden.stderr
+
+
+def test_many_jobs_are_told_in_one_line_and_waited_for_together(shell: Shell, manifest: Write) -> None:
+    path = manifest(name="crowd")
+    (line,) = shell("submit", *([path] * 11)).stdout.splitlines()
+    assert line.startswith("submitted 11 jobs: j-")
+    assert len(shell("submit", *([path] * 10)).stdout.splitlines()) == 10
+    ids = shell("submit", "--quiet", *([path] * 11)).stdout
+    assert len(set(ids.split())) == 11
+    assert shell("wait", "-", stdin=ids).stdout == "11 of 11 succeeded\n"
+    bad = shell("submit", manifest("raise SystemExit(3)", "stray")).stdout
+    told = shell("wait", ids.split()[0], "-", stdin=bad, code=1).stdout
+    assert "stray: FAILED: the process left with exit code 3" in told
+    assert told.endswith("1 of 2 succeeded\n")
+    forever = shell("submit", "-q", *([manifest(FOREVER, "endless")] * 2)).stdout
+    assert shell("cancel", "-", stdin=forever).stdout.count("endless") == 2
+    shell("wait", "-", stdin=forever, code=1)
+
+
+def test_jobs_are_listed_since_a_time_and_in_an_order(shell: Shell, manifest: Write) -> None:
+    for name in ("order-b", "order-a"):
+        shell("run", manifest(name=name))
+    names = [job["name"] for job in shell.json("jobs", "--since", "1h", "--sort", "name")["jobs"]]
+    assert names == sorted(names)
+    assert names.index("order-a") < names.index("order-b")
+    newest = [job["name"] for job in shell.json("jobs", "-n", "2")["jobs"]]
+    assert newest == ["order-a", "order-b"]
+    ran = [job["ran_s"] for job in shell.json("jobs", "--sort", "ran")["jobs"]]
+    assert ran == sorted(ran, reverse=True)
+    eventually(lambda: not shell.json("jobs", "--since", "0.01s")["jobs"])
+    assert "'soon' is no duration" in shell("jobs", "--since", "soon", code=2).stderr
+    assert "jobs have no order 'size'" in shell("jobs", "--sort", "size", code=2).stderr
+
+
+def test_the_last_lines_of_a_log(shell: Shell, manifest: Write) -> None:
+    job = shell.json("run", manifest("for n in range(50): print('line', n)", "tailed"))["id"]
+    assert shell("logs", job, "--tail", "2").stdout == "line 48\nline 49\n"
+    assert shell("logs", "-f", job, "--tail", "1").stdout == "line 49\n"
+    assert shell("logs", job, "--tail", "0").stdout == ""
+    (piece,) = shell("logs", job, "--tail", "1", "--json").stdout.splitlines()
+    assert json.loads(piece)["offset"] == len("".join(f"line {n}\n" for n in range(49)))

@@ -59,3 +59,25 @@ def test_a_narrow_terminal_has_every_column_but_the_end_of_the_last(shell: Shell
     assert header.split() == names.split()
     assert job.split()[1:4] == ["narrow", "default", "FAILED"]
     assert "long-name" not in job
+
+
+def test_control_sequences_of_a_log_are_shown_on_a_terminal_and_kept_in_a_pipe(shell: Shell, tmp_path: Path) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text("name: escapes\ncommand: [printf, '\\033]0;owned\\007\\033[31mred\\n']\n")
+    shell("run", str(manifest))
+    raw = b"\x1b]0;owned\x07\x1b[31mred\n"
+    env = {**os.environ, "SHOAL_HOME": str(shell.home)}
+    words = [sys.executable, "-m", "shoal.cli", "logs", "escapes"]
+    assert subprocess.run(words, env=env, capture_output=True, check=True).stdout == raw
+
+    def on_terminal(*more: str) -> bytes:
+        master, slave = pty.openpty()
+        with subprocess.Popen([*words, *more], stdout=slave, env=env) as process:
+            assert process.wait() == 0
+        os.close(slave)
+        told = os.read(master, 65536)
+        os.close(master)
+        return told.replace(b"\r\n", b"\n")
+
+    assert on_terminal() == b"^[]0;owned^G\x1b[31mred\n\x1b[0m"
+    assert on_terminal("--raw") == raw

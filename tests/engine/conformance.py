@@ -321,6 +321,9 @@ class EngineConformance:
                 break
             assert chunk.data
         assert collected == whole
+        for last in (1, 10, len(whole), len(whole) + 100):
+            chunk = await kit.engine.read("a.1.run", 0, "log", -last)
+            assert (chunk.data, chunk.offset) == (whole[-last:], max(0, len(whole) - last))
         past = await kit.engine.read("a.1.run", 0, "log", len(whole) + 5)
         assert past.data == b""
         assert past.ended

@@ -177,6 +177,9 @@ async def test_a_bad_bundle_is_the_users_fault(kit: LocalKit, tmp_path: Path, ki
     with pytest.raises(LaunchFailed, match="the bundle cannot be unpacked") as failure:
         await kit.engine.launch(kit.script("a.1.run", "/bin/true", bundle=bundle))
     assert failure.value.fault is Fault.USER
+    said = "'../../escaped'" if kind == "escaping" else "it is no tar archive, or it is cut or damaged"
+    assert said in str(failure.value)
+    assert "\n" not in str(failure.value)
     assert not list(tmp_path.rglob("escaped"))
 
 

@@ -17,7 +17,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),
-    "jobs": ("submit", "run", "jobs", "show", "explain", "cancel", "halt", "resume"),
+    "jobs": ("submit", "run", "wait", "jobs", "show", "explain", "cancel", "halt", "resume"),
     "streams": ("logs", "events", "metrics"),
     "services": ("deploy", "services", "scale", "undeploy"),
     "serve": ("serve",),

@@ -1,15 +1,18 @@
-"""Jobs: submit, run, jobs, show, explain, cancel, halt, resume."""
+"""Jobs: submit, run, wait, jobs, show, explain, cancel, halt, resume."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.command import FAILED, INTERRUPTED, Door, JobArgument, TenantOption, command
 from shoal.cli.services import meant_service, print_explanation
+from shoal.cli.terminal import Harmless
 from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from shoal.sdk.models import ExplanationView, JobDetail, JobView
 
 _PANEL = "Jobs"
+_LISTED = 10
+"""Of so many submitted jobs, each has its line."""
 _WAITS = "waits: "
 """How the reason of a wait begins, where nothing before it says so."""
 
@@ -27,12 +32,29 @@ Files = Annotated[
 ]
 FileOption = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="The same, as an option.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same submission twice is one job.")]
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB...", help="Ids or names; - reads ids from stdin, one a line.", allow_dash=True),
+]
 CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record.")]
+
+
+_ORDERS: Mapping[str, Callable[[Any], Any]] = {
+    "submitted": lambda job: -job.submitted_at,
+    "started": lambda job: -(job.started_at or 0.0),
+    "ended": lambda job: -(job.ended_at or 0.0),
+    "ran": lambda job: -job.ran_s,
+    "waited": lambda job: -job.waited_s,
+    "name": lambda job: (job.name, -job.submitted_at),
+    "state": lambda job: (job.state, -job.submitted_at),
+}
+"""The largest and newest first; names and states by the alphabet."""
 
 
 def register(app: typer.Typer) -> None:
     command(app, "submit", rich_help_panel=_PANEL)(submit)
     command(app, "run", rich_help_panel=_PANEL)(run)
+    command(app, "wait", rich_help_panel=_PANEL)(wait)
     command(app, "jobs", rich_help_panel=_PANEL)(jobs)
     command(app, "show", rich_help_panel=_PANEL)(show)
     command(app, "explain", rich_help_panel=_PANEL)(explain)
@@ -42,9 +64,12 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    door: Door, files: Files = None, file: FileOption = None, tenant: TenantOption = None, key: KeyOption = None
-) -> None:
-    """Submit jobs; each is durable once its id is printed."""
+    door: Door, files: Files = None, file: FileOption = None, tenant: TenantOption = None, key: KeyOption = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Submit jobs; each is durable once its id is printed. Many are told in one line."""
     paths = _paths(files, file)
     if key is not None and len(paths) > 1:
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
@@ -57,11 +82,13 @@ def submit(
             for manifest in manifests:
                 job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
-                if not door.json:
-                    print(f"{job.id}  {job.name} ({job.tenant})", flush=True)
+                if not door.json and (quiet or len(manifests) <= _LISTED):
+                    print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
         finally:
             if door.json and accepted:
                 door.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
+            elif accepted and not quiet and len(manifests) > _LISTED:
+                print(f"submitted {len(accepted)} jobs: {accepted[0].id} to {accepted[-1].id}")
 
 
 def _paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
@@ -125,14 +152,43 @@ def run(
         raise typer.Exit(FAILED)
 
 
+def wait(door: Door, job: JobsArgument, tenant: TenantOption = None) -> None:
+    """Wait until all of these jobs are over. The exit code is 0 only if all succeeded."""
+    refs = _refs(job)
+    with door.client(patience_s=30.0) as client:
+        ended = [client.wait(ref, tenant=tenant) for ref in refs]
+    failed = [one for one in ended if one.state is not JobState.SUCCEEDED]
+
+    def human() -> None:
+        for one in failed:
+            print(f"{one.id}  {one.name}: {one.state}" + (f": {one.message}" if one.message else ""))
+        print(f"{len(ended) - len(failed)} of {len(ended)} succeeded")
+
+    door.show(ended, human)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _refs(given: list[str]) -> list[str]:
+    """The jobs that are meant; those on stdin are told by the first word of a line, as `submit` prints them."""
+    refs: list[str] = []
+    for ref in given:
+        refs += [line.split()[0] for line in sys.stdin if line.strip()] if ref == "-" else [ref]
+    return refs
+
+
 def _follow(door: Door, client: Client, job_id: str, rank: int) -> JobDetail:
     out = sys.stderr.buffer if door.json else sys.stdout.buffer
     if client.log_piece(job_id, rank=rank, wait_s=1.0, limit=1).attempt == 0:
         waiting = client.explain(job_id)
         if waiting.causes:
             door.note(waiting.summary)
+    harmless = Harmless() if out.isatty() else None
     for piece in client.logs(job_id, rank=rank, attempt=None, follow=True):
-        out.write(piece.data)
+        out.write(harmless.feed(piece.data) if harmless else piece.data)
+        out.flush()
+    if harmless:
+        out.write(harmless.feed(b"", last=True))
         out.flush()
     return client.wait(job_id)
 
@@ -147,11 +203,19 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Replicas of services as well.")] = False,
+    since: Annotated[str | None, typer.Option(help="Only those submitted within this time: 90s, 15m, 2h, 1d.")] = None,
+    sort: Annotated[str, typer.Option(help=f"Order what is listed by: {', '.join(_ORDERS)}.")] = "submitted",
 ) -> None:
     """List jobs, newest first."""
     states = [_state(one) for one in state] if state else None
+    if sort not in _ORDERS:
+        raise Invalid(f"jobs have no order {sort!r}", where="--sort", hint=f"known: {', '.join(_ORDERS)}")
+    oldest = _since(since)
     with door.client() as client:
         found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before, replicas=everything)
+    young = [job for job in found.jobs if job.submitted_at >= oldest]
+    more = found.next if len(young) == len(found.jobs) else None
+    found = found.model_copy(update={"jobs": sorted(young, key=_ORDERS[sort]), "next": more})
 
     def human() -> None:
         from shoal.cli import output
@@ -164,6 +228,20 @@ def jobs(
             door.note(f"there are more: --before {found.next}")
 
     door.show(found, human)
+
+
+def _since(text: str | None) -> float:
+    """The time that is so long ago. Raises Invalid."""
+    if text is None:
+        return 0.0
+    from pydantic_core import PydanticCustomError
+
+    from shoal.contract.manifest.quantities import read_duration
+
+    try:
+        return time.time() - read_duration(text)
+    except PydanticCustomError as error:
+        raise Invalid(f"{text!r} is no duration", where="--since", hint="90s, 15m, 2h or 1d") from error
 
 
 def _state(word: str) -> JobState:
@@ -261,7 +339,7 @@ def _explain(found: ExplanationView) -> None:
 
 
 def cancel(
-    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    door: Door, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """End jobs; running ones are asked to stop, and killed when their grace is over."""
@@ -269,7 +347,7 @@ def cancel(
 
 
 def halt(
-    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    door: Door, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """Pause jobs: they checkpoint if they can, and wait for `resume`."""
@@ -277,7 +355,7 @@ def halt(
 
 
 def resume(
-    door: Door, job: Annotated[list[str], typer.Argument(metavar="JOB...")], tenant: TenantOption = None,
+    door: Door, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """Put halted jobs back into the queue."""
@@ -289,7 +367,7 @@ def _change(door: Door, verb: str, refs: list[str], tenant: str | None, cause: s
     with door.client() as client:
         act = {"cancel": client.cancel, "halt": client.halt, "resume": client.resume}[verb]
         try:
-            for ref in refs:
+            for ref in _refs(refs):
                 job = act(ref, tenant=tenant, cause=cause)
                 changed.append(job)
                 if not door.json:

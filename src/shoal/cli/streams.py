@@ -26,16 +26,26 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on to the job's end.")] = False,
     rank: Annotated[int, typer.Option(min=0, help="Which process of the gang.")] = 0,
     attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt. [the current one]")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, max=100_000, help="Only the last lines, at most 4 MiB.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Let a terminal obey control sequences in the log.")] = False,
     tenant: TenantOption = None,
 ) -> None:
-    """A job's output, byte for byte. Following outlasts restarts of the server, and goes on through later attempts."""
+    """A job's output, byte for byte; on a terminal, control sequences other than colours are shown and not obeyed.
+    Following outlasts restarts of the server, and goes on through later attempts."""
+    from shoal.cli.terminal import Harmless
+
+    harmless = Harmless() if sys.stdout.isatty() and not raw else None
+    out = sys.stdout.buffer
     with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
-        for piece in client.logs(job, tenant=tenant, rank=rank, attempt=attempt, follow=follow):
+        for piece in client.logs(job, tenant=tenant, rank=rank, attempt=attempt, tail=tail, follow=follow):
             if door.json:
                 door.line({"attempt": piece.attempt, "offset": piece.offset, "text": piece.text}, lambda: None)
             else:
-                sys.stdout.buffer.write(piece.data)
-                sys.stdout.buffer.flush()
+                out.write(harmless.feed(piece.data) if harmless else piece.data)
+                out.flush()
+    if harmless and not door.json:
+        out.write(harmless.feed(b"", last=True))
+        out.flush()
 
 
 def events(

@@ -339,7 +339,7 @@ class ControlPlane:
         try:
             chunk = await self.engine.read(gang_name(job_id, number, stage), rank, "log", offset, limit)
         except NotFound:
-            chunk = LogChunk(b"", offset, offset, ended=False)
+            chunk = LogChunk(b"", max(0, offset), max(0, offset), ended=False)
         # A stream ends when nothing more can come of this attempt; a queued job may still get another.
         return replace(chunk, ended=over and not chunk.data and (number < job.attempt or job.state.terminal))
 

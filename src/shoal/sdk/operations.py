@@ -145,22 +145,25 @@ def log_piece(
     attempt: int | None = None,
     offset: int = 0,
     limit: int = 1 << 20,
+    tail: int | None = None,
     wait_s: float = 0.0,
 ) -> Call[models.LogPiece]:
-    """A piece of a rank's log from `offset`. With `wait_s`, waits so long for something to read."""
+    """A piece of a rank's log from `offset`, or of its last `tail` lines. With `wait_s`, waits so long for
+    something to read."""
 
     def piece(response: httpx.Response) -> models.LogPiece:
         headers = response.headers
         return models.LogPiece(
             attempt=int(headers["x-shoal-attempt"]),
-            offset=offset,
+            offset=int(headers["x-shoal-next-offset"]) - len(response.content),
             next_offset=int(headers["x-shoal-next-offset"]),
             data=response.content,
             ended=headers["x-shoal-ended"],
         )
 
     params = {
-        "tenant": tenant, "rank": rank, "attempt": attempt, "offset": offset, "limit": limit, "wait_s": wait_s or None,
+        "tenant": tenant, "rank": rank, "attempt": attempt, "offset": offset, "limit": limit,
+        "tail": tail, "wait_s": wait_s or None,
     }  # fmt: skip
     return Call("GET", _job(ref, "/logs"), piece, params, wait_s=wait_s)
 

@@ -127,6 +127,13 @@ async def test_a_log_is_read_in_pieces_and_says_when_it_is_over(house: House) ->
         assert ended == "job"
         assert piece.headers["x-shoal-attempt"] == "1"
         assert (await client.get(path, params={"offset": 3, "limit": 5})).content == data[3:8]
+        last_line = data.splitlines(keepends=True)[-1]
+        for lines, told in ((0, b""), (1, last_line), (3, data), (9, data)):
+            last = await client.get(path, params={"tail": lines})
+            assert last.content == told
+            assert int(last.headers["x-shoal-next-offset"]) == len(data)
+        assert (await client.get(path, params={"tail": 1, "follow": True})).content == last_line
+        assert (await client.get(path, params={"tail": -1})).status_code == 422
         assert (await client.get(path, params={"rank": 1})).status_code == 404
         assert (await client.get(path, params={"attempt": 9})).status_code == 404
 

@@ -22,6 +22,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["logs"])
 
 ATTEMPT, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Next-Offset", "X-Shoal-Ended"
 _PIECE = 256 * 1024
+_TAIL_BYTES, _TAIL_MOST_BYTES = 64 * 1024, 4 << 20
+"""Of a log, so much is looked at for its last lines: little first, eight times as much each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ async def logs(
     attempt: Annotated[int | None, Query(ge=1, le=1_000_000, description="default: the current one")] = None,
     offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
     limit: Annotated[int, Query(ge=1, le=4 << 20)] = 65536,
+    tail: Annotated[
+        int | None,
+        Query(ge=0, le=100_000, description="begin with so many last lines, at most 4 MiB, instead of at `offset`"),
+    ] = None,
     wait_s: Wait = 0.0,
     follow: Annotated[bool, Query(description="stream from here to the job's end, later attempts included")] = False,
 ) -> Response:
@@ -69,6 +75,8 @@ async def logs(
     if rank >= job.ranks:
         raise NotFound(f"job {job.id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
     log = _Log(context, job.id, rank)
+    if tail is not None:
+        offset = await log.last_lines(attempt, tail)
     if follow:
         first = await log.piece(attempt, offset, 1)
         stream = log.stream(attempt or first.attempt or None, offset, one=attempt is not None)
@@ -102,6 +110,34 @@ class _Log:
         chunk = await plane.logs(self._job_id, rank=self._rank, attempt=number, offset=offset, limit=limit)
         ended = chunk.ended or (over and number == job.attempt and not chunk.data)
         return Piece(number, replace(chunk, ended=ended), last=ended and over and number == job.attempt)
+
+    async def last_lines(self, attempt: int | None, lines: int) -> int:
+        """The offset at which so many last lines begin."""
+        size = _TAIL_BYTES
+        while True:
+            begin, data = await self._end(attempt, size)
+            at = len(data) - data.endswith(b"\n") if lines else len(data)
+            for _ in range(lines):
+                at = data.rfind(b"\n", 0, at)
+                if at < 0:
+                    break
+            if at >= 0 or len(data) < size or size >= _TAIL_MOST_BYTES:
+                return begin + (at + 1 if lines else at)
+            size *= 8
+
+    async def _end(self, attempt: int | None, size: int) -> tuple[int, bytes]:
+        """The last bytes, at most so many, and where they begin; no more than what follows a removed middle."""
+        begin, end, data = -size, -size, b""
+        while len(data) < size:
+            chunk = await self._context.plane.logs(
+                self._job_id, rank=self._rank, attempt=attempt, offset=end, limit=size - len(data)
+            )
+            if chunk.offset != end:
+                begin, data = chunk.offset, b""
+            data, end = data + chunk.data, chunk.next_offset
+            if not chunk.data:
+                break
+        return begin, data
 
     async def wait(self, attempt: int | None, offset: int, limit: int, wait_s: float) -> Piece:
         loop = asyncio.get_running_loop()

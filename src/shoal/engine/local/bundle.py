@@ -30,10 +30,21 @@ def unpack(bundle: Path, run_dir: Path) -> None:
     except (tarfile.TarError, EOFError, zlib.error, LZMAError, KeyError, OSError) as problem:
         ours = isinstance(problem, OSError) and problem.errno in _OUR_ERRORS
         raise LaunchFailed(
-            f"the bundle cannot be unpacked: {problem}",
+            f"the bundle cannot be unpacked: {_why(problem)}",
             fault=Fault.PLATFORM if ours else Fault.USER,
-            where=str(run_dir) if ours else bundle.name,
+            where=str(run_dir) if ours else f"bundle {bundle.name[:12]}",
             hint="free space there"
             if ours
             else "give a tar archive (plain, gzip, bzip2 or xz) whose members stay inside their directory",
         ) from problem
+
+
+def _why(problem: Exception) -> str:
+    """In words, and in one line."""
+    if isinstance(problem, tarfile.FilterError):
+        return f"its member {problem.tarinfo.name!r} is a device, or is or points to something outside the directory"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    if isinstance(problem, KeyError):
+        return "a link in it points to a member that it does not have"
+    return "it is no tar archive, or it is cut or damaged"

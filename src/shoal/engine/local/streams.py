@@ -30,11 +30,11 @@ def read_stream(
         raise NotFound(
             f"there is no stream {stream!r}", where=where, hint="streams are log, metrics and file:RELATIVE/PATH"
         )
-    offset = max(0, offset)
     if fd is None:
-        return LogChunk(b"", offset, offset, ended)
+        return LogChunk(b"", max(0, offset), max(0, offset), ended)
     try:
         size = os.fstat(fd).st_size
+        offset = offset if offset >= 0 else max(0, size + offset)
         if stream == "log":
             offset, limit = _past_hole(fd, offset, limit)
         data = os.pread(fd, max(0, min(limit, MAX_BYTES)), offset)

@@ -89,6 +89,7 @@ class SimulatedGang:
             raise NotFound(f"gang {self.spec.name} has no rank {number}")
         _check_stream(stream)
         written = self._written(number, stream, now)
+        offset = offset if offset >= 0 else max(0, len(written) + offset)
         data = written[offset : offset + limit]
         following = offset + len(data)
         return LogChunk(data, offset, following, ended=number in self.ended and following >= len(written))

@@ -1,0 +1,58 @@
+"""Where the last lines of a log begin, whatever its size and whatever was removed from its middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.control.api.logs import _TAIL_BYTES, _TAIL_MOST_BYTES, _Log
+from shoal.engine import LogChunk
+
+
+@dataclass
+class Plane:
+    """Holds a log, of which `hole` (begin, end) was removed."""
+
+    written: bytes
+    hole: tuple[int, int] | None = None
+
+    async def logs(self, job_id: str, *, rank: int, attempt: int | None, offset: int, limit: int) -> LogChunk:
+        begin = offset if offset >= 0 else max(0, len(self.written) + offset)
+        end = begin + limit
+        if self.hole is not None:
+            begin = self.hole[1] if self.hole[0] <= begin < self.hole[1] else begin
+            end = min(end, self.hole[0]) if begin < self.hole[0] else begin + limit
+        data = self.written[begin:end]
+        return LogChunk(data, begin, begin + len(data), ended=False)
+
+
+async def begins(plane: Plane, lines: int) -> int:
+    context: Any = SimpleNamespace(plane=plane)
+    return await _Log(context, "j-1", 0).last_lines(1, lines)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from((0, 1, 80, 5000, 70_000)), max_size=40), st.integers(0, 50), st.booleans())
+async def test_the_last_lines_are_those_of_the_whole_log(lengths: list[int], lines: int, ended: bool) -> None:
+    written = b"".join(b"x" * length + b"\n" for length in lengths) + (b"" if ended else b"half")
+    whole = written.splitlines(keepends=True)
+    told = b"".join(whole[max(0, len(whole) - lines) :]) if lines else b""
+    assert written[await begins(Plane(written), lines) :] == told
+
+
+async def test_of_a_log_without_lines_no_more_than_the_limit_is_told() -> None:
+    written = b"x" * (2 * _TAIL_MOST_BYTES)
+    assert await begins(Plane(written), 1) == len(written) - _TAIL_MOST_BYTES
+
+
+@pytest.mark.parametrize("lines", [1, 5, 1000])
+async def test_what_lies_before_a_removed_middle_is_not_told(lines: int) -> None:
+    written = b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7
+    plane = Plane(written, hole=(600, 5600))
+    assert written[await begins(plane, lines) :] == b"late\n" * min(lines, 7)
+    assert len(written) < _TAIL_BYTES
