@@ -15,7 +15,7 @@ from shoal.host.guard.journal import state_from_json, state_json
 from shoal.host.policy import POLICIES, make_policy
 from shoal.host.policy.contention import LEAST_ALPHA, Contention, divide
 from shoal.host.policy.pauses import TRIAL_SHARE
-from shoal.host.policy.strain import HOLD_TICKS, Quiet, Sensor, Watch, look
+from shoal.host.policy.strain import HOLD_TICKS, Quiet, Sensor, Watch, is_idle, look
 from shoal.host.types import (
     UNLIMITED,
     Domain,
@@ -28,6 +28,7 @@ from shoal.host.types import (
     Reading,
     Setting,
     Snapshot,
+    idle_below,
 )
 
 ADAPTIVE = ("core-throttle", "kelp", "model")
@@ -462,3 +463,11 @@ def test_a_trial_tells_a_share_at_once() -> None:
     known = [share for share in shares if share > 0.2 and share != TRIAL_SHARE]
     assert known[0] == pytest.approx(0.45, abs=0.05)
     assert len(set(known)) == 1
+
+
+@pytest.mark.parametrize(("share", "cores", "below"), [(1.0, 4, 0.02), (1.0, 1, 0.02), (0.05, 2, 0.01), (0.1, 1, 0.01)])
+def test_idle_means_one_thing(share: float, cores: int, below: float) -> None:
+    assert idle_below(share, cores) == pytest.approx(below)
+    state = GroupState(Group("a", PriorityClass.BEST_EFFORT), frozenset({0}), cores, applied=Setting(share=share))
+    assert is_idle(replace(state, cpus=Reading(below * 0.9)))
+    assert not is_idle(replace(state, cpus=Reading(below * 1.1)))

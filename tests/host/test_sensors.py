@@ -16,7 +16,6 @@ from shoal.host.sensors import (
     CpuClocks,
     CyclesPerInstruction,
     MemoryLatency,
-    Pressure,
     Quantity,
     ReportedWork,
     ResctrlMonitor,
@@ -305,15 +304,7 @@ def test_the_books_of_this_machine_see_a_process_run(real: RealKit) -> None:
     until(has_run, "a process that sleeps and wakes uses CPU time")
 
 
-# --- pressure, latency ---
-
-
-def test_pressure_is_a_share_of_time() -> None:
-    host = FakeHost()
-    sensor = Pressure(kernel=host)
-    sensor.read(host.now, {}, EVER)
-    host.advance(2.0)
-    assert value(sensor.read(host.now, {}, EVER), Quantity.PRESSURE_MEMORY, Scope.HOST) == pytest.approx(0.25, rel=1e-3)
+# --- latency ---
 
 
 def test_latency_is_the_median_of_shots_since_the_conditions_changed() -> None:

@@ -24,12 +24,9 @@ from shoal.host.types import (
     Reading,
     Setting,
     Snapshot,
+    idle_below,
 )
 
-IDLE_CPUS = 0.05
-"""Best-effort work that keeps fewer CPUs busy disturbs nobody."""
-IDLE_PART = 0.1
-"""Nor does limited work that uses less than this part of what is left to it."""
 FREEZE_TAKES_S = 0.01
 """Until a freeze or thaw is in force (at most 7.9 ms where it was measured)."""
 _QUIET_READINGS = 64
@@ -215,8 +212,7 @@ class Senses:
                 limit = applied.get(name, UNLIMITED)
                 if limit == UNLIMITED or replace(limit, cpus=None) == UNLIMITED:
                     self._learn_unhindered(name, cpus, readings)
-                # A core that is left to it for a twentieth of the time is busy when it is used for a twentieth.
-                idle = min(IDLE_CPUS, IDLE_PART * limit.share * len(found[name].cpus))
+                idle = idle_below(limit.share, len(found[name].cpus))
                 if name not in self._frozen and (cpus is None or cpus >= idle):
                     disturbed |= self._homes(found[name])
         quiet = frozenset(

@@ -18,7 +18,16 @@ STALE_S = 1.0
 """An older reading is as good as none."""
 WAIT_STALE_S = 30.0
 """Waiting is told thread by thread, which is read seldom, and decides nothing."""
+IDLE_CPUS = 0.02
+"""Work that keeps fewer CPUs busy neither disturbs anybody nor has anything to lose."""
+_IDLE_PART = 0.1
 _MUCH_WAITING, _TOO_FEW_CPUS = 0.1, 0.9
+
+
+def idle_below(share: float, cores: int) -> float:
+    """The CPUs of which a group keeps fewer busy when it does nothing, for undisturbed times and policies alike. A core
+    that limited work has for a twentieth of the time is busy when it is used for a twentieth."""
+    return min(IDLE_CPUS, _IDLE_PART * share * cores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal.core import PriorityClass
-from shoal.host.types import DomainState, GroupState, Missing, Snapshot
+from shoal.host.types import IDLE_CPUS, DomainState, GroupState, Missing, Snapshot, idle_below
 
 HOLD_TICKS = 20
 """So many ticks without an answer about a guaranteed group limits are held; then it is protected blindly no more."""
-IDLE_CPUS = 0.02
 BANDWIDTH_MARK = 0.75
 """Of a domain's capacity: where queues at memory begin to grow, when nothing better than bandwidth is known."""
 _NOW_S = 0.03
@@ -165,7 +164,7 @@ def is_idle(state: GroupState) -> bool:
     """Whether it is known to run nothing now. Unknown is not idle; nor is what we hold frozen, or held when an older
     reading was taken."""
     cpus = None if state.applied.frozen else state.cpus.known(stale_s=_NOW_S)
-    return cpus is not None and cpus < min(IDLE_CPUS, 0.1 * state.applied.share * state.cores)
+    return cpus is not None and cpus < idle_below(state.applied.share, state.cores)
 
 
 def has_run(state: GroupState, *, before: bool) -> bool:

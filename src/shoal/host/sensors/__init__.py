@@ -11,7 +11,6 @@ from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thri
 from shoal.host.sensors.clock import CpuClocks
 from shoal.host.sensors.cpi import CyclesPerInstruction
 from shoal.host.sensors.latency import MemoryLatency, pinned
-from shoal.host.sensors.psi import Pressure
 from shoal.host.sensors.reports import ReportedWork, Work
 from shoal.host.sensors.resctrl import ResctrlMonitor
 from shoal.host.sensors.schedstat import SchedulerStatistics
@@ -21,7 +20,7 @@ from shoal.host.types import Domain
 from shoal.host.undo import UndoLog
 
 __all__ = [
-    "CpuClocks", "CyclesPerInstruction", "Key", "MemoryLatency", "Pressure", "Quantity", "Readings", "ReportedWork",
+    "CpuClocks", "CyclesPerInstruction", "Key", "MemoryLatency", "Quantity", "Readings", "ReportedWork",
     "ResctrlMonitor", "SchedulerStatistics", "Scope", "Sensor", "StepTimes", "Thrifty", "UncoreCounters", "Work",
     "pinned", "standard",
 ]  # fmt: skip
@@ -50,5 +49,4 @@ def standard(
         MemoryLatency(domains, shoot, wanted=probing),
         thrifty(CpuClocks(kernel=kernel)),
         thrifty(SchedulerStatistics(kernel=kernel), share=0.0001),
-        thrifty(Pressure(kernel=kernel), share=0.0001),
     )

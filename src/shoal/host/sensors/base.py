@@ -22,16 +22,12 @@ class Quantity(StrEnum):
     OCCUPANCY = "occupancy"  # bytes in the last-level cache
     STEP = "step"  # CPU seconds of a unit of work, mean
     TAIL = "tail"  # the same, 99th percentile
-    STEP_WALL = "step-wall"  # wall seconds of a unit of work, mean
     RATE = "rate"  # units of work per second
     CPI = "cpi"  # cycles per instruction
     CPUS = "cpus"  # CPUs kept busy
     WAIT = "wait"  # seconds runnable but not running, per CPU-second
     THROTTLED = "throttled"  # share of enforcement periods in which its CPU quota ran out
     STEAL = "steal"  # share of CPU time that the hypervisor took
-    PRESSURE_CPU = "pressure-cpu"  # share of time in which some task waited for it (PSI)
-    PRESSURE_MEMORY = "pressure-memory"
-    PRESSURE_IO = "pressure-io"
 
     __hash__ = str.__hash__  # an enum's own is Python code, and readings are looked up by the hundred
 

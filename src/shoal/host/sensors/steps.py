@@ -21,7 +21,7 @@ TAIL_UNITS = 512
 TAIL_EVERY_S = 1.0
 """Nothing is decided by the tail, and to look at so many units one by one costs more than all else here."""
 _LOOK_EVERY_S = 1.0
-_OF_FRESH = (Quantity.STEP, Quantity.STEP_WALL, Quantity.RATE)
+_OF_FRESH = (Quantity.STEP, Quantity.RATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,6 @@ def _readings(group: _Group, now: float, since: float) -> dict[Quantity, Reading
     span = fresh.ended_s - fresh.began_s
     return {
         Quantity.STEP: Reading(fresh.cpu_s / fresh.units, age),
-        Quantity.STEP_WALL: Reading(fresh.wall_s / fresh.units, age),
         Quantity.RATE: Reading(fresh.units / span, age) if span > 0 else missing("its clock stands still"),
         Quantity.TAIL: _tail(group, now),
     }
