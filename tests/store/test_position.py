@@ -142,3 +142,17 @@ def test_a_database_without_our_tables_has_no_sequence(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
     assert last_sequence(tmp_path / "shoal.db") == 0
+
+
+async def test_events_that_retention_removed_are_not_lost(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await write(store, 3)
+    newest = store.last_seq()
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as connection, connection:
+        connection.execute("DELETE FROM event WHERE seq > 1")
+        connection.commit()
+        assert find_loss(url(tmp_path)) is not None
+        connection.execute("CREATE TABLE IF NOT EXISTS removed_events (id INTEGER PRIMARY KEY, seq BIGINT NOT NULL)")
+        connection.execute("INSERT INTO removed_events VALUES (1, ?)", (newest,))
+    assert find_loss(url(tmp_path)) is None

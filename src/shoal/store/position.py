@@ -126,10 +126,15 @@ def find_loss(url: str) -> Loss | None:
 
 
 def last_sequence(database: Path) -> int | None:
-    """None: there is no database. Opened for reading only, so that closing it moves nothing out of the log."""
+    """None: there is no database. Opened for reading only, so that closing it moves nothing out of the log. Events that
+    retention removed count by the highest of their numbers, which it keeps in `removed_events`."""
     if not database.exists() or not database.stat().st_size:
         return None
     with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone():
-            return 0
-        return int(connection.execute("SELECT max(seq) FROM event").fetchone()[0] or 0)
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        highest = [
+            connection.execute(f"SELECT max(seq) FROM {table}").fetchone()[0] or 0  # noqa: S608 - our own two names
+            for table in ("event", "removed_events")
+            if table in tables
+        ]
+        return max(highest, default=0)
