@@ -278,6 +278,27 @@ async def test_an_exit_is_an_answer_only_to_a_signal_that_is_handled(
     assert exits(await kit.settle("a.1.run")) == {0: expected}
 
 
+STAYS = "signal.signal(signal.SIGTERM, lambda *_: open(os.environ['SHOAL_RUN'] + '/term', 'w').close())"
+
+
+async def test_a_stop_that_began_may_be_shortened(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.python("a.1.run", _WAITS.format(setup=STAYS, wait=FINISHES), grace_s=600))
+    await kit.in_effect("a.1.run")
+    await kit.engine.stop("a.1.run")
+    await until_exists(kit.rank_dir("a.1.run") / "term")  # the supervisor has read it
+    await kit.engine.stop("a.1.run", grace_s=0.1)
+    assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
+
+
+async def test_a_stop_that_began_is_not_lengthened_by_a_later_one(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.python("a.1.run", _WAITS.format(setup=STAYS, wait=FINISHES), grace_s=600))
+    await kit.in_effect("a.1.run")
+    await kit.engine.stop("a.1.run", grace_s=2)
+    await until_exists(kit.rank_dir("a.1.run") / "term")
+    os.kill(supervisor_of(kit, "a.1.run"), signal.SIGTERM)  # stop with the gang's own grace
+    assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
+
+
 async def test_a_stop_completes_without_the_engine(kit: LocalKit) -> None:
     await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
     await kit.in_effect("a.1.run")
