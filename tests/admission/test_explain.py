@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import Phase, given, settings
 
-from shoal.admission import ClusterIndex, decide, explain
+from shoal.admission import ClusterIndex, Explanation, Outlook, Running, decide, explain
+from shoal.admission.outlook import expected_end
 from shoal.core import NotFound, Quota, Tenant
 
 from .cases import NOW, B, G, World, check_explanation, clusters, devices, index_of, job, node, nodes, running
@@ -31,14 +34,16 @@ def test_an_estimate_comes_true_when_jobs_end_as_expected(index: ClusterIndex) -
     told = {job_id: explain(snapshot, job_id) for job_id in snapshot.pending.by_id}
     world = World(ClusterIndex.resume(snapshot), lambda waiting: waiting.expected_s)
     for held in snapshot.running.values():
-        if held.stopping or held.expected_end > NOW:  # what is overdue is taken to go on for ever
-            world.runs_on(held, NOW if held.stopping else held.expected_end)
+        world.runs_on(held, expected_end(snapshot, held).at)
     while world.step():
         pass
     started = {waiting.job_id: at for at, waiting in reversed(world.started)}
     for job_id, explanation in told.items():
+        if explanation.estimate.startswith("from the rate"):
+            continue  # beyond the forecast
         if explanation.estimated_start is not None:
             assert started[job_id] == explanation.estimated_start
+            assert explanation.estimate
 
 
 def test_a_job_of_unknown_length_is_explained_after_its_tenants_mean_has_moved() -> None:
@@ -67,6 +72,41 @@ def test_a_job_that_no_node_can_ever_hold_is_told_so() -> None:
     assert told.estimated_start is None
     gang = explain(index_of(nodes(2, per_node=4), [job("big", resources=4, ranks=3)]).snapshot(NOW), "big")
     assert gang.causes[0].reason.facts["ranks_that_fit"] == 2
+
+
+def test_an_estimate_rests_on_what_is_known_of_the_running_job() -> None:
+    def told(held: Running, *ran_s: float) -> Explanation:
+        index = index_of([node("n0", {"a100": 1})], [job("j")])
+        for at, each in enumerate(ran_s):
+            index.start(running(f"r{at}", {"gone": devices(0)}))
+            index.stop(f"r{at}", ran_s=each)
+        index.start(held)
+        return explain(index.snapshot(NOW), "j")
+
+    held = running("r", {"n0": devices(0)}, started=NOW - 30)
+    assert told(held).estimated_start is None
+    assert told(held).estimate.startswith("nothing is known of when the jobs in its way end")
+    limited = told(replace(held, latest_end=NOW + 70))
+    assert (limited.estimated_start, "1 by its max_runtime" in limited.estimate) == (NOW + 70, True)
+    learnt = told(held, 80.0, 100.0, 120.0)
+    assert learnt.estimated_start == NOW + 70
+    assert "1 by the mean run time of its tenant (a: 100 s +- 16 s over 3 jobs)" in learnt.estimate
+    bounded = told(replace(held, latest_end=NOW + 20), 100.0)
+    assert (bounded.estimated_start, "1 by its max_runtime" in bounded.estimate) == (NOW + 20, True)
+    declared = told(replace(held, expected_end=NOW + 5), 100.0)
+    assert (declared.estimated_start, "1 by a declared" in declared.estimate) == (NOW + 5, True)
+    late = told(replace(held, expected_end=NOW - 5))
+    assert (late.estimated_start, "1 overdue" in late.estimate) == (NOW + 30, True)
+
+
+def test_beyond_the_forecast_the_rate_of_starts_goes_on() -> None:
+    waiting = [job(f"j{at:04d}", at=float(at), expected_s=10.0) for at in range(5000)]
+    held = [running("r", {"n0": devices(0)}, end=NOW + 10)]
+    outlook = Outlook(index_of([node("n0", {"a100": 1})], waiting, held).snapshot(NOW))
+    last = explain(outlook.snapshot, "j4999", outlook)
+    assert outlook.start_of("j4999") is None
+    assert last.estimated_start == pytest.approx(NOW + 50_000, rel=0.1)
+    assert last.estimate.startswith("from the rate at which jobs of a start")
 
 
 def test_an_unknown_end_gives_no_estimate() -> None:

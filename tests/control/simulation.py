@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.admission import decide
+from shoal.admission import Outlook, explain
 from shoal.contract import service_lifecycle as services
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
@@ -208,37 +208,35 @@ class Questioner:
 
     def follow(self, store: Store) -> None:
         """Ask once the plane has followed what was committed."""
-        loop, due = asyncio.get_running_loop(), False
-
-        def ask() -> None:
-            nonlocal due
-            due = False
-            if self._world.dead.is_set() or self._world.store is not store:
-                return
-            try:
-                self.ask_all()
-            except Exception as error:  # the event loop would only log it
-                self.wrong.append(error)
+        tasks: set[asyncio.Task[None]] = set()
 
         def committed(_events: object) -> None:
-            nonlocal due
-            if not due:
-                due = True
-                loop.call_soon(ask)
+            if not tasks:
+                tasks.add(task := asyncio.create_task(self._ask(store)))
+                task.add_done_callback(tasks.discard)
 
         store.subscribe(committed)
 
-    def ask_all(self) -> None:
+    async def _ask(self, store: Store) -> None:
+        if self._world.dead.is_set() or self._world.store is not store:
+            return
+        try:
+            await self.ask_all()
+        except Exception as error:  # nobody awaits this task
+            self.wrong.append(error)
+
+    async def ask_all(self) -> None:
         plane = self._world.plane
         if plane is None or not plane.ready:
             return
-        snapshot = plane.view.index.snapshot(plane.clock.now())
-        starting = {start.job_id for start in decide(snapshot).starts}
+        outlook = Outlook(plane.snapshot())
+        starting = {start.job_id for start in outlook.decision.starts}
         for live in plane.view:
-            told = plane.explain(live.job.id)
             self.asked += 1
             if live.job.state is JobState.QUEUED and plane.scheduler is None:
-                check_explanation(snapshot, told, starting)
+                check_explanation(outlook.snapshot, explain(outlook.snapshot, live.job.id, outlook), starting)
+            else:
+                assert (await plane.explain(live.job.id)).summary
 
 
 async def simulate(

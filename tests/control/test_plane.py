@@ -225,7 +225,7 @@ def test_quotas_and_idempotency(tmp_path: Path) -> None:
         second, created = await again("b")
         assert created
         await world.until(lambda: (plane.job(second).reason or {}).get("code") == "quota")
-        assert "quota" in plane.explain(second).summary
+        assert "quota" in (await plane.explain(second)).summary
         with pytest.raises(Overloaded, match="queued already"):
             await again("c")
         assert await again("a") == (first, False)

@@ -7,8 +7,9 @@ change, and when it may start. Carrying a decision out is the control plane's pa
 """
 
 from shoal.admission.decide import decide
-from shoal.admission.explain import explain
+from shoal.admission.explain import explain, obstacles
 from shoal.admission.index import ClusterIndex
+from shoal.admission.outlook import Outlook
 from shoal.admission.snapshot import Snapshot
 from shoal.admission.types import (
     Blocker,
@@ -25,6 +26,6 @@ from shoal.admission.types import (
 )
 
 __all__ = [
-    "Blocker", "ClusterIndex", "Decision", "Explanation", "NodeState", "Pending", "Policy", "Preemption", "Running",
-    "Snapshot", "Spread", "Start", "TenantState", "decide", "explain",
+    "Blocker", "ClusterIndex", "Decision", "Explanation", "NodeState", "Outlook", "Pending", "Policy",
+    "Preemption", "Running", "Snapshot", "Spread", "Start", "TenantState", "decide", "explain", "obstacles",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Why a job waits, what would have to change, and when it may start.
 
 A change is not guessed: each one that is named was tried on a copy of the cluster with the very policy that decides.
-The estimate is made the same way, by deciding ahead along the expected ends of jobs.
+The estimate is made the same way (see `outlook`).
 """
 
 from __future__ import annotations
@@ -9,51 +9,64 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 
 from shoal.admission import reasons
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
+from shoal.admission.outlook import EndBy, Outlook, Start
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.room import Amount, Room
-from shoal.admission.snapshot import Need, Snapshot, expected_runtime_s, resolve
-from shoal.admission.types import Blocker, Decision, Explanation, Pending, Running
+from shoal.admission.snapshot import Need, Snapshot, resolve
+from shoal.admission.types import Blocker, Explanation, Pending
 from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason
 
-_STEPS = 256
-_STEP_COST = 200_000
-"""An estimate looks at most `_STEPS` decisions ahead, fewer where there are many jobs (each costs some of them)."""
 
-
-def explain(snapshot: Snapshot, job_id: str) -> Explanation:
+def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
     """Every cause of a job's wait in the order that admission asks.
 
     Each blocking cause names a `change`, in its reason's facts as `to_start`: `quota` (limits to raise), `end` (running
     jobs to end), `priority` and `priority_class`, `not_before`. With all of them together the job starts at once,
-    except where `share` blocks: then other tenants' turns come first.
+    except where `share` blocks: then other tenants' turns come first. `outlook` is that of this snapshot: give the same
+    one for all jobs, so that what they share is worked out once.
 
     Raises NotFound for a job that does not wait in this snapshot.
     """
     job = snapshot.pending.by_id.get(job_id)
     if job is None:
         raise NotFound("no such waiting job", where=job_id, hint="only jobs that wait can be explained")
-    decision = decide(snapshot)
+    outlook = outlook or Outlook(snapshot)
+    decision = outlook.decision
     ahead = _ahead(snapshot, job)
     started = next((start for start in decision.starts if start.job_id == job_id), None)
     if started is not None:
-        return Explanation(job_id, (), ahead, snapshot.now, started.reason.text)
+        return Explanation(job_id, (), ahead, snapshot.now, started.reason.text, "it starts now")
     needs, held = _alternatives(snapshot, job)
     if held < job.ranks:
         never = reasons.impossible(needs[0], job.ranks, held)
         change = "ask for less, or add a node that has this"
         return Explanation(
-            job_id, (Blocker(reasons.IMPOSSIBLE, True, never, change),), ahead, None, f"waits: {never.text}"
-        )
+            job_id, (Blocker(reasons.IMPOSSIBLE, True, never, change),), ahead, None, f"waits: {never.text}",
+            "never on these nodes",
+        )  # fmt: skip
     causes, verdict = _causes(snapshot, job, needs, ahead)
     own = decision.waits.get(job_id)
     summary = own.text if own is not None else _summary(causes, verdict)
-    return Explanation(job_id, causes, ahead, _estimate(snapshot, job, own), summary)
+    at, estimate = _estimate(outlook, job, own)
+    return Explanation(job_id, causes, ahead, at, summary, estimate)
+
+
+def obstacles(snapshot: Snapshot, job: Pending) -> list[Reason]:
+    """Why a job would not start even if it were alone: no node holds it, or it needs more than the whole quota of its
+    tenant. Nothing that waits or runs is looked at. Empty if it can start some day."""
+    needs, held = _alternatives(snapshot, job)
+    if held < job.ranks:
+        return [reasons.impossible(needs[0], job.ranks, held)]
+    state = snapshot.tenants.get(job.tenant)
+    if state is None:
+        return []
+    over = [[limit for limit in Account(state).exceeded(need, job.ranks) if limit.never] for need in needs]
+    return [reasons.quota(job.tenant, over[0][0])] if all(over) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +219,8 @@ def _alternatives(snapshot: Snapshot, job: Pending) -> tuple[tuple[Need, ...], i
     return possible or tuple(needs), max(held)
 
 
-def _ahead(snapshot: Snapshot, job: Pending) -> int:
+def _own_before(snapshot: Snapshot, job: Pending) -> int:
+    """How many ready jobs of its own tenant go first."""
     count = 0
     for group in snapshot.pending.by_tenant[job.tenant]:
         if group.key.priority_class is not job.priority_class:
@@ -217,6 +231,11 @@ def _ahead(snapshot: Snapshot, job: Pending) -> int:
         else:
             earlier = group.key.priority > job.priority
         count += len(group.ready) if earlier else 0
+    return count
+
+
+def _ahead(snapshot: Snapshot, job: Pending) -> int:
+    count = _own_before(snapshot, job)
     if job.priority_class is PriorityClass.BEST_EFFORT:
         for name in snapshot.pending.by_tenant:
             if name != job.tenant:
@@ -224,50 +243,31 @@ def _ahead(snapshot: Snapshot, job: Pending) -> int:
     return count
 
 
-def _estimate(snapshot: Snapshot, job: Pending, own: Reason | None) -> float | None:
-    """When the job starts if every job ends when expected; what nobody knows the end of is taken to go on for ever."""
-    index = ClusterIndex.resume(snapshot)
-    now = snapshot.now
-    ends: list[tuple[float, str]] = []
-    for running in snapshot.running.values():
-        if running.stopping:
-            ends.append((now, running.job_id))
-        elif running.expected_end is not None and running.expected_end > now:
-            ends.append((running.expected_end, running.job_id))
-    heapify(ends)
-    for _ in range(min(_STEPS, _STEP_COST // (1 + len(snapshot.running) + len(snapshot.pending)))):
-        current = index.snapshot(now)
-        decision = decide(current)
-        if any(start.job_id == job.job_id for start in decision.starts):
-            return now
-        _carry_out(index, current, decision, ends)
-        later = [at for at in (decision.wake_at, ends[0][0] if ends else None) if at is not None]
-        if not later:
-            return None
-        now = max(now, min(later))
-        while ends and ends[0][0] <= now:
-            ended = index.running(heappop(ends)[1])
-            if ended is not None:
-                index.stop(ended.job_id, ran_s=now - ended.started_at, completed=False)
+def _estimate(outlook: Outlook, job: Pending, own: Reason | None) -> tuple[float | None, str]:
+    """When the job starts, and in words what that rests on."""
+    start = outlook.start_of(job.job_id)
+    if start is not None:
+        return start.at, _rests_on(outlook.snapshot, job, start)
     promised = own.facts.get("starts_at") if own is not None else None
-    return float(promised) if promised is not None else None
+    if promised is not None:
+        return float(promised), "from the ends of the jobs that it waits for"
+    before = _own_before(outlook.snapshot, job)
+    found = outlook.start_by_rate(job.tenant, before)
+    if found is not None:
+        at, started = found
+        return at, f"from the rate at which jobs of {job.tenant} start: {started} of them go first within the forecast"
+    return None, "nothing is known of when the jobs in its way end: declare expected_runtime, or report progress"
 
 
-def _carry_out(index: ClusterIndex, current: Snapshot, decision: Decision, ends: list[tuple[float, str]]) -> None:
-    index.settle(decision)
-    for start in decision.starts:
-        job = current.pending.by_id[start.job_id]
-        tenant = current.tenants[job.tenant]
-        known = job.expected_s is not None or tenant.mean_runtime_s is not None
-        end = current.now + expected_runtime_s(job, tenant.mean_runtime_s, current.policy) if known else None
-        index.start(
-            Running(
-                job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
-                current.now, expected_end=end,
-            )
-        )  # fmt: skip
-        if end is not None:
-            heappush(ends, (end, job.job_id))
-    for preemption in decision.preemptions:
-        index.update_running(preemption.job_id, stopping=True)
-        heappush(ends, (current.now, preemption.job_id))
+def _rests_on(snapshot: Snapshot, job: Pending, start: Start) -> str:
+    parts = [f"{count} by {by}" for by, count in start.ends if by is not EndBy.STOPPING]
+    if not parts:
+        return "it needs nothing to end" if not start.ends else "once what is being stopped has ended"
+    count = sum(count for by, count in start.ends if by is not EndBy.STOPPING)
+    text = f"from the expected end{'' if count == 1 else 's'} of {count} job{'' if count == 1 else 's'}: "
+    text += ", ".join(parts)
+    state = snapshot.tenants[job.tenant]
+    if any(by is EndBy.HISTORY for by, _ in start.ends) and state.mean_runtime_s is not None:
+        text += f" ({job.tenant}: {state.mean_runtime_s:.0f} s"
+        text += f" +- {state.runtime_std_s:.0f} s over {state.runs} jobs)" if state.runs > 1 else ")"
+    return text + (f"; {start.overdue} overdue, taken to run as long again" if start.overdue else "")

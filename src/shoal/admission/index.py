@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import sqrt
 from threading import get_ident
 from weakref import WeakValueDictionary
 
@@ -71,6 +72,8 @@ class _Account:
     running_jobs: int
     deficit: float
     mean_runtime_s: float | None
+    runtime_var: float
+    runs: int
 
     @classmethod
     def thaw(cls, state: TenantState) -> _Account:
@@ -83,11 +86,23 @@ class _Account:
             state.running_jobs,
             state.deficit,
             state.mean_runtime_s,
+            state.runtime_std_s**2,
+            state.runs,
         )
 
     def freeze(self) -> TenantState:
         used = Resources(self.kinds, self.cpu_milli, self.memory_bytes)
-        return TenantState(self.tenant, used, self.running_jobs, self.deficit, self.mean_runtime_s)
+        return TenantState(
+            self.tenant, used, self.running_jobs, self.deficit, self.mean_runtime_s, sqrt(self.runtime_var), self.runs
+        )
+
+    def learn(self, ran_s: float) -> None:
+        """A run completed."""
+        self.runs = min(self.runs + 1, _MEAN_OVER)
+        mean = self.mean_runtime_s if self.mean_runtime_s is not None else ran_s
+        self.mean_runtime_s = mean + (ran_s - mean) / self.runs
+        spread = (ran_s - mean) * (ran_s - self.mean_runtime_s)
+        self.runtime_var = max(0.0, self.runtime_var + (spread - self.runtime_var) / self.runs)
 
     def add(self, need: Need, ranks: int) -> None:
         """Count what these ranks hold; a negative number gives it back."""
@@ -108,7 +123,6 @@ class ClusterIndex:
         self._tenants: CowMap[TenantState] = CowMap()
         self._accounts: dict[str, _Account] = {}
         self._dirty_accounts: set[str] = set()
-        self._learned: dict[str, int] = {}
         self._pending: CowMap[Pending] = CowMap()
         self._queues: dict[str, dict[GroupKey, _Queue]] = {}
         self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None], Shape] = WeakValueDictionary()
@@ -150,7 +164,6 @@ class ClusterIndex:
             del self._queues[name]
             del self._accounts[name]
             self._dirty_accounts.discard(name)
-            self._learned.pop(name, None)
             self._tenants.pop(name)
 
     # --- waiting jobs
@@ -249,9 +262,7 @@ class ClusterIndex:
         if ran_s is not None and held.charge:
             account.deficit += held.charge - held.slots * ran_s
         if ran_s is not None and completed:
-            count = self._learned[running.tenant] = min(self._learned.get(running.tenant, 0) + 1, _MEAN_OVER)
-            mean = account.mean_runtime_s
-            account.mean_runtime_s = ran_s if mean is None else mean + (ran_s - mean) / count
+            account.learn(ran_s)
         self._nodes.give_back(running, self._running)
         return running
 

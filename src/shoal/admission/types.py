@@ -46,7 +46,7 @@ class Pending:
 class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
-    `expected_end` in Unix seconds, None when nothing is known."""
+    `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never."""
 
     job_id: str
     tenant: str
@@ -58,6 +58,7 @@ class Running:
     at_risk_s: float | None = None
     expected_end: float | None = None
     stopping: bool = False
+    latest_end: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class TenantState:
     """A tenant, what it holds now, and its fair-share account.
 
     `deficit` is deficit round robin's counter in accelerator-seconds (a job without accelerators counts its cores):
-    what the tenant may still start before its turn ends.
+    what the tenant may still start before its turn ends. `mean_runtime_s` and `runtime_std_s` (mean and spread) are of
+    its last `runs` jobs that completed.
     """
 
     tenant: Tenant
@@ -84,6 +86,8 @@ class TenantState:
     running_jobs: int = 0
     deficit: float = 0.0
     mean_runtime_s: float | None = None
+    runtime_std_s: float = 0.0
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job waits: every cause in order, the jobs ahead of it, and when it may start (None: cannot be said).
+    """Why a job waits: every cause in order, the jobs ahead of it, and when it may start (None: cannot be said);
+    `estimate` says what that rests on, or what is missing.
 
     `ahead` counts the jobs of its own tenant that go first and, for best-effort work, other tenants' guaranteed jobs.
     """
@@ -173,3 +178,4 @@ class Explanation:
     ahead: int
     estimated_start: float | None
     summary: str
+    estimate: str = ""

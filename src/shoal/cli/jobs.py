@@ -335,6 +335,7 @@ def _explain(found: ExplanationView) -> None:
         output.console().print(mark, soft_wrap=True)
     if any(cause.blocking for cause in found.causes):
         start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
+        start += f" ({found.estimate})" if found.estimate else ""
         print(f"jobs ahead: {found.ahead}   estimated start: {start}")
 
 

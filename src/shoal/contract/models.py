@@ -169,12 +169,14 @@ class BlockerView(View):
 
 
 class ExplanationView(View):
-    """Why a job waits: causes in the order that admission asks. `estimated_start` absent: cannot be said."""
+    """Why a job waits: causes in the order that admission asks. `estimated_start` absent: cannot be said. `estimate`
+    says what it rests on, or what is missing for it."""
 
     job_id: str
     summary: str
     ahead: int
     estimated_start: float | None = None
+    estimate: str = ""
     causes: list[BlockerView] = Field(default_factory=list)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from shoal.admission import (
     Snapshot,
     TenantState,
     decide,
-    explain,
+    obstacles,
 )
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
@@ -31,6 +32,7 @@ from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.config import GuardSettings
 from shoal.control.decider import Decide, Decider
+from shoal.control.explaining import Explainer
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
@@ -41,7 +43,7 @@ from shoal.control.services.gateway import Gateway, NoGateway
 from shoal.control.services.keeper import ServiceKeeper
 from shoal.control.stages import RUN, Layout, gang_name
 from shoal.control.vault import SecretMissing, Vault
-from shoal.control.view import Live, View
+from shoal.control.view import Live, View, pending_of
 from shoal.core import (
     Capability,
     Clock,
@@ -107,6 +109,7 @@ class ControlPlane:
         self._tenants: dict[str, TenantRecord] = {}
         self.view = View(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
         self.ledger = Ledger(store, self.view, self.clock, fault)
+        self._explainer = Explainer(self.snapshot, self.clock)
         self.scheduler: Scheduler | None = None
         reported: Callable[[Live], None] = _unheard
         decided: Callable[[], None] = _unkept
@@ -244,22 +247,19 @@ class ControlPlane:
             )  # fmt: skip
         check_files(self._layout, manifest.bundle, manifest.files, "shoal submit")
 
-    def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
+    async def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
         job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, "")
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
-        return self._remarks(job, manifest.secrets)
+        return await self._remarks(job, manifest.secrets)
 
-    def check_service(self, manifest: ServiceManifest, *, tenant: str) -> list[Reason]:
+    async def check_service(self, manifest: ServiceManifest, *, tenant: str) -> list[Reason]:
         """The same of a service."""
-        return self._remarks(self.services.check(manifest, tenant=tenant), manifest.secrets)
+        return await self._remarks(self.services.check(manifest, tenant=tenant), manifest.secrets)
 
-    def _remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
-        probe = View(ClusterIndex(Policy()))
-        probe.load([job], {}, map(_core_tenant, self._tenants.values()), [node.node for node in self.nodes()])
-        found = explain(probe.index.snapshot(self.clock.now()), job.id)
-        warnings = [cause.reason for cause in found.causes if cause.blocking]
+    async def _remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
+        warnings = await asyncio.to_thread(obstacles, self.snapshot(), pending_of(job))
         for name in secrets.values():
             if self.store.secret(job.tenant, name) is None:
                 warnings.append(Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name}))
@@ -307,7 +307,7 @@ class ControlPlane:
             raise steps.over(job)
         return await self.ledger.change(job_id, step)
 
-    def explain(self, job_id: str) -> Explanation:
+    async def explain(self, job_id: str) -> Explanation:
         """Why a job waits; for one that does not, a summary of where it is."""
         job = self.job(job_id)
         live = self.view.get(job_id)
@@ -315,8 +315,9 @@ class ControlPlane:
             told = self.scheduler.explain(self.snapshot(), live, steps.describe(job))
             if told is not None:
                 return told
-        if job.state is JobState.QUEUED:
-            return explain(self.snapshot(), job_id)
+        if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
+            return found[0]
+        job = self.job(job_id)
         return Explanation(job_id, (), 0, job.started_at, steps.describe(job))
 
     def schedule_snapshot(self) -> Iterator[str]:

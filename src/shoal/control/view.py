@@ -177,14 +177,7 @@ class View:
         job = live.job
         live.wait = None
         self._queued[job.tenant] = self._queued.get(job.tenant, 0) + 1
-        self.index.add_pending(
-            Pending(
-                job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
-                resources=job.resources, ranks=live.manifest.min_ranks, queued_at=job.submitted_at,
-                placement=_placement(live), expected_s=job.expected_s, not_before=job.not_before,
-                deadline_at=job.deadline_at, max_ranks=job.ranks,
-            )
-        )  # fmt: skip
+        self.index.add_pending(pending_of(job, live.manifest))
         self._room_changed()
 
     def _occupy(self, live: Live) -> None:
@@ -193,16 +186,24 @@ class View:
             raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
         self._active[job.id] = live
         began = attempt.running_at or attempt.created_at
+        longest = live.manifest.max_runtime_s
         self.index.start(
             Running(
                 job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
                 resources=job.resources, placement=attempt.placement, started_at=began,
                 at_risk_s=None, expected_end=began + job.expected_s if job.expected_s else None,
                 stopping=attempt.stop is not None,
+                latest_end=None if longest is None else began + longest - job.ran_s,
             )
         )  # fmt: skip
 
 
-def _placement(live: Live) -> Spread | None:
-    value = live.manifest.placement
-    return Spread(value) if value is not None else None
+def pending_of(job: JobRecord, manifest: JobManifest | None = None) -> Pending:
+    """A waiting job as admission sees it; its manifest is read from its row if not given."""
+    asked = manifest or parse_manifest(job.manifest, source=job.id)
+    return Pending(
+        job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
+        resources=job.resources, ranks=asked.min_ranks, queued_at=job.submitted_at,
+        placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
+        not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
+from shoal.control.services.book import summary_of
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Unavailable, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
@@ -100,7 +101,7 @@ def test_a_replica_that_ends_is_started_again_at_once_then_with_growing_waits(tm
         assert store is not None
         ocr = await deploy(world)
         await until(world, ocr, FAILED)
-        found = plane.services.explain(ocr)
+        found = await plane.services.explain(ocr)
         assert "ocr-0-1 ended" in found.summary
         assert "it ended by itself" in found.summary
         await world.until(lambda: plane.job(f"{ocr}-0").attempt == 6)
@@ -179,7 +180,7 @@ def test_a_bad_update_leaves_the_old_replicas_serving_and_its_mend_replaces_them
         await deploy(world, models=[{"name": "ocr-model", "source": "/models/broken.onnx"}])
         await until(world, ocr, ServiceState.DEGRADED)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-2"]
-        assert "generation 1 goes on serving" in plane.services.explain(ocr).summary
+        assert "generation 1 goes on serving" in (await plane.services.explain(ocr)).summary
         await deploy(world, models=[{"name": "ocr-model", "source": "/models/good.onnx"}])
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-2-3"]
@@ -193,9 +194,9 @@ def test_what_a_service_waits_for_is_told(tmp_path: Path) -> None:
         assert plane is not None
         await plane.put_tenant("ada", quota=Quota(accelerators=2), actor="admin")
         ocr = await deploy(world, replicas=3, resources={"accelerators": 1})
-        await world.until(lambda: "2 of 3 replicas ready" in plane.services.explain(ocr).summary)
-        await world.until(lambda: "quota of ada leaves 0 of 2" in plane.services.explain(ocr).summary)
-        found = plane.services.explain(ocr)
+        await world.until(lambda: "2 of 3 replicas ready" in summary_of(plane.services.look(ocr)))
+        await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(plane.services.look(ocr)))
+        found = await plane.services.explain(ocr)
         assert [cause.subject for cause in found.causes] == ["replica ocr-2-1"]
         assert found.causes[0].change == "raise accelerators to 3, or end jobs of ada"
         await plane.put_tenant("ada", quota=Quota(), actor="admin")
@@ -226,7 +227,7 @@ def test_a_dead_gateway_degrades_and_comes_back(tmp_path: Path) -> None:
         await until(world, ocr, READY)
         gateway.die(5.0)
         await until(world, ocr, ServiceState.DEGRADED)
-        assert "the gateway does not run" in plane.services.explain(ocr).summary
+        assert "the gateway does not run" in (await plane.services.explain(ocr)).summary
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-1"]
 

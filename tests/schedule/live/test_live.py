@@ -168,14 +168,14 @@ def test_a_wait_names_the_price_and_what_the_speeds_came_from(tmp_path: Path) ->
         await world.until(lambda: any(plane.job(job).state is JobState.RUNNING for job in jobs))
         await world.until(lambda: world.clock.now() > START + 25.0)
         waiting = next(job for job in jobs if plane.job(job).state is JobState.QUEUED)
-        found = plane.explain(waiting)
+        found = await plane.explain(waiting)
         causes = {cause.cause: cause for cause in found.causes}
         assert causes["schedule"].blocking
         assert causes["schedule"].reason.facts["prices"]["v100"] > 0.0
         assert "prices: " in found.summary
         assert {cause.reason.code for cause in found.causes if cause.cause == "throughput"} <= {"kind", "columns"}
         running = next(job for job in jobs if plane.job(job).state is JobState.RUNNING)
-        sources = [cause.reason.code for cause in plane.explain(running).causes if cause.cause == "throughput"]
+        sources = [cause.reason.code for cause in (await plane.explain(running)).causes if cause.cause == "throughput"]
         assert "measured" in sources
         assert plane.status()["schedule"]["policy"] == "max-min"
         await all_over(world, jobs)

@@ -123,7 +123,7 @@ class TestLive:
             await world.until(lambda: world.clock.now() > START + 60)
             second = await submit(world, "short")
             await world.until(lambda: (has(world, first), has(world, second)) == (2, 2), within_s=60)
-            causes = {cause.cause: cause.reason for cause in plane.explain(first).causes}
+            causes = {cause.cause: cause.reason for cause in (await plane.explain(first)).causes}
             assert causes["size"].text.startswith(
                 "has 2 of 1 to 4 ranks: elastic chose 2, for others gain more from a100"
             )

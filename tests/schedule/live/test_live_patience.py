@@ -158,9 +158,11 @@ def test_whoever_comes_waits_for_as_long_as_it_had_run_before(tmp_path: Path) ->
         await world.until(lambda: world.clock.now() > START + 1000.0)
         second = await submit(world, "short")
         await world.until(lambda: world.clock.now() > START + 1500.0)
-        found = {cause.cause: cause.reason.text for cause in plane.explain(first).causes}
+        found = {cause.cause: cause.reason.text for cause in (await plane.explain(first)).causes}
         assert "it has saved nothing yet, so stopping it would lose 25 min of work" in found["work"]
-        assert plane.explain(second).summary.startswith(f"waits, owed 4 min, for {first}, which keeps its place until")
+        assert (await plane.explain(second)).summary.startswith(
+            f"waits, owed 4 min, for {first}, which keeps its place until"
+        )
         await all_over(world, [second])
         assert 1990.0 < ran(world, first)[0] < 2020.0
         assert world.store is not None
@@ -212,7 +214,7 @@ def test_explain_and_what_if_say_who_keeps_a_place_and_who_waits_for_it(tmp_path
         await world.until(lambda: world.clock.now() > START + 30.0)
         running = [job for job in jobs if plane.job(job).state is JobState.RUNNING]
         for job in jobs:
-            found = {cause.cause: cause for cause in plane.explain(job).causes}
+            found = {cause.cause: cause for cause in (await plane.explain(job)).causes}
             schedule = found["schedule"].reason.text
             if job in running:
                 assert schedule.startswith("keeps its place on a100: it would lose its work. By max-min it runs 50%")
@@ -231,7 +233,7 @@ def test_explain_and_what_if_say_who_keeps_a_place_and_who_waits_for_it(tmp_path
             assert sorted(plan.target) == sorted(running)
         await world.until(lambda: any(plane.job(job).state is JobState.QUEUED for job in running))
         waiting = next(job for job in running if plane.job(job).state is JobState.QUEUED)
-        text = {cause.cause: cause.reason.text for cause in plane.explain(waiting).causes}["work"]
+        text = {cause.cause: cause.reason.text for cause in (await plane.explain(waiting)).causes}["work"]
         assert text == "has lost 100 s of work, which it had not saved; its next turn is twice as long"
 
     play(tmp_path, scene, lengths={f"job-{at}": 400.0 for at in range(4)})

@@ -197,7 +197,7 @@ async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
 async def explain(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None) -> Response:
     """Every cause in the order that admission asks, what would have to change, and the estimated start."""
     job = await context.find_job(who, ref, tenant=tenant)
-    return answer(explanation_view(context.plane.explain(job.id)))
+    return answer(explanation_view(await context.plane.explain(job.id)))
 
 
 @router.get(

@@ -55,13 +55,13 @@ async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = 
     if await asyncio.to_thread(is_service, body):
         manifest = await parse_body(body, parse_service)
         name = owner(manifest, who, tenant)
-        remarks = context.plane.check_service(manifest, tenant=name)
+        remarks = await context.plane.check_service(manifest, tenant=name)
         manifest = context.plane.complete(manifest, tenant=name)
     else:
         manifest = await parse_body(body, parse_manifest)
         name = owner(manifest, who, tenant)
         try:
-            remarks = context.plane.check(manifest, tenant=name)
+            remarks = await context.plane.check(manifest, tenant=name)
         except Invalid as error:
             raise await asyncio.to_thread(with_line, error, body) from None
         manifest = context.plane.complete(manifest, tenant=name)

@@ -141,4 +141,4 @@ async def undeploy(context: Ctx, who: Who, ref: ServiceRef, tenant: TenantQuery 
 async def explain(context: Ctx, who: Who, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
     """The gateway's reasons and each replica's, with what would have to change."""
     service = await context.find_service(who, ref, tenant=tenant)
-    return answer(explanation_view(context.plane.services.explain(service.id)))
+    return answer(explanation_view(await context.plane.services.explain(service.id)))

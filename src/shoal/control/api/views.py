@@ -137,6 +137,7 @@ def explanation_view(explanation: Explanation) -> Json:
         "summary": explanation.summary,
         "ahead": explanation.ahead,
         "estimated_start": explanation.estimated_start,
+        "estimate": explanation.estimate,
         "causes": [
             {
                 "cause": cause.cause,

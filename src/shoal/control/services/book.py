@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +101,7 @@ class Services:
 
     def __init__(
         self, ledger: Ledger, gateway: Gateway, layout: Layout, tenants: Mapping[str, TenantRecord], *,
-        explain_job: Callable[[str], Explanation],
+        explain_job: Callable[[str], Awaitable[Explanation]],
         complete: Complete,
         new_id: Callable[[], str],
         wake: Callable[[], None],
@@ -311,12 +311,11 @@ class Services:
             http=gateway.http if gateway else None, grpc=gateway.grpc if gateway else None,
         )  # fmt: skip
 
-    def explain(self, service_id: str) -> ServiceExplanation:
-        """Why a service is not ready: the gateway's reasons, and those of each replica."""
+    async def explain(self, service_id: str) -> ServiceExplanation:
+        """Why a service is not ready: the gateway's reasons, and those of each replica. Of its waiting replicas of one
+        generation the oldest is explained: they are alike, and the others wait behind it."""
         look = self.look(service_id)
         record = look.record
-        reason = look.reason
-        summary = f"{record.state}: {reason.text}" if reason is not None else f"{record.state}"
         known = self._live.get(service_id)
         causes: list[ServiceCause] = []
         if known is not None and not known.sight.alive:
@@ -324,29 +323,42 @@ class Services:
             causes.append(ServiceCause("gateway", seen, "see HOME/serve/gateway.log"))
         if look.status is not None and look.status.reason is not None:
             causes.append(ServiceCause("gateway", look.status.reason))
-        if reason is not None and not look.replicas:
-            causes.append(ServiceCause("service", reason, "deploy it again once that is mended"))
+        if look.reason is not None and not look.replicas:
+            causes.append(ServiceCause("service", look.reason, "deploy it again once that is mended"))
+        waiting: set[int] = set()
         for one in look.replicas:
-            if not one.ready:
-                causes += self._replica_causes(one)
+            if one.ready:
+                continue
+            if one.replica.state is JobState.QUEUED and not one.replica.leaving:
+                if one.replica.generation in waiting:
+                    why = one.replica.why or "waits like the replica before it"
+                    causes.append(ServiceCause(f"replica {one.replica.name}", Reason("waiting", why)))
+                    continue
+                waiting.add(one.replica.generation)
+            causes += await self._replica_causes(one)
         for model in look.status.models if look.status is not None else ():
             if model.state != "READY" and model.reason:
                 seen = Reason("model", model.reason, {"state": model.state})
                 causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
-        return ServiceExplanation(record, summary, tuple(causes))
+        return ServiceExplanation(record, summary_of(look), tuple(causes))
 
-    def _replica_causes(self, look: ReplicaLook) -> list[ServiceCause]:
+    async def _replica_causes(self, look: ReplicaLook) -> list[ServiceCause]:
         subject = f"replica {look.replica.name}"
         if look.replica.leaving:
             return [ServiceCause(subject, Reason("leaving", "it was asked to end"))]
         if look.replica.state is not JobState.QUEUED:
             text = look.text or f"it is {look.replica.state}, and not ready in the gateway yet"
             return [ServiceCause(subject, Reason("starting", text), f"see `shoal logs {look.replica.name}`")]
-        found = self._explain_job(look.replica.job_id)
+        found = await self._explain_job(look.replica.job_id)
         blocking = [cause for cause in found.causes if cause.blocking]
         if not blocking:
             return [ServiceCause(subject, Reason("waiting", found.summary))]
         return [ServiceCause(subject, cause.reason, cause.change) for cause in blocking]
+
+
+def summary_of(look: ServiceLook) -> str:
+    """In what state a service is, and why."""
+    return f"{look.record.state}: {look.reason.text}" if look.reason is not None else f"{look.record.state}"
 
 
 def _replica(live: Live) -> Replica:

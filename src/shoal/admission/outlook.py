@@ -1,0 +1,169 @@
+"""What admission decides on a snapshot, now and later: worked out once, for all explanations of that snapshot.
+
+What comes later is decided by the same policy along the expected ends of jobs. An end is what the job reports, else
+what it declared, else the mean run time of its tenant; `max_runtime` bounds all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from threading import RLock
+
+from shoal.admission.decide import decide
+from shoal.admission.index import ClusterIndex
+from shoal.admission.snapshot import Snapshot, expected_runtime_s
+from shoal.admission.types import Decision, Running
+
+_STEPS = 64
+_STEP_COST = 100_000
+"""A forecast looks at most `_STEPS` decisions ahead, fewer where there are many jobs (each costs some of them)."""
+
+_RATE_OF = 4
+"""So many jobs of a tenant must have started within a forecast to go on counting at their rate beyond it."""
+
+
+class EndBy(StrEnum):
+    """What the expected end of a job rests on, in the words of an explanation."""
+
+    STOPPING = "being stopped"
+    TOLD = "a declared or reported run time"
+    HISTORY = "the mean run time of its tenant"
+    LIMIT = "its max_runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a job is expected to end, and by what; `overdue` when it should have ended by that already, and is taken to
+    run as long again."""
+
+    at: float
+    by: EndBy
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a waiting job is expected to start, and what ends that rests on."""
+
+    at: float
+    ends: tuple[tuple[EndBy, int], ...] = ()
+    overdue: int = 0
+
+
+def expected_end(snapshot: Snapshot, running: Running) -> Expected | None:
+    """None where nothing is known."""
+    now, mean = snapshot.now, snapshot.tenants[running.tenant].mean_runtime_s
+    if running.stopping:
+        return Expected(now, EndBy.STOPPING)
+    if running.expected_end is not None:
+        found = Expected(running.expected_end, EndBy.TOLD)
+    elif mean is not None:
+        found = Expected(running.started_at + mean, EndBy.HISTORY)
+    elif running.latest_end is not None:
+        return Expected(max(now, running.latest_end), EndBy.LIMIT)
+    else:
+        return None
+    if found.at <= now:  # as for lifetimes with a heavy tail: what has run for long will run for long
+        found = Expected(now + max(1.0, now - running.started_at), found.by, overdue=True)
+    if running.latest_end is not None and running.latest_end < found.at:
+        return Expected(max(now, running.latest_end), EndBy.LIMIT)
+    return found
+
+
+class Outlook:
+    """May be asked from several threads."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._lock = RLock()
+
+    @property
+    def decision(self) -> Decision:
+        with self._lock:
+            return self._decision
+
+    def start_of(self, job_id: str) -> Start | None:
+        """When a waiting job starts, as far as the forecast goes."""
+        with self._lock:
+            return self._starts.get(job_id)
+
+    def start_by_rate(self, tenant: str, before: int) -> tuple[float, int] | None:
+        """When a job of a tenant starts that has so many others of it before it, if they go on to start as often as
+        within the forecast; and how many started within it. None if those were too few."""
+        with self._lock:
+            _ = self._starts
+            started = self._by_tenant[tenant]
+            span_s = self._until - self.snapshot.now
+        if started < _RATE_OF or span_s <= 0:
+            return None
+        return self.snapshot.now + span_s * (before + 1) / started, started
+
+    # --- inside
+
+    @cached_property
+    def _decision(self) -> Decision:
+        return decide(self.snapshot)
+
+    @cached_property
+    def _starts(self) -> dict[str, Start]:
+        snapshot, now = self.snapshot, self.snapshot.now
+        index = ClusterIndex.resume(snapshot)
+        self._by_tenant: Counter[str] = Counter()
+        self._until = now
+        found: dict[str, Start] = {}
+        ends: list[tuple[float, str, EndBy, bool]] = []
+        for running in snapshot.running.values():
+            end = expected_end(snapshot, running)
+            if end is not None:
+                ends.append((end.at, running.job_id, end.by, end.overdue))
+        heapify(ends)
+        used: Counter[EndBy] = Counter()
+        overdue = 0
+        current, decision = snapshot, self._decision
+        for _ in range(max(1, min(_STEPS, _STEP_COST // (1 + len(snapshot.running) + len(snapshot.pending))))):
+            start = Start(now, tuple(sorted(used.items())), overdue)
+            for each in decision.starts:
+                found.setdefault(each.job_id, start)
+                self._by_tenant[current.pending.by_id[each.job_id].tenant] += 1
+            self._until = now
+            _carry_out(index, current, decision, ends)
+            later = [at for at in (decision.wake_at, ends[0][0] if ends else None) if at is not None]
+            if not later:
+                break
+            now = max(now, min(later))
+            while ends and ends[0][0] <= now:
+                _, job_id, by, late = heappop(ends)
+                ended = index.running(job_id)
+                if ended is not None:
+                    used[by] += 1
+                    overdue += late
+                    index.stop(job_id, ran_s=now - ended.started_at, completed=False)
+            current = index.snapshot(now)
+            decision = decide(current)
+        return found
+
+
+def _carry_out(
+    index: ClusterIndex, current: Snapshot, decision: Decision, ends: list[tuple[float, str, EndBy, bool]]
+) -> None:
+    index.settle(decision)
+    for start in decision.starts:
+        job = current.pending.by_id[start.job_id]
+        mean = current.tenants[job.tenant].mean_runtime_s
+        known = job.expected_s is not None or mean is not None
+        end = current.now + expected_runtime_s(job, mean, current.policy) if known else None
+        index.start(
+            Running(
+                job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
+                current.now, expected_end=end,
+            )
+        )  # fmt: skip
+        if end is not None:
+            heappush(ends, (end, job.job_id, EndBy.TOLD if job.expected_s is not None else EndBy.HISTORY, False))
+    for preemption in decision.preemptions:
+        index.update_running(preemption.job_id, stopping=True)
+        heappush(ends, (current.now, preemption.job_id, EndBy.STOPPING, False))
