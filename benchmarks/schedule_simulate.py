@@ -5,7 +5,8 @@
         --static minimize_makespan.trace [--json] [--only tables,jct,static,cost,speed,philly]
 
 The files are those of stanford-futuredata/gavel: `scheduler/*_throughputs.json` and the two traces in
-`scheduler/traces/physical_cluster/`. Nothing runs: all hours are simulated, under Gavel's own accounting of rounds.
+`scheduler/traces/physical_cluster/`. Nothing runs: all hours are simulated. Gavel's rows are played
+by its own rounds and accounting (`published`), all others by the loop of the control plane.
 
 tables   Gavel's policies: its shipped traces on 8 V100, 16 P100 and 24 K80 (seed 0), and 4.4 jobs an hour
          on 36 of each, jobs 4000 to 5000 of seed 0. A row is this simulator's result with Gavel's published rounds and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
-from shoal.schedule import POLICIES, JobView, Pool, problem_of
+from shoal.schedule import POLICIES, Configurations, JobView, Pool, Problem, problem_of
 from shoal.schedule.live import ScheduleSettings, what_if
 from shoal.schedule.loop import decide_round
+from shoal.schedule.metrics import metrics_of
+from shoal.schedule.presets import ask, behind, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.simulate.lengths import Oracle
@@ -330,3 +333,46 @@ def test_a_policy_is_shown_the_jobs_that_are_there_as_a_problem_of_their_own() -
     assert shown.work_left.tolist() == work.steps[some].tolist()
     assert not shown.rate.flags.writeable
     assert not shown.work_left.flags.writeable
+
+
+class TestElastic:
+    def test_jobs_keep_their_size_unless_the_trace_lets_them_grow(self) -> None:
+        """Policies in one table are compared on the same jobs."""
+        rigid = simulate(cluster([40_000.0], fast=4), run_of("elastic"))
+        assert rigid.jct_s[0] == pytest.approx(4000.0)
+
+    @pytest.mark.parametrize("elastic", [False, True])
+    def test_under_overload_nobody_starves(self, elastic: bool) -> None:
+        """Ten jobs of two sizes on two accelerators."""
+        jobs: dict[str, Any] = {"gang": [1, 2] * 5, "fast": 2}
+        options = {"restart_s": 30.0, "round_s": 600.0}
+        found = metrics_of(simulate(cluster([2e5] * 10, elastic=elastic, **jobs), run_of("elastic", **options)))
+        fair = metrics_of(simulate(cluster([2e5] * 10, **jobs), run_of("max-min", **options)))
+        assert found.fairness_worst < 2.0 * max(fair.fairness_worst, 1.0)
+
+    def test_a_change_of_size_repays_its_restart(self) -> None:
+        """Growing by a twentieth is not worth a tenth of the time until the next change."""
+        ways = Configurations(np.array([0, 0]), np.array([0, 0]), np.array([1, 2]), np.array([1.0, 1.05]))
+        problem = Problem.columnar(
+            (Pool("a", 2),), [[1.0]], configurations=ways, placed=[0], arrived=[-1e6], now=0.0, work_left=1e9
+        )
+        settings = ScheduleSettings("elastic", restart_cost_s=30.0)
+        kept = ask(settings, problem)
+        assert kept.configuration is not None
+        assert ways.accelerators[kept.configuration[0]] == 1
+        larger = replace(problem, configurations=ways._replace(goodput=np.array([1.0, 1.5])))
+        grown = ask(settings, larger)
+        assert grown.configuration is not None
+        assert ways.accelerators[grown.configuration[0]] == 2
+
+    def test_a_size_is_not_changed_back_in_the_next_rounds(self) -> None:
+        settings = ScheduleSettings("elastic", round_s=3.0, restart_cost_s=0.5)
+        assert resize_s(settings) == 15.0
+        assert resize_s(ScheduleSettings("elastic")) == 300.0
+
+    def test_a_job_that_had_less_than_half_its_fair_share_counts_for_more(self) -> None:
+        problem = Problem.columnar(
+            (Pool("a", 2),), np.ones((4, 1)), arrived=0.0, now=4000.0, ran_s=[2000.0, 900.0, 100.0, 0.0]
+        )
+        found = behind(problem, np.full(4, 100.0))
+        assert found.tolist() == pytest.approx([1.0, 1.0, 5.0, 10.0])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.core import Invalid, Money, NotFound, Quota, Tenant, Throughput
-from shoal.schedule import Configuration, JobView, Pool
+from shoal.schedule import Configuration, JobView, Pool, decide
+from shoal.schedule.simulate import cluster_of, run_of, simulate
 from shoal.schedule.workloads import (
     Durations,
     example_throughputs,
@@ -420,3 +421,18 @@ class TestHeavyTailed:
     def test_what_cannot_be_drawn_is_named(self, given: dict[str, Any], message: str) -> None:
         with pytest.raises(Invalid, match=message):
             self.drawn(**{"count": 10, **given})
+
+
+def test_a_snapshot_keeps_the_rates_of_all_sizes(tmp_path: Path) -> None:
+    """What the server writes is what `solve` and `simulate` read: each size with its rate and how sure that is."""
+    ways = tuple(Configuration("v", size, Throughput(rate, 0.1)) for size, rate in ((1, 2.0), (2, 3.8), (4, 7.0)))
+    job = JobView("j", "t", {"v": Throughput(2.0)}, work_left=7000.0, elastic=ways)
+    path = tmp_path / "now.jsonl"
+    path.write_text("".join(f"{line}\n" for line in snapshot_lines((job,), (Pool("v", 4),), now=0.0)))
+    found = read_snapshot(path)
+    assert found.jobs[0].elastic == ways
+    assert decide("elastic", found.problem()).throughput.tolist() == [7.0]
+    work, table = found.workload()
+    made = cluster_of(work, found.pools, table, elastic=True)
+    assert simulate(made, run_of("elastic")).jct_s[0] == pytest.approx(1000.0)
+    assert simulate(cluster_of(work, found.pools, table), run_of("elastic")).jct_s[0] == pytest.approx(3500.0)

@@ -6,7 +6,7 @@ from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.problem import Place, Rules, Scene
 from shoal.schedule.live.state_file import NOTHING
 from shoal.schedule.policy import POLICIES
-from shoal.schedule.presets import ScheduleSettings, bearable_s, hold_s
+from shoal.schedule.presets import ScheduleSettings, bearable_s, resize_s
 from shoal.schedule.workloads import Snapshot
 
 
@@ -15,7 +15,7 @@ def rules_of(settings: ScheduleSettings) -> Rules:
     policy = POLICIES[settings.policy]
     return Rules(
         prices=dict(settings.prices), predict=policy.needs_lengths, by_tenant=policy.name == "hierarchical",
-        soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=hold_s(settings),
+        soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=resize_s(settings),
         bearable_s=bearable_s(settings),
     )  # fmt: skip
 

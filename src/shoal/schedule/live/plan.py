@@ -14,8 +14,8 @@ from shoal.schedule import Allocation
 from shoal.schedule.live.problem import Place, Scene
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
-from shoal.schedule.presets import ScheduleSettings
-from shoal.schedule.rounds import Round, State
+from shoal.schedule.presets import ScheduleSettings, rounds_of
+from shoal.schedule.rounds import Round, Settings, State, shortfall
 from shoal.schedule.rounds.next_round import LITTLE
 
 NOISE = 1e-12
@@ -29,7 +29,8 @@ class Plan:
     """What a round decided. `target` is the type that each job shall run on; `size` how many accelerators, for jobs of
     which the policy chose that; `rank` orders all jobs of the round, those that shall run first; `leave` are the
     running jobs whose turn is over, or whose place is of another type or size now, with the place that they have;
-    `unsaved` the running jobs that would lose their work. `waited_since` is the scene's, for the next round."""
+    `unsaved` the running jobs that would lose their work. `waited_since` is the scene's, for the next
+    round; `past` what is remembered of the last rounds, made by `settings`."""
 
     at: float
     allocation: Allocation
@@ -40,6 +41,8 @@ class Plan:
     size: Mapping[str, int] = field(default_factory=dict)
     unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
     waited_since: Mapping[str, float] = field(default_factory=dict)
+    past: State = field(default_factory=State)
+    settings: Settings = field(default_factory=Settings)
 
     @cached_property
     def row(self) -> Mapping[str, int]:
@@ -102,6 +105,11 @@ class Plan:
             text += f" (prices: {listed})"
         return Reason(turn.code, text, facts)
 
+    def shortfall(self, job: str) -> Reason | None:
+        """What kept a job from what its shares promised over the last rounds, where that was much less."""
+        row = self.row.get(job)
+        return None if row is None else shortfall(self.past, row, self.settings)
+
     def _before(self, row: int, found: Reason) -> dict[str, Unsaved]:
         """The jobs that would have to give way to a waiting one, did they not keep their places for their work."""
         problem = self.round.problem
@@ -148,7 +156,8 @@ def make(
         for job, place in scene.on.items()
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
-    plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since)
+    plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since,
+                decided.state, rounds_of(settings))  # fmt: skip
     return plan, decided.state
 
 

@@ -264,7 +264,7 @@ class Scheduler:
         if waiting is None and job.id not in snapshot.running:
             return None
         causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting), *self._work(snapshot, live)]
-        causes += [*self._size(snapshot, live), *self._speeds(snapshot, live)]
+        causes += [*self._promise(live), *self._size(snapshot, live), *self._speeds(snapshot, live)]
         if waiting is not None:
             summary = next((cause.reason.text for cause in causes if cause.blocking), summary)
         rank = self._plan.rank if self._plan is not None else {}
@@ -318,6 +318,12 @@ class Scheduler:
         elif now is None and facts.lost_s > 0.0 and not saves(facts, bearable):
             text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next turn is twice as long"
             yield Blocker("work", False, Reason("unsaved", text, {"lost_s": round(facts.lost_s, 1)}))
+
+    def _promise(self, live: Live) -> Iterator[Blocker]:
+        """Of a job that had much less than it was promised: what kept it from that."""
+        found = None if self._plan is None else self._plan.shortfall(live.job.id)
+        if found is not None:
+            yield Blocker("promise", False, found)
 
     def _size(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
         """Of a job that leaves its size open, what it has, and what decided that."""

@@ -31,6 +31,7 @@ def elastic(
     power: float = -0.5,
     unserved: float | Array = 1.1,
     restart_s: float = 30.0,
+    horizon_s: float = float("inf"),
     gap: float = 1e-3,
 ) -> Allocation:
     """`unserved` is the penalty for a job that gets nothing, on the scale of the worths (the least configuration counts
@@ -47,7 +48,9 @@ def elastic(
     ways = _ways(problem, frame)
     option, market = _options(problem, frame, ways)
     value = np.zeros_like(market.rate)
-    value[option, ways.job] = _worth(problem, frame, ways, power=power, unserved=penalty, restart_s=restart_s)
+    value[option, ways.job] = _worth(
+        problem, frame, ways, power=power, unserved=penalty, restart_s=restart_s, horizon_s=horizon_s
+    )
     chosen = best_choice(market, value, gap=gap)
     way_at = np.full(market.rate.shape, -1, np.intp)
     way_at[option, ways.job] = np.arange(len(option))
@@ -144,7 +147,9 @@ def _options(problem: Problem, frame: Frame, ways: _Ways) -> tuple[Index, Market
     return option.ravel(), Market(rate, rows, tuple(couplings))
 
 
-def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: Array, restart_s: float) -> Array:
+def _worth(
+    problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: Array, restart_s: float, horizon_s: float
+) -> Array:
     """(k,) how much better each way is than getting nothing."""
     count = len(frame.free)
     least, fewest = np.full(count, np.inf), np.full(count, np.inf)
@@ -154,6 +159,7 @@ def _worth(problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserve
     job = frame.free[ways.job]
     age = frame.elapsed_s[ways.job]
     lost = (age - problem.restarts[job] * restart_s) / np.maximum(age + restart_s, 1e-9)
+    lost = np.minimum(lost, 1.0 - restart_s / max(horizon_s, restart_s + 1e-9))
     moves = (problem.placed[job] >= 0) & (
         (problem.placed[job] != ways.column) | (problem.gang[job] != ways.accelerators)
     )

@@ -8,8 +8,9 @@ very function.
 """
 
 from shoal.schedule.rounds.next_round import next_round
+from shoal.schedule.rounds.promise import shortfall
 from shoal.schedule.rounds.round import Round, Why
 from shoal.schedule.rounds.settings import Settings
 from shoal.schedule.rounds.state import WINDOW, State
 
-__all__ = ["WINDOW", "Round", "Settings", "State", "Why", "next_round"]
+__all__ = ["WINDOW", "Round", "Settings", "State", "Why", "next_round", "shortfall"]

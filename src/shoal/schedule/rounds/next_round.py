@@ -232,6 +232,7 @@ def _why(
     room = (problem.counts - stood)[problem.pool_of]
     behind = ((known.share > 0.0) & (room < size[:, None])).sum(axis=1) == (known.share > 0.0).sum(axis=1)
     why[(why == Why.TURN) & behind] = Why.BEHIND
+    why[_passed_over(known, why, runs, held, size)] = Why.ROOM
     why[reserved >= 0] = Why.RESERVED
     why[~problem.possible.any(axis=1)] = Why.NOWHERE
     why[runs] = np.where(known.ran[runs], Why.RESUMED, Why.STARTED)
@@ -240,6 +241,21 @@ def _why(
     why[stays] = Why.KEPT
     why[held & stays] = Why.HELD
     return why
+
+
+def _passed_over(known: State, why: Codes, runs: Mask, held: Mask, size: Index) -> Index:
+    """The waiting gangs that are owed more than some job that runs where they would, and may be moved."""
+    gangs = positions((why == Why.TURN) & ~runs & (size > 1))
+    others = positions(runs & ~held)
+    found = []
+    for job in gangs.tolist():
+        columns = positions(known.share[job] > 0.0)
+        for at in columns.tolist():
+            there = others[known.share[others, at] > 0.0]
+            if len(there) and known.owed_s[there, at].min() < known.owed_s[job, at]:
+                found.append(job)
+                break
+    return np.array(found, np.intp)
 
 
 def _noted(state: State, found: Round) -> State:

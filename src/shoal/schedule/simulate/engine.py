@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import Invalid, Money
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
-from shoal.schedule.presets import bearable_s, hold_s
+from shoal.schedule.presets import bearable_s, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate.actuators import Actuators
 from shoal.schedule.simulate.cluster import Cluster
@@ -181,7 +181,7 @@ class _Simulation:
             for size, speeds in cluster.sizes.items():
                 mine = running[gang[running] == size]
                 rate[mine] = speeds[active[mine]]
-            state = {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < hold_s(self._run.settings))}
+            state = {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < resize_s(self._run.settings))}
         return cluster.problem(
             self._everybody, active, self._now,
             work_left=self._oracle.work_left(active, there.left[active], there.done[active]),

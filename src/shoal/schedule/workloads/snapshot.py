@@ -73,8 +73,16 @@ class Snapshot:
         for job in jobs:
             known.setdefault(job.tenant, Tenant(job.tenant))
         names = list(known)
-        rate = np.array([[job.throughput[t].per_s if t in job.throughput else np.nan for t in types] for job in jobs])
-        keys = {(job.id, job.gang): at for at, job in enumerate(jobs)}
+        rates = {
+            (job.id, job.gang): [job.throughput[t].per_s if t in job.throughput else np.nan for t in types]
+            for job in jobs
+        }
+        for job in jobs:
+            for way in job.elastic:
+                if way.type in types:
+                    row = rates.setdefault((job.id, way.accelerators), [np.nan] * len(types))
+                    row[types.index(way.type)] = way.goodput.per_s
+        rate, keys = np.array(list(rates.values())), {key: at for at, key in enumerate(rates)}
         count = len(jobs)
         work = Workload(
             source=self.source, ids=[job.id for job in jobs], kinds=tuple(job.id for job in jobs),
@@ -84,7 +92,7 @@ class Snapshot:
             tenant=np.array([names.index(job.tenant) for job in jobs], np.intp),
             line=np.array([self.lines.get(job.id, 1) for job in jobs], np.intp), tenants=tuple(known.values()),
         )  # fmt: skip
-        pair = np.full((count, count, len(types)), np.nan)
+        pair = np.full((len(keys), len(keys), len(types)), np.nan)
         return work, Throughputs(self.source, types, keys, rate, pair)
 
 
@@ -116,7 +124,11 @@ def snapshot_lines(
     for job in jobs:
         rates = {name: [each.per_s, each.std_per_s] for name, each in job.throughput.items()}
         elastic = [
-            {"type": each.type, "accelerators": each.accelerators, "goodput": each.goodput.per_s}
+            {
+                "type": each.type,
+                "accelerators": each.accelerators,
+                "goodput": [each.goodput.per_s, each.goodput.std_per_s],
+            }
             for each in job.elastic
         ]
         other = {name: getattr(job, name) for name in (*_NUMBERS, *_WORDS, *_WHOLE)}
