@@ -9,10 +9,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from shoal.control.bundles import add_bundle
 from shoal.control.data import copy, main
 from shoal.control.vault import Vault
-from shoal.core import Invalid, Unavailable
+from shoal.core import Unavailable
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -71,20 +70,6 @@ def test_the_helper_process_loads_nothing_heavy(source: Path, tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-async def chunks(*parts: bytes) -> object:
-    for part in parts:
-        yield part
-
-
-async def test_a_bundle_is_kept_by_its_content_and_one_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
-    first = await add_bundle(tmp_path, chunks(b"one", b"two"), limit_bytes=10)  # type: ignore[arg-type]
-    again = await add_bundle(tmp_path, chunks(b"onetwo"), limit_bytes=10)  # type: ignore[arg-type]
-    assert first == again
-    with pytest.raises(Invalid, match="larger than"):
-        await add_bundle(tmp_path, chunks(b"x" * 8, b"y" * 8), limit_bytes=10)  # type: ignore[arg-type]
-    assert [path.name for path in tmp_path.iterdir()] == [first.removeprefix("sha256:")]
 
 
 def test_a_vault_opens_what_it_sealed_and_says_when_its_key_was_changed(tmp_path: Path) -> None:

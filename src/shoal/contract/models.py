@@ -303,6 +303,7 @@ class ImportView(View):
 class BundleView(View):
     bundle: str
     size_bytes: int
+    unpacked_bytes: int = 0
 
 
 Count = Annotated[int, Field(ge=0, le=2**53)]

@@ -164,6 +164,19 @@ class TenantRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleRecord:
+    """Working files that a tenant uploaded. `digest` is `sha256:HEX` of the archive; `used_at` is when a manifest last
+    named it."""
+
+    tenant: str
+    digest: str
+    size_bytes: int
+    unpacked_bytes: int
+    created_at: float
+    used_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A bearer token, known by its hash only. `tenant` None means admin."""
 

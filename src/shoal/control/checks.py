@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from shoal.contract.records import TenantRecord
-from shoal.control.stages import Layout
 from shoal.core import Forbidden, Invalid, NotFound, PriorityClass
+from shoal.store import Store
 
 
 def check_class(
@@ -25,10 +25,11 @@ def check_class(
     return record
 
 
-def check_files(layout: Layout, bundle: str | None, left: tuple[str, ...], command: str) -> None:
-    """Working files are where the server has them. `left` are those that nobody uploaded; `command` would have."""
-    if bundle and not layout.bundle(bundle).is_file():
-        raise Invalid(f"the bundle {bundle} was never uploaded", where="bundle",
+def check_files(store: Store, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:
+    """The tenant has uploaded its working files: another's bundle is none, whoever knows its name. `left` are those
+    that nobody uploaded; `command` would have."""
+    if bundle and store.bundle(tenant, bundle) is None:
+        raise Invalid(f"tenant {tenant} has no bundle {bundle}", where="bundle",
                       hint="POST the archive to /v1/bundles first")  # fmt: skip
     if left:
         raise Invalid(

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from shoal.admission.types import Policy, Spread
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest.quantities import read_memory
+from shoal.control.bundles import BundleLimits
 from shoal.control.home import Home, default_home
 from shoal.control.limits import JobLimits
 from shoal.core import Invalid, Money
@@ -75,13 +76,13 @@ class Settings:
     slots: int | None
     policy: Policy
     log_level: str
-    bundle_limit_bytes: int
     serve: ServeSettings
     http: HttpLimits = field(default_factory=HttpLimits)
     tokens: TokenLimits = field(default_factory=TokenLimits)
     schedule: ScheduleSettings | None = None
     guard: GuardSettings | None = None
     limits: JobLimits = field(default_factory=JobLimits)
+    bundles: BundleLimits = field(default_factory=BundleLimits)
 
     @property
     def loopback(self) -> bool:
@@ -223,6 +224,7 @@ _NOT_LIVE = frozenset({"allox"})
 _GROUPS = ("schedule", "guard", "limits")
 """In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
 _LIMITS = JobLimits()
+_BUNDLES = BundleLimits()
 _GUARD = GuardSettings()
 _MOST_SLOWDOWN = 10.0
 
@@ -244,6 +246,9 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "max_open_files": (_whole(64, 1_048_576), _LIMITS.open_files),
     "max_log": (_size, _LIMITS.log_bytes),
     "max_disk": (_size, None),
+    "max_unpacked": (_size, _LIMITS.unpacked_bytes),
+    "max_bundles": (_whole(1, 10_000_000), _BUNDLES.count),
+    "max_bundles_size": (_size, _BUNDLES.stored_bytes),
     "serve_host": (_text, "127.0.0.1"),
     "serve_port": (_whole(0, 65535), None),
     "serve_grpc_port": (_whole(0, 65535), None),
@@ -316,7 +321,6 @@ def load_settings(
             default_runtime_s=values["default_runtime_s"],
         ),
         log_level=values["log_level"],
-        bundle_limit_bytes=values["bundle_limit_mib"] << 20,
         limits=JobLimits(
             default_cpus=values["default_cpus"],
             default_memory_bytes=values["default_memory"],
@@ -324,6 +328,10 @@ def load_settings(
             open_files=values["max_open_files"],
             log_bytes=values["max_log"],
             disk_bytes=values["max_disk"],
+            unpacked_bytes=values["max_unpacked"],
+        ),
+        bundles=BundleLimits(
+            values["bundle_limit_mib"] << 20, values["max_unpacked"], values["max_bundles"], values["max_bundles_size"]
         ),
         serve=_serve_settings(values),
         http=_http_limits(values),

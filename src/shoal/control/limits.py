@@ -27,7 +27,8 @@ _UNKNOWN_BYTES = 1 << 30
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """`default_memory_bytes` None: a part of the node, see `default_memory`. `disk_bytes` None: half of the file system
-    that the server's home is on. All are per rank, but `disk_bytes`, which is for the whole job."""
+    that the server's home is on. All are per rank, but `disk_bytes` and `unpacked_bytes` (of the bundle), which are for
+    the whole job."""
 
     default_cpus: float = 1.0
     default_memory_bytes: int | None = None
@@ -35,12 +36,13 @@ class JobLimits:
     open_files: int = 65_536
     log_bytes: int = 1 << 30
     disk_bytes: int | None = None
+    unpacked_bytes: int = 1 << 30
 
 
 def rank_limits(limits: JobLimits, file_system_bytes: int) -> Limits:
     """What an engine is told for every rank."""
     disk_bytes = file_system_bytes // 2 if limits.disk_bytes is None else limits.disk_bytes
-    return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes)
+    return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes, limits.unpacked_bytes)
 
 
 def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Node]) -> Manifest:

@@ -25,9 +25,9 @@ from shoal.admission import (
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, ServiceManifest
-from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
+from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import steps
-from shoal.control.bundles import add_bundle
+from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.config import GuardSettings
@@ -89,7 +89,7 @@ class ControlPlane:
         gateway: Gateway | None = None,
         patrol_every_s: float = 5.0,
         collect_every_s: float = 0.5,
-        bundle_limit_bytes: int = 64 << 20,
+        bundles: BundleLimits | None = None,
         limits: JobLimits | None = None,
     ) -> None:  # fmt: skip
         self.store = store
@@ -103,7 +103,7 @@ class ControlPlane:
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
         gateway = gateway or NoGateway()
-        self._bundle_limit_bytes = bundle_limit_bytes
+        self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
         self._tenants: dict[str, TenantRecord] = {}
@@ -210,6 +210,7 @@ class ControlPlane:
             NewEvent(job.submitted_at, "job.submitted", actor, f"job {manifest.name} was submitted", tenant=tenant,
                      job_id=job.id, new_state=JobState.QUEUED),
         )  # fmt: skip
+        await self._bundles.use(tenant, manifest.bundle)
         with self.ledger.writing:
             stored = await self.store.submit(job, events)
         created = stored.id == job.id
@@ -245,7 +246,7 @@ class ControlPlane:
                 f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
                 hint="wait until some have started, or ask for a higher quota",
             )  # fmt: skip
-        check_files(self._layout, manifest.bundle, manifest.files, "shoal submit")
+        check_files(self.store, tenant, manifest.bundle, manifest.files, "shoal submit")
 
     async def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
@@ -398,8 +399,12 @@ class ControlPlane:
     def _replica_token(self, service_id: str, generation: int) -> str:
         return self._vault.derive(f"replica {service_id} {generation}")
 
-    async def add_bundle(self, chunks: AsyncIterator[bytes]) -> str:
-        return await add_bundle(self.home / "bundles", chunks, limit_bytes=self._bundle_limit_bytes)
+    async def add_bundle(self, chunks: AsyncIterator[bytes], *, tenant: str, actor: str) -> BundleRecord:
+        """Raises as `Bundles.add`, and NotFound for an unknown tenant."""
+        record = self._tenants.get(tenant)
+        if record is None:
+            raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
+        return await self._bundles.add(chunks, tenant=tenant, actor=actor)
 
     # --- the cluster ---
 

@@ -165,7 +165,7 @@ async def _serve(
             guard=settings.guard,
             on_fatal=fatal,
             gateway=LocalGateway(home.serve_folder, settings.serve),
-            bundle_limit_bytes=settings.bundle_limit_bytes,
+            bundles=settings.bundles,
             limits=settings.limits,
         )
         await _first_start(store, home, plane.clock.now())

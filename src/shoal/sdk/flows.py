@@ -39,7 +39,7 @@ def submit(
     Its `files` are packed relative to `base` (default: the manifest's directory, else the present one) and uploaded
     first. Without an `idempotency_key` a fresh one is made, so that retries within this call never double the job.
     """
-    text, source = yield from _ready(exchange, manifest, base)
+    text, source = yield from _ready(exchange, manifest, base, tenant)
     key = idempotency_key or fresh_key()
     with _called(source):
         return (yield from exchange.perform(operations.submit_text(text, key=key, tenant=tenant)))
@@ -66,7 +66,7 @@ def deploy(
     uploads = parsed.uploads()
     if uploads:
         archive = bundle.pack(folder, uploads, too_much="name a large model by its path on the server, or by a URL")
-        uploaded = yield from exchange.perform(operations.upload(archive))
+        uploaded = yield from exchange.perform(operations.upload(archive, tenant=tenant or parsed.tenant))
         text = parsed.with_bundle(uploaded.bundle).canonical_json()
     key = idempotency_key or fresh_key()
     with _called(source):
@@ -140,13 +140,16 @@ def _called(source: str) -> Iterator[None]:
         raise
 
 
-def _ready(exchange: Exchange, manifest: Manifest, base: str | Path | None) -> Flow[tuple[str | bytes, str]]:
+def _ready(
+    exchange: Exchange, manifest: Manifest, base: str | Path | None, tenant: str | None
+) -> Flow[tuple[str | bytes, str]]:
     """The manifest's text as the server takes it, with a bundle for its files, and what to call it."""
     text, folder, source = _text(manifest, base)
     parsed = _with_files(text, source)
     if parsed is None:
         return text, source
-    uploaded = yield from exchange.perform(operations.upload(bundle.pack(folder, parsed.files)))
+    owner = tenant or parsed.tenant
+    uploaded = yield from exchange.perform(operations.upload(bundle.pack(folder, parsed.files), tenant=owner))
     return parsed.with_bundle(uploaded.bundle).canonical_json(), source
 
 

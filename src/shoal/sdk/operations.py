@@ -76,10 +76,10 @@ def import_ffdl(text: str | bytes) -> Call[models.ImportView]:
     return Call("POST", "/v1/manifests/ffdl", _as(models.ImportView), {}, body, headers)
 
 
-def upload(archive: bytes) -> Call[models.BundleView]:
-    """Upload working files as a tar archive; the answer's `bundle` is what a manifest names."""
+def upload(archive: bytes, *, tenant: str | None = None) -> Call[models.BundleView]:
+    """Upload working files as a tar archive; the answer's `bundle` is what a manifest of that tenant names."""
     headers = {"content-type": "application/x-tar"}
-    return Call("POST", "/v1/bundles", _as(models.BundleView), {}, archive, headers, wait_s=60.0)
+    return Call("POST", "/v1/bundles", _as(models.BundleView), {"tenant": tenant}, archive, headers, wait_s=60.0)
 
 
 def jobs(

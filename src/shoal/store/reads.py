@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import (
     AttemptRecord,
+    BundleRecord,
     Event,
     JobFilter,
     JobRecord,
@@ -31,6 +32,20 @@ _NEWEST_FIRST = (_job.submitted_at.desc(), _job.id.desc())
 class Reads:
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    # --- bundles ---
+
+    def bundle(self, tenant: str, digest: str) -> BundleRecord | None:
+        table = schema.bundle
+        found = self._all(select(table).where(table.c.tenant == tenant, table.c.digest == digest))
+        return BundleRecord(*found[0]) if found else None
+
+    def bundles(self, tenant: str | None = None) -> list[BundleRecord]:
+        """Those of a tenant, or all; the one that was used longest ago first."""
+        query = select(schema.bundle).order_by(schema.bundle.c.used_at, schema.bundle.c.digest)
+        if tenant is not None:
+            query = query.where(schema.bundle.c.tenant == tenant)
+        return [BundleRecord(*row) for row in self._all(query)]
 
     # --- jobs ---
 

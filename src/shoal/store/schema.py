@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
 NAMING = {
@@ -92,6 +92,7 @@ job = Table(
         postgresql_where=UNFINISHED,
     ),
     Index("ix_job_finished", "tenant", "state", sqlite_where=FINISHED, postgresql_where=FINISHED),
+    Index("ix_job_ended", "ended_at", sqlite_where=FINISHED, postgresql_where=FINISHED),
     Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
     Index("ix_job_service", "service_id", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
 )
@@ -180,6 +181,17 @@ tenant = Table(
     Column("quota", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("max_priority_class", Text, nullable=False),
+)
+
+bundle = Table(
+    "bundle",
+    metadata,
+    Column("tenant", Key, ForeignKey("tenant.name"), primary_key=True),
+    Column("digest", Key, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("unpacked_bytes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),
 )
 
 token = Table(

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,16 @@ from sqlalchemy import Connection, Table, delete, literal_column, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from shoal.contract.records import Change, Event, JobRecord, MetricPoint, NewEvent, TenantRecord, TokenRecord
+from shoal.contract.records import (
+    BundleRecord,
+    Change,
+    Event,
+    JobRecord,
+    MetricPoint,
+    NewEvent,
+    TenantRecord,
+    TokenRecord,
+)
 from shoal.contract.service_records import ServiceChange
 from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
 from shoal.store import operations, rows, schema, services
@@ -184,6 +194,12 @@ class Store(ServiceReads):
         """
         return self._writer.subscribe(callback)
 
+    # --- bundles ---
+
+    async def put_bundle(self, record: BundleRecord, event: NewEvent | None = None) -> None:
+        """Create or replace the tenant's record of a bundle. Raises Conflict for an unknown tenant."""
+        await self._put(schema.bundle, asdict(record), *(() if event is None else (event,)))
+
     # --- tenants, tokens, secrets ---
 
     async def put_tenant(self, record: TenantRecord, event: NewEvent) -> None:
@@ -227,7 +243,7 @@ class Store(ServiceReads):
         deleted: bool = await self._writer.write(Other(run, operations.pending([event])))
         return deleted
 
-    async def _put(self, table: Table, values: Mapping[str, Any], event: NewEvent) -> None:
+    async def _put(self, table: Table, values: Mapping[str, Any], *events: NewEvent) -> None:
         insert = sqlite_insert if self._database.is_sqlite else postgresql_insert
         keys = [column.name for column in table.primary_key]
         replaced: dict[str, Any] = {name: literal_column(f"excluded.{name}") for name in values if name not in keys}
@@ -237,7 +253,7 @@ class Store(ServiceReads):
             connection.execute(statement)
             return None, True
 
-        await self._writer.write(Other(run, operations.pending([event])))
+        await self._writer.write(Other(run, operations.pending(events)))
 
     # ---
 

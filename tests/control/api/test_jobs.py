@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import tarfile
 from datetime import UTC, datetime
 
 import pytest
@@ -199,14 +201,53 @@ async def test_a_full_queue_is_429_with_a_time_to_come_back(house: House) -> Non
     assert response.json()["error"]["code"] == "overloaded"
 
 
+def archive(**files: int) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as tar:
+        for name, size in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size)))
+    return file.getvalue()
+
+
 async def test_bundles_are_named_by_content_and_needed_before_the_job(house: House) -> None:
+    files = archive(one=1000)
     async with house.client("red") as client:
-        first = (await client.post("/v1/bundles", content=b"tar")).json()
-        again = (await client.post("/v1/bundles", content=b"tar")).json()
+        first = (await client.post("/v1/bundles", content=files)).json()
+        again = (await client.post("/v1/bundles", content=files)).json()
         assert first == again
         assert first["bundle"].startswith("sha256:")
-        assert first["size_bytes"] == 3
+        assert (first["size_bytes"], first["unpacked_bytes"]) == (len(files), 1512)
         known = await client.post("/v1/jobs", json={**MANIFEST, "bundle": first["bundle"]})
         unknown = await client.post("/v1/jobs", json={**MANIFEST, "bundle": "sha256:" + "0" * 64})
     assert known.status_code == 201
     assert unknown.status_code == 422
+
+
+async def test_a_bundle_is_its_tenants_alone(house: House) -> None:
+    async with house.client("red") as client:
+        bundle = (await client.post("/v1/bundles", content=archive(secret=10))).json()["bundle"]
+    async with house.client("blue") as client:
+        stolen = await client.post("/v1/jobs", json={**MANIFEST, "bundle": bundle})
+        assert stolen.status_code == 422
+        assert stolen.json()["error"]["what"] == f"tenant blue has no bundle {bundle}"
+        assert (await client.post("/v1/bundles?tenant=red", content=archive(secret=10))).status_code == 403
+        await client.post("/v1/bundles", content=archive(secret=10))  # whoever has the files may use them
+        assert (await client.post("/v1/jobs", json={**MANIFEST, "bundle": bundle})).status_code == 201
+    async with house.client() as client:
+        assert (await client.post("/v1/bundles?tenant=nobody", content=archive(secret=10))).status_code == 404
+
+
+async def test_an_archive_that_cannot_be_unpacked_is_refused_at_once(house: House) -> None:
+    async with house.client("red") as client:
+        for content, what in (
+            (b"tar", "the archive cannot be unpacked"),
+            (archive(), "the archive is empty"),
+            (archive(a=30 << 20), "it unpacks to more than 200 times its size"),
+        ):
+            refused = await client.post("/v1/bundles", content=content)
+            assert refused.status_code == 422
+            assert what in refused.json()["error"]["what"]
+            assert refused.json()["error"]["where"] == "files"
+    assert not list((house.plane.home / "bundles").iterdir())

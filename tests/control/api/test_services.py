@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from shoal.contract import models
+from shoal.sdk.bundle import pack
 from tests.control.api.conftest import House
 
 pytestmark = pytest.mark.virtual_time
@@ -79,13 +81,14 @@ async def test_a_wrong_manifest_is_refused_with_every_problem_and_nothing_is_sto
     assert house.plane.services.live() == []
 
 
-async def test_files_have_to_be_uploaded_first(house: House) -> None:
+async def test_files_have_to_be_uploaded_first(house: House, tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("a model")
     async with house.client("red") as client:
         local = {**MANIFEST, "models": [{"name": "text", "source": "text.onnx"}]}
         refused = await client.post("/v1/services", json=local)
         assert refused.status_code == 422
         assert refused.json()["error"]["where"] == "files"
-        bundle = (await client.post("/v1/bundles", content=b"archive")).json()["bundle"]
+        bundle = (await client.post("/v1/bundles", content=pack(tmp_path, ["text.onnx"]))).json()["bundle"]
         accepted = await client.post("/v1/services", json={**local, "bundle": bundle})
     assert accepted.status_code == 201
     found = await ready(house, "ocr")

@@ -315,7 +315,7 @@ def test_what_may_not_be_deployed_is_refused_and_nothing_is_stored(tmp_path: Pat
             (NotFound, "no tenant 'eve'", "eve", {}),
             (Forbidden, "tenant low may not have guaranteed services", "low", {}),
             (Invalid, "the files were not uploaded", "ada", {"models": [{"name": "m", "source": "m.onnx"}]}),
-            (Invalid, "was never uploaded", "ada", {"bundle": "sha256:" + "0" * 64}),
+            (Invalid, "tenant ada has no bundle", "ada", {"bundle": "sha256:" + "0" * 64}),
         ]
         for kind, message, tenant, fields in refused:
             with pytest.raises(kind, match=message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Literal
 
 import orjson
@@ -21,7 +20,7 @@ from shoal.contract.manifest import (
     service_schema,
     with_line,
 )
-from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body
+from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body, tenant_of
 from shoal.control.api.describe import fails, shows, takes_manifest
 from shoal.control.api.jobs import owner, parse_body
 from shoal.control.api.views import reason_view
@@ -93,7 +92,7 @@ async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
     summary="Upload working files",
     status_code=201,
     tags=["bundles"],
-    responses={**shows(models.BundleView, 201), **fails(413, 422, 503)},
+    responses={**shows(models.BundleView, 201), **fails(403, 404, 413, 422, 429, 503)},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -101,15 +100,11 @@ async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
         }
     },
 )
-async def upload(request: Request, context: Ctx, _who: Who) -> Response:
-    """A tar archive; the answer names it for a manifest's `bundle`. The same content has the same name."""
-    size = 0
-
-    async def counted() -> AsyncIterator[bytes]:
-        nonlocal size
-        async for chunk in request.stream():
-            size += len(chunk)
-            yield chunk
-
-    bundle = await context.plane.add_bundle(counted())
-    return answer({"bundle": bundle, "size_bytes": size}, 201)
+async def upload(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
+    """A tar archive; the answer names it for a manifest's `bundle`. The same content has the same name, and each tenant
+    that uses it has to upload it. An archive that cannot be unpacked within the limits is refused."""
+    name = tenant_of(who, tenant)
+    record = await context.plane.add_bundle(request.stream(), tenant=name, actor=who.actor)
+    return answer(
+        {"bundle": record.digest, "size_bytes": record.size_bytes, "unpacked_bytes": record.unpacked_bytes}, 201
+    )

@@ -179,7 +179,7 @@ class Services:
                         self._wake()
                     return record, False
             self._check(manifest, tenant)
-            check_files(self._layout, manifest.bundle, manifest.uploads(), "shoal deploy")
+            check_files(self._store, tenant, manifest.bundle, manifest.uploads(), "shoal deploy")
             found = self.named(manifest.name, tenant)
             if not found:
                 change = steps.create(
@@ -225,7 +225,7 @@ class Services:
     def check(self, manifest: ServiceManifest, *, tenant: str) -> JobRecord:
         """What a replica would be, without deploying anything; raises as `deploy` does, files taken for uploaded."""
         self._check(manifest, tenant)
-        check_files(self._layout, manifest.bundle, (), "shoal deploy")
+        check_files(self._store, tenant, manifest.bundle, (), "shoal deploy")
         manifest = self._complete(manifest, tenant=tenant)
         service = steps.create("s-check", manifest, tenant=tenant, actor="", now=self._ledger.now(), key=None).after
         return replica_job(service, manifest, 0, socket=self._gateway.socket, now=self._ledger.now())

@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import errno
-import tarfile
-import zlib
-from lzma import LZMAError
 from pathlib import Path
 
-from shoal.core import Fault
+from shoal.core import Fault, Invalid
+from shoal.engine import bundle
 from shoal.engine.protocol import LaunchFailed
 
 _OUR_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_UNLIMITED = 1 << 62
 
 
-def unpack(bundle: Path, run_dir: Path) -> None:
-    """Unpack the archive; blocks. Raises LaunchFailed: the user's fault for a bad archive, ours for a bad disk.
-
-    The `data` filter refuses absolute paths, links and names that leave the directory, devices and special modes.
-    """
+def unpack(path: Path, run_dir: Path, *, limit_bytes: int) -> None:
+    """Unpack the archive; blocks. `limit_bytes` 0: no limit. Raises LaunchFailed: the user's fault for a bad archive,
+    ours for a bad disk."""
     try:
-        file = bundle.open("rb")
+        path.open("rb").close()
     except OSError as problem:
         what = f"the bundle cannot be read: {problem.strerror}"
-        raise LaunchFailed(what, fault=Fault.PLATFORM, where=str(bundle)) from problem
+        raise LaunchFailed(what, fault=Fault.PLATFORM, where=str(path)) from problem
     try:
-        with file, tarfile.open(fileobj=file) as archive:
-            archive.extractall(run_dir, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error, LZMAError, KeyError, OSError) as problem:
-        ours = isinstance(problem, OSError) and problem.errno in _OUR_ERRORS
+        bundle.unpack(path, run_dir, limit_bytes=limit_bytes or _UNLIMITED)
+    except Invalid as problem:
+        raise LaunchFailed(problem.what, fault=Fault.USER, where=f"bundle {path.name[:12]}", hint=problem.hint) from problem
+    except OSError as problem:
+        ours = problem.errno in _OUR_ERRORS
         raise LaunchFailed(
-            f"the bundle cannot be unpacked: {_why(problem)}",
+            f"the bundle cannot be unpacked: {problem.strerror or problem}",
             fault=Fault.PLATFORM if ours else Fault.USER,
-            where=str(run_dir) if ours else f"bundle {bundle.name[:12]}",
-            hint="free space there"
-            if ours
-            else "give a tar archive (plain, gzip, bzip2 or xz) whose members stay inside their directory",
+            where=str(run_dir) if ours else f"bundle {path.name[:12]}",
+            hint="free space there" if ours else None,
         ) from problem
-
-
-def _why(problem: Exception) -> str:
-    """In words, and in one line."""
-    if isinstance(problem, tarfile.FilterError):
-        return f"its member {problem.tarinfo.name!r} is a device, or is or points to something outside the directory"
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror
-    if isinstance(problem, KeyError):
-        return "a link in it points to a member that it does not have"
-    return "it is no tar archive, or it is cut or damaged"

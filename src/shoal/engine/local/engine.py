@@ -143,7 +143,8 @@ class LocalEngine:
         """All that can fail between the record of the launch and its first user process; raises LaunchFailed."""
         try:
             if gang.bundle is not None:
-                await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir)
+                most = gang.limits.unpacked_bytes
+                await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir, limit_bytes=most)
             await self._start_supervisors(gang, local)
             async with asyncio.timeout(gang.launch_timeout_s):
                 await self._let_go(local)
