@@ -174,7 +174,7 @@ async def test_a_bad_bundle_is_the_users_fault(kit: LocalKit, tmp_path: Path, ki
         bundle.write_bytes(bundle.read_bytes()[:-2000])
     else:
         bundle.write_bytes(b"this is no archive" if kind == "garbage" else b"")
-    with pytest.raises(LaunchFailed, match="the bundle cannot be unpacked") as failure:
+    with pytest.raises(LaunchFailed, match="the archive cannot be unpacked") as failure:
         await kit.engine.launch(kit.script("a.1.run", "/bin/true", bundle=bundle))
     assert failure.value.fault is Fault.USER
     said = "'../../escaped'" if kind == "escaping" else "it is no tar archive, or it is cut or damaged"

@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     command(app, "up", rich_help_panel=_PANEL)(up)
     command(app, "down", rich_help_panel=_PANEL)(down)
     command(app, "status", rich_help_panel=_PANEL)(status)
+    command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
     command(app, "doctor", rich_help_panel=_PANEL)(doctor)
     command(app, "nodes", rich_help_panel=_PANEL)(nodes)
     command(app, "version", rich_help_panel=_PANEL)(version)
@@ -152,6 +153,31 @@ def status(door: Door) -> None:
     door.show(found, human)
     if not found.ready:
         raise typer.Exit(NO_SERVER)
+
+
+def collect_garbage(
+    door: Door,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+) -> None:
+    """Remove what is over and old, as the server does by itself every ten minutes. How long what is kept: settings
+    `keep_jobs`, `keep_runs`, `keep_events`, `keep_bundles`."""
+    with door.client() as client:
+        found = client.collect_garbage(dry_run=dry_run)
+
+    def human() -> None:
+        from shoal.cli import output
+
+        output.facts(
+            {
+                "jobs": f"{len(found.jobs)}, with their logs, events and checkpoints",
+                "run directories": f"{len(found.runs)} of jobs that stay",
+                "bundles": len(found.bundles),
+                "other events": found.events,
+                "would be freed" if dry_run else "freed": output.size(found.freed_bytes),
+            }
+        )
+
+    door.show(found, human)
 
 
 def _capabilities(found: Any) -> None:

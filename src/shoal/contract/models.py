@@ -300,6 +300,18 @@ class ImportView(View):
     notes: list[str] = Field(default_factory=list)
 
 
+class GarbageView(View):
+    """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories go, digests of
+    bundles, the number of events, and the bytes on disk."""
+
+    dry_run: bool
+    jobs: list[str]
+    runs: list[str]
+    bundles: list[str]
+    events: int
+    freed_bytes: int
+
+
 class BundleView(View):
     bundle: str
     size_bytes: int

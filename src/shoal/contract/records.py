@@ -177,6 +177,16 @@ class BundleRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """What has to be known of a job that is over to remove it."""
+
+    id: str
+    tenant: str
+    ended_at: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A bearer token, known by its hash only. `tenant` None means admin."""
 

@@ -18,6 +18,8 @@ from shoal.store import Store
 _NOTE_USE_S = 3600.0
 """A bundle's last use is kept to the hour: more would be a write for every submission."""
 
+_ABANDONED_S = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
@@ -87,6 +89,22 @@ class Bundles:
         if stored > self._limits.stored_bytes:
             most = self._limits.stored_bytes / 2**20
             raise Overloaded(f"tenant {new.tenant} would have over {most:.0f} MiB of bundles", where="files", hint=hint)
+
+    async def remove(self, record: BundleRecord, event: NewEvent) -> int:
+        """Forget a tenant's bundle, and remove the file with the last one's; how many bytes that freed."""
+        async with self._adding:
+            if not await self._store.remove_bundle(record, event):
+                return 0
+            (self._folder / record.digest.removeprefix("sha256:")).unlink(missing_ok=True)
+            return record.size_bytes
+
+    async def sweep(self) -> None:
+        """Remove what a server left that was killed in an upload or a removal."""
+        async with self._adding:
+            known = {one.digest.removeprefix("sha256:") for one in self._store.bundles()}
+            for path in self._folder.iterdir() if self._folder.is_dir() else ():
+                if path.name not in known and self._clock.now() - path.stat().st_mtime > _ABANDONED_S:
+                    path.unlink(missing_ok=True)
 
     async def use(self, tenant: str, digest: str | None) -> None:
         """Note that a manifest names it."""

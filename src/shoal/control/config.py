@@ -17,10 +17,11 @@ from pydantic_core import PydanticCustomError
 
 from shoal.admission.types import Policy, Spread
 from shoal.base.http import Limits as HttpLimits
-from shoal.contract.manifest.quantities import read_memory
+from shoal.contract.manifest.quantities import read_duration, read_memory
 from shoal.control.bundles import BundleLimits
 from shoal.control.home import Home, default_home
 from shoal.control.limits import JobLimits
+from shoal.control.retention import Retention
 from shoal.core import Invalid, Money
 from shoal.serve.contract import FREE, Address
 
@@ -83,6 +84,7 @@ class Settings:
     guard: GuardSettings | None = None
     limits: JobLimits = field(default_factory=JobLimits)
     bundles: BundleLimits = field(default_factory=BundleLimits)
+    retention: Retention = field(default_factory=Retention)
 
     @property
     def loopback(self) -> bool:
@@ -128,6 +130,17 @@ def _cores(value: Any) -> float:
         return _seconds(value)
     except ValueError:
         raise ValueError(f"must be a number of cores, not {value!r}") from None
+
+
+def _period(value: Any) -> float:
+    """At least an hour: what ended a moment ago is still read, and the last use of a bundle is kept to the hour."""
+    try:
+        seconds = read_duration(int(value) if isinstance(value, str) and value.strip().isdecimal() else value)
+    except PydanticCustomError:
+        seconds = 0.0
+    if seconds < _LEAST_KEPT_S:
+        raise ValueError(f"must be a duration of at least 2h, such as 30d, not {value!r}")
+    return seconds
 
 
 def _size(value: Any) -> int:
@@ -223,8 +236,10 @@ _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 _GROUPS = ("schedule", "guard", "limits")
 """In the file their settings may stand below these keys, as in `schedule: {policy: max-min, round_s: 60}`."""
+_LEAST_KEPT_S = 7200.0
 _LIMITS = JobLimits()
 _BUNDLES = BundleLimits()
+_RETENTION = Retention()
 _GUARD = GuardSettings()
 _MOST_SLOWDOWN = 10.0
 
@@ -247,6 +262,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "max_log": (_size, _LIMITS.log_bytes),
     "max_disk": (_size, None),
     "max_unpacked": (_size, _LIMITS.unpacked_bytes),
+    "keep_jobs": (_period, _RETENTION.jobs_s),
+    "keep_runs": (_period, _RETENTION.runs_s),
+    "keep_events": (_period, _RETENTION.events_s),
+    "keep_bundles": (_period, _RETENTION.bundles_s),
+    "keep_jobs_per_tenant": (_whole(1, 100_000_000), _RETENTION.jobs_per_tenant),
+    "keep_runs_size": (_size, None),
     "max_bundles": (_whole(1, 10_000_000), _BUNDLES.count),
     "max_bundles_size": (_size, _BUNDLES.stored_bytes),
     "serve_host": (_text, "127.0.0.1"),
@@ -329,6 +350,14 @@ def load_settings(
             log_bytes=values["max_log"],
             disk_bytes=values["max_disk"],
             unpacked_bytes=values["max_unpacked"],
+        ),
+        retention=Retention(
+            values["keep_jobs"],
+            values["keep_runs"],
+            values["keep_events"],
+            values["keep_bundles"],
+            values["keep_jobs_per_tenant"],
+            values["keep_runs_size"],
         ),
         bundles=BundleLimits(
             values["bundle_limit_mib"] << 20, values["max_unpacked"], values["max_bundles"], values["max_bundles_size"]

@@ -33,11 +33,13 @@ from shoal.control.collector import Collector
 from shoal.control.config import GuardSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.explaining import Explainer
+from shoal.control.garbage import GarbageCollector
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
 from shoal.control.loops import Defects, Loop
 from shoal.control.patroller import Patroller
+from shoal.control.retention import Retention
 from shoal.control.services.book import Services
 from shoal.control.services.gateway import Gateway, NoGateway
 from shoal.control.services.keeper import ServiceKeeper
@@ -91,6 +93,7 @@ class ControlPlane:
         collect_every_s: float = 0.5,
         bundles: BundleLimits | None = None,
         limits: JobLimits | None = None,
+        retention: Retention | None = None,
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
@@ -139,6 +142,10 @@ class ControlPlane:
         self.keeper = ServiceKeeper(
             self.services, self.ledger, gateway, replica_token=self._replica_token, on_fatal=on_fatal
         )
+        self.garbage = GarbageCollector(
+            self.ledger, engine, self._layout, self.services, self._bundles, retention=retention or Retention(),
+            on_fatal=on_fatal,
+        )  # fmt: skip
         self.guard: GuardKeeper | None = None
         if guard is not None:
             from shoal.control.guarding import GuardKeeper
@@ -165,6 +172,7 @@ class ControlPlane:
         self.patroller.open()
         self.collector.open()
         self.keeper.open()
+        self.garbage.open()
         if self.guard is not None:
             self.guard.open()
         self.recovery_s = self.clock.monotonic() - began
@@ -179,7 +187,7 @@ class ControlPlane:
     def loops(self) -> tuple[Loop, ...]:
         """In the order in which they are to be closed."""
         guard = () if self.guard is None else (self.guard,)
-        return (*guard, self.keeper, self.decider, self.patroller, self.collector, self.guardian)
+        return (*guard, self.keeper, self.decider, self.patroller, self.collector, self.garbage, self.guardian)
 
     async def close(self) -> None:
         """Stop the loops. Running work goes on and is adopted by the next server."""
@@ -245,6 +253,12 @@ class ControlPlane:
             raise Overloaded(
                 f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
                 hint="wait until some have started, or ask for a higher quota",
+            )  # fmt: skip
+        disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
+        if disk is not None and used > disk:
+            raise Overloaded(
+                f"the files of tenant {tenant} take {used >> 20} MiB, over its quota of {disk >> 20}",
+                where="quota.disk_bytes", hint="ask for a higher quota, or wait: what is old is removed (`shoal gc`)",
             )  # fmt: skip
         check_files(self.store, tenant, manifest.bundle, manifest.files, "shoal submit")
 

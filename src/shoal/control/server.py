@@ -167,6 +167,7 @@ async def _serve(
             gateway=LocalGateway(home.serve_folder, settings.serve),
             bundles=settings.bundles,
             limits=settings.limits,
+            retention=settings.retention,
         )
         await _first_start(store, home, plane.clock.now())
         context = Context(plane, Feed(), TokenCache(), usage=Usage(settings.tokens))

@@ -207,6 +207,11 @@ class Engine(Protocol):
         """Drop the record of an ended gang (its logs stay). A gang that still runs is stopped first, at once."""
         ...
 
+    async def erase(self, name: str, *, dry_run: bool = False) -> int:
+        """Remove what is left of a forgotten gang, its logs above all; how many bytes that takes. With `dry_run`
+        nothing is removed. A gang that is known still, and one that never was, is left alone: 0."""
+        ...
+
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         """Kill every process that belongs to this engine's home but to no gang in `known`; returns what was ended."""
         ...

@@ -128,6 +128,7 @@ class _Methods:
     nodes = _single(operations.nodes)
     schedule_snapshot = _single(operations.schedule_snapshot)
     status = _single(operations.status)
+    collect_garbage = _single(operations.collect_garbage)
 
     _exchange: Exchange
 

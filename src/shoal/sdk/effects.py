@@ -148,6 +148,7 @@ _ERRORS: dict[int, type[ShoalError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    410: NotFound,
     413: Invalid,
     422: Invalid,
     503: Unavailable,

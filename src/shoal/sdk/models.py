@@ -15,6 +15,7 @@ from shoal.contract.models import (
     EventList,
     EventView,
     ExplanationView,
+    GarbageView,
     ImportView,
     JobDetail,
     JobList,
@@ -63,7 +64,8 @@ class LogPiece:
 
 __all__ = [
     "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "EndpointsView", "ErrorView", "EventList",
-    "EventView", "ExplanationView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
+    "EventView", "ExplanationView",
+    "GarbageView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
     "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ReplicaView", "ResourcesView",
     "SecretList", "SecretView", "ServedModelView", "ServiceCauseView", "ServiceDetail", "ServiceExplanationView",
     "ServiceList", "ServiceView", "StatusView", "TenantList", "TenantView", "TokenList", "TokenView", "TrafficView",

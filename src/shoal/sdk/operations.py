@@ -331,5 +331,11 @@ def schedule_snapshot() -> Call[str]:
     return Call("GET", "/v1/schedule/snapshot", lambda response: response.text)
 
 
+def collect_garbage(*, dry_run: bool = False) -> Call[models.GarbageView]:
+    """Remove what is over and old (admin); with `dry_run`, only tell what that would be."""
+    params = {"dry_run": "true" if dry_run else None}
+    return Call("POST", "/v1/gc", _as(models.GarbageView), params, wait_s=600.0)
+
+
 def status() -> Call[models.StatusView]:
     return Call("GET", "/v1/status", _as(models.StatusView))

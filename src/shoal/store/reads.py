@@ -12,6 +12,7 @@ from shoal.contract.records import (
     AttemptRecord,
     BundleRecord,
     Event,
+    FinishedJob,
     JobFilter,
     JobRecord,
     MetricPoint,
@@ -20,6 +21,7 @@ from shoal.contract.records import (
 )
 from shoal.store import rows, schema
 from shoal.store.database import Database
+from shoal.store.removal import old_events
 
 _IDS_PER_QUERY = 500
 _FOUND_LIMIT = 100
@@ -96,6 +98,12 @@ class Reads:
         both = union_all(count.where(schema.FINISHED), count.where(schema.UNFINISHED))
         return {(tenant, JobState(state)): jobs for tenant, state, jobs in self._all(both)}
 
+    def finished_jobs(self, limit: int) -> list[FinishedJob]:
+        """Those that are over, the one that ended first first."""
+        query = select(_job.id, _job.tenant, _job.ended_at, _job.updated_at, _job.attempt).where(schema.FINISHED)
+        rows_ = self._all(query.order_by(_job.ended_at, _job.id).limit(limit))
+        return [FinishedJob(id_, tenant, ended or updated, tries) for id_, tenant, ended, updated, tries in rows_]
+
     # --- attempts ---
 
     def attempts(self, job_id: str) -> list[AttemptRecord]:
@@ -128,6 +136,15 @@ class Reads:
         if service_id is not None:
             query = query.where(table.service_id == service_id)
         return [rows.event_of(row) for row in self._all(query)]
+
+    def count_events(self, before: float) -> int:
+        """How many `remove_events` would remove."""
+        return int(self._all(select(func.count()).select_from(schema.event).where(old_events(before)))[0][0])
+
+    def removed_seq(self) -> int:
+        """Up to which event some were removed; 0: none ever was."""
+        found = self._all(select(schema.removed_events.c.seq))
+        return int(found[0][0]) if found else 0
 
     def last_seq(self) -> int:
         """The sequence number of the newest event; 0 when there is none."""

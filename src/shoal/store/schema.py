@@ -136,6 +136,14 @@ event = Table(
     Index("ix_event_service", "service_id", "seq", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
 )
 
+# At most one row: up to which event some may be missing, for their job or their age was over.
+removed_events = Table(
+    "removed_events",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+)
+
 service = Table(
     "service",
     metadata,

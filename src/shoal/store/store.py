@@ -26,7 +26,7 @@ from shoal.contract.records import (
 )
 from shoal.contract.service_records import ServiceChange
 from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
-from shoal.store import operations, rows, schema, services
+from shoal.store import operations, removal, rows, schema, services
 from shoal.store.database import Database
 from shoal.store.lease import control_lock
 from shoal.store.migrate import migrate
@@ -199,6 +199,30 @@ class Store(ServiceReads):
     async def put_bundle(self, record: BundleRecord, event: NewEvent | None = None) -> None:
         """Create or replace the tenant's record of a bundle. Raises Conflict for an unknown tenant."""
         await self._put(schema.bundle, asdict(record), *(() if event is None else (event,)))
+
+    async def remove_bundle(self, record: BundleRecord, event: NewEvent) -> bool:
+        """Remove a tenant's record of a bundle; True when no other tenant has the same content."""
+        last: bool = await self._writer.write(
+            Other(lambda connection: (removal.remove_bundle(connection, record), True), operations.pending([event]))
+        )
+        return last
+
+    # --- removing what is over ---
+
+    async def remove_jobs(self, job_ids: Sequence[str], event: NewEvent) -> int:
+        """Remove jobs that are over with their attempts, metrics, events and idempotency keys; how many events these
+        were. One that is not over stays."""
+        events: int = await self._writer.write(
+            Other(lambda connection: (removal.remove_jobs(connection, job_ids), True), operations.pending([event]))
+        )
+        return events
+
+    async def remove_events(self, before: float, limit: int) -> int:
+        """Remove at most `limit` events older than that of no job and no live service; how many there were."""
+        events: int = await self._writer.write(
+            Other(lambda connection: (removal.remove_events(connection, before, limit), False), ())
+        )
+        return events
 
     # --- tenants, tokens, secrets ---
 

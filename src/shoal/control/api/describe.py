@@ -17,6 +17,7 @@ _EXPLAINED = {
     403: "the token may not do this",
     404: "not found, or another tenant's",
     409: "contradicts the present state",
+    410: "was removed for its age",
     413: "the body is over the limit",
     422: "the input is wrong; nothing was stored",
     429: "a limit is reached for now; see Retry-After",

@@ -16,6 +16,13 @@ from shoal.contract import models
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
+
+class Gone(ShoalError):
+    """It was there once, and was removed for its age."""
+
+    code = "gone"
+
+
 _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
     (TooLarge, 413),
     (Invalid, 422),
@@ -23,6 +30,7 @@ _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
     (Conflict, 409),
     (Forbidden, 403),
     (Unauthenticated, 401),
+    (Gone, 410),
     (Overloaded, 429),
     (Unavailable, 503),
 )

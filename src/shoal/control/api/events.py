@@ -15,6 +15,7 @@ from shoal.contract import models
 from shoal.contract.records import Event
 from shoal.control.api.context import Context, Ctx, ServiceRef, TenantQuery, Who, answer, filter_of
 from shoal.control.api.describe import fails, shows
+from shoal.control.api.errors import Gone
 from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.usage import CountedStream, Usage
@@ -24,7 +25,7 @@ from shoal.control.tokens import Principal
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _PAGE = 500
-_RESPONSES = {**shows(models.EventList), **fails(404, 409, 422, 503)}
+_RESPONSES = {**shows(models.EventList), **fails(404, 409, 410, 422, 503)}
 _RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
 _NEWEST = 2**62
@@ -107,6 +108,16 @@ class _Log:
     async def end(self) -> int:
         return await self._context.read(self._context.plane.store.last_seq)
 
+    async def check(self, after: int) -> None:
+        """Raises Gone for a reader who cannot go on where it stopped, since it might miss something. A job that is
+        there has all its events, and whoever asks from the first event gets the first that is left."""
+        removed = await self._context.read(self._context.plane.store.removed_seq)
+        if self._job_id is None and 0 < after < removed:
+            raise Gone(
+                f"some events after {after} were removed, up to {removed}", where="after",
+                hint=f"ask for those after 0 for all that are left, or after {removed} for those that surely are",
+            )  # fmt: skip
+
     async def page(self, after: int, limit: int) -> Sequence[Event]:
         read = self._context.plane.store.events
         return await self._context.read(
@@ -174,12 +185,14 @@ async def _answer(
             after = min(int(last_event_id[:20]), _NEWEST)
         if after is None:
             after = await log.end()
+        await log.check(after)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         stream = CountedStream(log.stream(after), media_type="text/event-stream", headers=headers)
         return stream.counted(log.usage, who.token_id)
     if limit == 0:
         return answer({"events": [], "next": await log.end()})
     position = after or 0
+    await log.check(position)
     with log.usage.waiting(who.token_id) if wait_s > 0 else contextlib.nullcontext():
         page = await log.poll(position, limit, wait_s)
     return answer({"events": [event_view(event) for event in page], "next": page[-1].seq if page else position})

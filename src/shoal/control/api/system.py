@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -40,6 +41,18 @@ async def status(context: Ctx, who: Who) -> Response:
     counts = await tenant_counts(context)
     own: Mapping[str, Any] = {key: whole[key] for key in ("version", "ready", "uptime_s", "engine") if key in whole}
     return answer({**own, "jobs": dict(counts.get(who.tenant or "", {}))})
+
+
+@router.post(
+    "/v1/gc",
+    summary="Remove what is over and old (admin)",
+    responses={**shows(models.GarbageView), **fails(403, 422, 503)},
+)
+async def collect_garbage(context: Ctx, who: Who, dry_run: bool = False) -> Response:
+    """The server does the same by itself now and then. With `dry_run`, only tells what would be removed."""
+    who.require_admin("remove what is over")
+    removed = await context.plane.garbage.collect(dry_run=dry_run)
+    return answer({"dry_run": dry_run, **asdict(removed)})
 
 
 @router.get("/healthz", summary="Alive", responses={200: {"content": {"text/plain": {}}}}, response_class=Response)

@@ -186,9 +186,10 @@ async def _owner(context: Context, who: Principal, asked: str | None) -> str:
 async def _views(context: Context, who: Principal) -> list[dict[str, Any]]:
     tenants = await context.read(context.plane.store.tenants)
     counts = await tenant_counts(context)
+    usage = context.plane.garbage.usage
     states = {state.tenant.name: state for state in context.plane.tenants_state()}
     return [
-        tenant_view(tenant, states.get(tenant.name), counts.get(tenant.name))
+        tenant_view(tenant, states.get(tenant.name), counts.get(tenant.name), disk_bytes=usage.get(tenant.name, 0))
         for tenant in sorted(tenants, key=lambda tenant: tenant.name)
         if who.may_see(tenant.name)
     ]

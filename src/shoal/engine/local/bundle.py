@@ -24,7 +24,9 @@ def unpack(path: Path, run_dir: Path, *, limit_bytes: int) -> None:
     try:
         bundle.unpack(path, run_dir, limit_bytes=limit_bytes or _UNLIMITED)
     except Invalid as problem:
-        raise LaunchFailed(problem.what, fault=Fault.USER, where=f"bundle {path.name[:12]}", hint=problem.hint) from problem
+        raise LaunchFailed(
+            problem.what, fault=Fault.USER, where=f"bundle {path.name[:12]}", hint=problem.hint
+        ) from problem
     except OSError as problem:
         ours = problem.errno in _OUR_ERRORS
         raise LaunchFailed(

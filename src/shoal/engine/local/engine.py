@@ -21,7 +21,7 @@ from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import Process, kill_until_none, send
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
-from shoal.engine.local.supervisor import ABORT, GO, READY
+from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
 from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, Phase
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -294,6 +294,15 @@ class LocalEngine:
             await self.stop(name, grace_s=0, reason="forgotten")
             await self._end_now(gang)
         self._drop(gang)
+
+    async def erase(self, name: str, *, dry_run: bool = False) -> int:
+        if name in self._registry.gangs or not _NAME.fullmatch(name):
+            return 0
+        directory = GangDir(self._home / "gangs" / name)
+        size = await asyncio.to_thread(disk_bytes, str(directory.path))
+        if not dry_run:
+            await asyncio.to_thread(directory.discard)
+        return size
 
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         before = set(self._registry.gangs)

@@ -459,7 +459,7 @@ class Supervisor:
                 return True
         began = time.monotonic()
         if limits["disk"] and began >= self.disk_at:
-            used = sum(map(_disk_bytes, self.spec["disk"]))
+            used = sum(map(disk_bytes, self.spec["disk"]))
             if used > limits["disk"]:
                 return self._end_over("disk", f"its files took {_mib(used)} on disk, over its {_mib(limits['disk'])}")
             now = time.monotonic()
@@ -632,7 +632,7 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def _disk_bytes(path: str) -> int:
+def disk_bytes(path: str) -> int:
     """What the files below a directory take on disk: holes take nothing, and other file systems are not entered."""
     total, following = 0, [path]
     try:

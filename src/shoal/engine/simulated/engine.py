@@ -87,6 +87,10 @@ class SimulatedEngine:
         self._connected()
         self.cluster.forget(name)
 
+    async def erase(self, name: str, *, dry_run: bool = False) -> int:
+        del name, dry_run  # nothing here is on a disk
+        return 0
+
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         self._connected()
         return self.cluster.sweep(known)

@@ -24,4 +24,11 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_bundle_tenant")),
         sa.PrimaryKeyConstraint("tenant", "digest", name=op.f("pk_bundle")),
     )
+    op.create_table(
+        "removed_events",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("id = 1", name=op.f("ck_removed_events_single")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_removed_events")),
+    )
     op.create_index("ix_job_ended", "job", ["ended_at"], sqlite_where=FINISHED, postgresql_where=FINISHED)

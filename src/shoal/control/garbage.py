@@ -1,0 +1,206 @@
+"""The garbage collector: now and then it looks what is over and old, decides by `retention`, and removes it in batches.
+
+Files go before records: a crash in between leaves a job without files, which the next turn removes, and no file that
+nothing names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from shoal.contract.records import FinishedJob, NewEvent
+from shoal.control.bundles import Bundles
+from shoal.control.ledger import Ledger
+from shoal.control.loops import Turns
+from shoal.control.retention import Removal, Retention, plan
+from shoal.control.services.book import Services
+from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
+from shoal.engine import Engine
+
+log = structlog.get_logger("shoal.garbage")
+
+_BATCH = 100
+"""So many jobs are removed in one transaction: submissions wait no longer for one than for a group of their own."""
+_EVENTS = 5000
+"""So many other events in one transaction."""
+_MOST = 100_000
+"""So many finished jobs are looked at in one turn, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What was removed, or would be."""
+
+    jobs: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
+    events: int = 0
+    freed_bytes: int = 0
+
+
+class GarbageCollector:
+    def __init__(
+        self, ledger: Ledger, engine: Engine, layout: Layout, services: Services, bundles: Bundles, *,
+        retention: Retention,
+        on_fatal: Callable[[BaseException], None],
+        every_s: float = 600.0,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._store = ledger.store
+        self._engine = engine
+        self._layout = layout
+        self._services = services
+        self._bundles = bundles
+        self._retention = retention
+        self._turns = Turns(log, "garbage collection held up", on_fatal)
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self.usage: Mapping[str, int] = {}
+        """Bytes of each tenant's files as of the last turn: run directories, checkpoints and bundles."""
+
+    def open(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="garbage-collector")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            with self._turns.turn() as turn:
+                await self.collect()
+            if turn.over:
+                return
+
+    async def collect(self, *, dry_run: bool = False) -> Removed:
+        """Remove what may go by now; with `dry_run`, only tell what that is."""
+        async with self._turn:
+            removal = await self._decide()
+            if dry_run:
+                return await self._told(removal)
+            removed = await self._remove(removal)
+            if removed != Removed():
+                log.info(
+                    "removed", jobs=len(removed.jobs), runs=len(removed.runs), bundles=len(removed.bundles),
+                    events=removed.events, bytes=removed.freed_bytes,
+                )  # fmt: skip
+            return removed
+
+    # --- deciding ---
+
+    async def _decide(self) -> Removal:
+        named = {(live.job.tenant, live.manifest.bundle) for live in self._ledger.view if live.manifest.bundle}
+        for known in self._services.live():
+            named |= {(known.record.tenant, one.bundle) for one in known.manifests.values() if one.bundle}
+        live = {live.job.id: live.job.tenant for live in self._ledger.view}
+        finished = await asyncio.to_thread(self._store.finished_jobs, _MOST)
+        bundles = await asyncio.to_thread(self._store.bundles)
+        runs = await asyncio.to_thread(_sizes, self._layout.home / "runs")
+        kept = await asyncio.to_thread(_sizes, self._layout.home / "checkpoints")
+        usage = Counter({one.tenant: 0 for one in bundles})
+        for one in bundles:
+            usage[one.tenant] += one.size_bytes
+        for job_id, tenant in [*live.items(), *((job.id, job.tenant) for job in finished)]:
+            usage[tenant] += runs.get(job_id, 0) + kept.get(job_id, 0)
+        self.usage = usage
+        return plan(
+            [job for job in finished if job.id not in live], runs, bundles, frozenset(named), self._retention,
+            self._ledger.now(),
+        )  # fmt: skip
+
+    async def _told(self, removal: Removal) -> Removed:
+        size = sum([await self._erase(job, dry_run=True) for job in removal.jobs])
+        size += sum([await asyncio.to_thread(_size, self._run_dir(job)) for job in removal.runs])
+        return Removed(
+            tuple(job.id for job in removal.jobs),
+            tuple(job.id for job in removal.runs),
+            tuple(one.digest for one in removal.bundles),
+            await asyncio.to_thread(self._store.count_events, removal.events_before),
+            size + sum(one.size_bytes for one in removal.bundles),
+        )
+
+    # --- removing ---
+
+    async def _remove(self, removal: Removal) -> Removed:
+        size = events = 0
+        for start in range(0, len(removal.jobs), _BATCH):
+            batch = removal.jobs[start : start + _BATCH]
+            freed = sum([await self._erase(job) for job in batch])
+            size += freed
+            note = self._note(f"{len(batch)} finished jobs were removed", freed, jobs=[job.id for job in batch])
+            events += await self._store.remove_jobs([job.id for job in batch], note)
+        for start in range(0, len(removal.runs), _BATCH):
+            runs = removal.runs[start : start + _BATCH]
+            freed = sum([await asyncio.to_thread(_remove_tree, self._run_dir(job)) for job in runs])
+            size += freed
+            ids = [job.id for job in runs]
+            await self._store.record([self._note(f"the files of {len(runs)} runs were removed", freed, runs=ids)])
+        for one in removal.bundles:
+            note = self._note("an unused bundle was removed", one.size_bytes, bundle=one.digest, tenant=one.tenant)
+            size += await self._bundles.remove(one, note)
+        await self._bundles.sweep()
+        while (gone := await self._store.remove_events(removal.events_before, _EVENTS)) > 0:
+            events += gone
+        return Removed(
+            tuple(job.id for job in removal.jobs),
+            tuple(job.id for job in removal.runs),
+            tuple(one.digest for one in removal.bundles),
+            events,
+            size,
+        )
+
+    async def _erase(self, job: FinishedJob, *, dry_run: bool = False) -> int:
+        """All files of a job; how many bytes they took."""
+        act = _size if dry_run else _remove_tree
+        size = 0
+        for path in (self._run_dir(job), Path(self._layout.checkpoint_dir(job.id))):
+            size += await asyncio.to_thread(act, path)
+        for number in range(1, job.attempts + 1):
+            for stage in (DOWNLOAD, RUN, STORE):
+                size += await self._engine.erase(gang_name(job.id, number, stage), dry_run=dry_run)
+        return size
+
+    def _run_dir(self, job: FinishedJob) -> Path:
+        return self._layout.home / "runs" / job.id
+
+    def _note(self, cause: str, freed_bytes: int, **data: object) -> NewEvent:
+        found = {**data, "freed_bytes": freed_bytes}
+        return NewEvent(self._ledger.now(), "gc.removed", "garbage-collector", cause, data=found)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The size of each directory in a folder. Blocks."""
+    try:
+        names = [path for path in folder.iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return {}
+    return {path.name: _size(path) for path in names}
+
+
+def _size(path: Path) -> int:
+    """What a directory takes on disk. Blocks."""
+    return sum(_blocks(Path(root, name)) for root, _, names in os.walk(path) for name in names)
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * 512
+    except OSError:  # gone
+        return 0
+
+
+def _remove_tree(path: Path) -> int:
+    size = _size(path)
+    shutil.rmtree(path, ignore_errors=True)
+    return size

@@ -1,0 +1,60 @@
+"""Removing what is over: finished jobs with all that belongs to them, other old events, bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+
+from shoal.contract.records import BundleRecord
+from shoal.store import schema
+
+_event, _job = schema.event.c, schema.job.c
+LIVE_SERVICES = select(schema.service.c.id).where(schema.LIVE)
+
+
+def old_events(before: float) -> ColumnElement[bool]:
+    """Events older than that which belong to no job and to no live service. The newest event always stays, for the
+    next one's number follows from it."""
+    newest = select(func.max(_event.seq)).scalar_subquery()
+    of_nothing_live = or_(_event.service_id.is_(None), _event.service_id.not_in(LIVE_SERVICES))
+    return (_event.at < before) & _event.job_id.is_(None) & of_nothing_live & (_event.seq < newest)
+
+
+def remove_jobs(connection: Connection, job_ids: Sequence[str]) -> int:
+    """Remove those of the jobs that are over; how many events went with them."""
+    over = select(_job.id).where(_job.id.in_(job_ids), schema.FINISHED)
+    ids = list(connection.scalars(over))
+    if not ids:
+        return 0
+    events = _drop_events(connection, _event.job_id.in_(ids))
+    connection.execute(delete(schema.metric).where(schema.metric.c.job_id.in_(ids)))
+    connection.execute(delete(schema.attempt).where(schema.attempt.c.job_id.in_(ids)))
+    connection.execute(delete(schema.job).where(_job.id.in_(ids)))
+    return events
+
+
+def remove_events(connection: Connection, before: float, limit: int) -> int:
+    """Remove at most so many old events, the oldest first; how many there were."""
+    oldest = select(_event.seq).where(old_events(before)).order_by(_event.seq).limit(limit)
+    return _drop_events(connection, _event.seq.in_(list(connection.scalars(oldest))))
+
+
+def remove_bundle(connection: Connection, bundle: BundleRecord) -> bool:
+    """True when no other tenant has the same content."""
+    table = schema.bundle
+    connection.execute(delete(table).where(table.c.tenant == bundle.tenant, table.c.digest == bundle.digest))
+    return not connection.scalar(select(func.count()).select_from(table).where(table.c.digest == bundle.digest))
+
+
+def _drop_events(connection: Connection, which: ColumnElement[bool]) -> int:
+    highest = connection.scalar(select(func.max(_event.seq)).where(which))
+    if highest is None:
+        return 0
+    known: Any = connection.scalar(select(schema.removed_events.c.seq))
+    if known is None:
+        connection.execute(insert(schema.removed_events).values(id=1, seq=highest))
+    elif known < highest:
+        connection.execute(update(schema.removed_events).values(seq=highest))
+    return int(connection.execute(delete(schema.event).where(which)).rowcount)
