@@ -166,3 +166,34 @@ async def test_following_the_log_of_a_halted_job_ends(house: House) -> None:
         async with house.client("red") as client:
             await client.post(f"/v1/jobs/{job['id']}/halt")
         assert b"second 900" not in await stream.rest()
+
+
+async def test_a_reader_of_removed_events_is_told_where_to_go_on(house: House) -> None:
+    await house.submit()
+    store = house.plane.store
+    newest = store.last_seq()
+    assert await store.remove_events(house.plane.clock.now() + 1, 2) == 2
+    removed = store.removed_seq()
+    assert 1 < removed < newest
+    async with house.client() as client:
+        for query in (f"after={removed - 1}", f"after={removed - 1}&follow=true"):
+            gone = await client.get(f"/v1/events?{query}")
+            assert gone.status_code == 410
+            assert gone.json()["error"]["code"] == "gone"
+            assert f"or after {removed} for those" in gone.json()["error"]["hint"]
+        left = (await client.get("/v1/events?after=0")).json()["events"]
+        rest = (await client.get(f"/v1/events?after={removed}")).json()["events"]
+    assert left == rest[: len(left)]
+    assert newest in [event["seq"] for event in left]
+
+
+async def test_only_the_admin_collects_garbage_and_a_dry_run_removes_nothing(house: House) -> None:
+    async with house.client("red") as client:
+        assert (await client.post("/v1/gc")).status_code == 403
+    async with house.client() as client:
+        told = (await client.post("/v1/gc?dry_run=true")).json()
+        # The tokens of this house were made in 1970.
+        assert told == {"dry_run": True, "jobs": [], "runs": [], "bundles": [], "events": 2, "freed_bytes": 0}
+        assert house.plane.store.removed_seq() == 0
+        assert (await client.post("/v1/gc")).json() == {**told, "dry_run": False}
+        assert (await client.post("/v1/gc?dry_run=true")).json()["events"] == 0
