@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 NO_TOKEN_LIMITS = {
-    "SHOAL_LIMITS_REQUESTS_PER_S": "1000000", "SHOAL_LIMITS_REQUEST_BURST": "1000000", "SHOAL_LIMITS_STREAMS": "100000",
+    "SHOAL_TOKENS__REQUESTS_PER_S": "1000000", "SHOAL_TOKENS__BURST": "1000000", "SHOAL_TOKENS__STREAMS": "100000",
 }  # fmt: skip
 """What a server under measurement can do, not what one token may ask of it."""
 

@@ -6,7 +6,7 @@
 The pipeline (gather, crop, normalise, NCHW copy, small product; about 0.8 ms a step) has one CPU, a loop of streaming
 stores the other. A trial is the pipeline alone, then beside the neighbour under one setting, then alone again; rows are
 medians over trials of ratios to alone. Settings are fixed limits (CPU quotas, pacing) and whole guards: a process as
-`shoal up --guard` starts it, with its own loop, sensors and mechanisms.
+the server starts it, with its own loop, sensors and mechanisms.
 
 - *phases*: the neighbour computes for 2 s, then floods for 1.5 s, and again: how soon does the promise hold?
 - The *live set*, over which policies are compared: the simulator's workloads as far as two CPUs can hold them, that is

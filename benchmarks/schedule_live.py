@@ -20,7 +20,8 @@ from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
 from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
-from shoal.schedule.live import Scheduler, ScheduleSettings
+from shoal.schedule.live.scheduler import Scheduler
+from shoal.schedule.presets import ScheduleSettings
 
 NOW = 1_700_000_000.0
 

@@ -124,7 +124,7 @@ def test_a_server_that_cannot_start_detached_says_why(tmp_path: Path, shell: She
     assert "put a backup in its place" in damaged
     assert "pysqlite" not in damaged
     assert "--port" in Shell(tmp_path)("up", "--port", "99999", code=2).stderr
-    assert "--serve-port" in Shell(tmp_path)("up", "--serve-port", "99999", code=2).stderr
+    assert "--set serve.port" in Shell(tmp_path)("up", "--set", "serve.port=99999", code=2).stderr
 
 
 def test_looking_at_a_machine_makes_no_home(tmp_path: Path) -> None:

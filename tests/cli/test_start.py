@@ -17,14 +17,14 @@ from shoal.cli.app import COMMANDS, app, commands_of
 
 NOT_AT_START = {
     "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
-    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.control.guarding", "shoal.schedule",
-    "shoal.host", "shoal.sdk", "shoal.serve.gateway",
+    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.control.guarding.keeper",
+    "shoal.host", "shoal.schedule.policy", "shoal.sdk", "shoal.serve.gateway",
 }  # fmt: skip
 
 _SERVER = """
 import json, os, signal, sys
 from pathlib import Path
-from shoal.control.config import load_settings
+from shoal.control.settings import load_settings
 from shoal.control.server import run_server
 
 def ready(info):

@@ -22,11 +22,17 @@ from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
+from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
-from shoal.control.services.gateway import Gateway
+from shoal.control.services.book import Services
+from shoal.control.services.extension import Serve, ServeSection
+from shoal.control.services.gateway import Gateway, NoGateway
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
+from shoal.extension import Server
+from shoal.schedule.live.extension import Schedule, ScheduleSection
+from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
@@ -83,7 +89,7 @@ class World:
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
             on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
-            gateway=self.gateway, schedule=self.schedule,
+            extensions=chosen(gateway=self.gateway, schedule=self.schedule),
         )  # fmt: skip
         if self.questioner is not None:
             self.questioner.follow(self.store)
@@ -125,6 +131,40 @@ class World:
         async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.5)
+
+
+def chosen(*, gateway: Gateway | None = None, schedule: ScheduleSettings | None = None) -> list[Chosen]:
+    """The server's extensions as simulations use them: services behind this gateway, rounds with these settings."""
+
+    class Behind(Serve):
+        def __init__(self, server: Facilities, settings: ServeSection) -> None:
+            super().__init__(server, settings, gateway=gateway or NoGateway())
+
+    class Rounds(Schedule):
+        def __init__(self, server: Server, settings: ScheduleSection) -> None:
+            super().__init__(server, settings)
+            if schedule is not None:
+                self.scheduler = Scheduler(schedule, server.job, server.home / "schedule.json", made=server.wake)
+
+    return [Chosen(Rounds, ScheduleSection()), Chosen(Behind, ServeSection())]
+
+
+def services_of(plane: ControlPlane) -> Services:
+    found = plane.extensions.get(Serve)
+    assert found is not None
+    return found.services
+
+
+def snapshot_of(plane: ControlPlane) -> str:
+    """The live state as `shoal schedule` reads it."""
+    found = plane.extensions.get(Schedule)
+    assert found is not None
+    return "".join(f"{line}\n" for line in found.snapshot())
+
+
+def scheduler_of(plane: ControlPlane | None) -> Scheduler | None:
+    found = plane.extensions.get(Schedule) if plane is not None else None
+    return found.scheduler if found is not None else None
 
 
 def check_history(store: Store, cluster: SimulatedCluster) -> None:
@@ -233,7 +273,7 @@ class Questioner:
         starting = {start.job_id for start in outlook.decision.starts}
         for live in plane.view:
             self.asked += 1
-            if live.job.state is JobState.QUEUED and plane.scheduler is None:
+            if live.job.state is JobState.QUEUED and scheduler_of(plane) is None:
                 check_explanation(outlook.snapshot, explain(outlook.snapshot, live.job.id, outlook), starting)
             else:
                 assert (await plane.explain(live.job.id)).summary

@@ -7,34 +7,33 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import ServiceManifest
-from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
-from shoal.contract.service_lifecycle import ServiceState
-from shoal.contract.service_records import ServiceRecord
-from shoal.control.config import GuardSettings, load_settings
-from shoal.control.guarding import GuardKeeper, groups, guard_capability
-from shoal.control.guarding.groups import MIN_SHARE, Places
-from shoal.control.guarding.process import CONFIG_FILE, GuardProcess
+from shoal.contract.records import AttemptRecord, JobRecord
+from shoal.control.extensions import Chosen
+from shoal.control.guarding.extension import Guard
+from shoal.control.guarding.groups import MIN_SHARE, groups
+from shoal.control.guarding.keeper import GuardKeeper
+from shoal.control.guarding.process import CONFIG_FILE, GuardProcess, guard_capability
+from shoal.control.guarding.settings import GuardSettings
 from shoal.control.plane import ControlPlane
-from shoal.control.services.book import Known
+from shoal.control.settings import load_settings
 from shoal.control.view import Live
-from shoal.core import Invalid, ManualClock, PriorityClass, Quota, Resources, Unavailable
+from shoal.core import Invalid, ManualClock, PriorityClass, Resources, Unavailable
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
+from shoal.extension import Server
 from shoal.host.guard.config import FollowedConfig, parse_config
-from shoal.serve.contract import Address
 from shoal.store import open_store
 
 from .simulation import manifest, nodes
 
 GUARANTEED, BEST_EFFORT = PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT
-PLACES = Places(Path("/home/gangs"), Path("/home/admin.token"), Address("0.0.0.0", 7071))
+GANGS = Path("/home/gangs")
 
 
 def live(
@@ -48,19 +47,12 @@ def live(
     return Live(job, AttemptRecord(name, 2, 1, (), 0.0, ranks=ranks))
 
 
-def service(name: str, *models: str) -> Known:
-    told = {
-        "kind": "service", "name": name,
-        "models": [{"name": one, "source": f"/{one}.onnx", "max_batch": 1} for one in models],
-    }  # fmt: skip
-    record = ServiceRecord(f"s-{name}", "ada", name, ServiceState.READY, 1, "{}", 1, 0.0, 0.0)
-    return Known(record, {1: ServiceManifest.model_validate(told)})
-
-
 def found(
-    active: Sequence[Live], services: Sequence[Known] = (), places: Places = PLACES, **weights: float
+    active: Sequence[Live], telemetry: Mapping[str, Mapping[str, Any]] | None = None, **weights: float
 ) -> dict[str, dict[str, object]]:
-    made = groups(active, services, weights, places, max_slowdown=1.1)
+    """`telemetry`: by service, where its work is told."""
+    told = telemetry or {}
+    made = groups(active, weights, GANGS, lambda job: told.get(job.service_id or ""), max_slowdown=1.1)
     parse_config({"groups": made}, kind=FollowedConfig)  # the guard takes it
     return {str(one["name"]): one for one in made}
 
@@ -98,35 +90,32 @@ def test_a_tenants_weight_is_shared_by_its_best_effort_groups() -> None:
     assert "ring" not in made["j-1"], "how fast best-effort work is has no say"
 
 
-def test_a_services_replicas_are_one_group_whose_work_its_gateway_tells() -> None:
+def test_a_services_replicas_are_one_group_whose_work_another_tells() -> None:
     replicas = [live(f"s-ocr-{n}", GUARANTEED, 10 + n, service="s-ocr") for n in range(2)]
-    [group] = found(replicas, [service("ocr", "find", "read")]).values()
-    assert (group["name"], group["pids"]) == ("s-ocr", [10, 11])
-    assert group["reports"] == {
-        "gateway": "http://127.0.0.1:7071/metrics", "token_file": "/home/admin.token", "tenant": "ada",
-        "models": ["find", "read"],
-    }  # fmt: skip
-    [silent] = found(replicas, [service("ocr", "read")], replace(PLACES, gateway=None)).values()
+    told = {"gateway": "http://127.0.0.1:7071/metrics", "token_file": "/t", "tenant": "ada", "models": ["find"]}
+    [group] = found(replicas, {"s-ocr": told}).values()
+    assert (group["name"], group["pids"], group["reports"]) == ("s-ocr", [10, 11], told)
+    [silent] = found(replicas).values()
     assert "reports" not in silent
 
 
 def test_it_is_off_unless_asked_for_by_flag_environment_or_file(tmp_path: Path) -> None:
-    def told(flag: bool | None = None, environ: dict[str, str] | None = None) -> GuardSettings | None:
-        return load_settings({"home": tmp_path, "guard": flag}, environ=environ or {}).guard
+    def told(*sets: str, environ: dict[str, str] | None = None) -> GuardSettings:
+        settings = load_settings({"home": tmp_path}, sets=sets, environ=environ or {}).values.section(Guard)
+        assert isinstance(settings, GuardSettings)
+        return settings
 
-    assert told() is None
-    assert told(True) == GuardSettings("model", 1.05)
-    assert told(environ={"SHOAL_GUARD": "on", "SHOAL_GUARD_POLICY": "kelp"}) == GuardSettings("kelp", 1.05)
+    assert not told().enabled
+    assert told("guard.enabled=on") == GuardSettings(enabled=True, policy="model", max_slowdown=1.05)
+    assert told(environ={"SHOAL_GUARD__POLICY": "kelp"}) == GuardSettings(enabled=True, policy="kelp")
     (tmp_path / "config.yaml").write_text("guard: {enabled: true, policy: static, max_slowdown: 1.2}\n")
-    assert told() == GuardSettings("static", 1.2)
-    assert told(False) is None
-    (tmp_path / "config.yaml").write_text("guard: on\n")
-    assert told() == GuardSettings()
+    assert told() == GuardSettings(enabled=True, policy="static", max_slowdown=1.2)
+    assert not told("guard.enabled=off").enabled
     (tmp_path / "config.yaml").write_text("guard: {enabled: true, policy: nice, max_slowdown: 1}\n")
     with pytest.raises(Invalid) as refused:
         told()
     assert [problem.where for problem in refused.value.problems] == [
-        f"{tmp_path}/config.yaml: guard_policy", f"{tmp_path}/config.yaml: guard_max_slowdown",
+        f"{tmp_path}/config.yaml: guard.policy", f"{tmp_path}/config.yaml: guard.max_slowdown",
     ]  # fmt: skip
 
 
@@ -230,12 +219,15 @@ async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> 
     store = open_store(f"sqlite:///{tmp_path / 'shoal.db'}", inline=True, sync=False)
     store.acquire("test")
     cluster = SimulatedCluster(nodes(1, 4), clock=VirtualClock(), behaviour=lambda _: Script(run_s=3600.0))
-    plane = ControlPlane(store, SimulatedEngine(cluster), tmp_path)
     process = GuardProcess(folder, GuardSettings(), start=program)
-    tenants = {"ada": TenantRecord("ada", 2.0, Quota(), 0.0)}
-    keeper = GuardKeeper(tmp_path, GuardSettings(), plane.ledger, plane.services, tenants, process=process)
+
+    class Watched(Guard):
+        def __init__(self, server: Server, settings: GuardSettings) -> None:
+            self.keeper = GuardKeeper(server, settings, process=process)
+
+    chosen = Chosen(Watched, GuardSettings(enabled=True))
+    plane = ControlPlane(store, SimulatedEngine(cluster), tmp_path, extensions=[chosen])
     await plane.open()
-    keeper.open()
 
     async def told(count: int) -> list[dict[str, object]]:
         path = folder / CONFIG_FILE
@@ -246,15 +238,15 @@ async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> 
         return made
 
     try:
-        await plane.put_tenant("ada", actor="admin")
+        await plane.put_tenant("ada", actor="admin", weight=2.0)
         job, _ = await plane.submit(manifest(priority_class="best-effort"), tenant="ada", actor="admin")
         [group] = await told(1)
         assert (group["name"], group["class"], group["weight"]) == (job.id, "best-effort", 2.0)
-        assert keeper.capability().detail.startswith("model, 1 groups")
+        [capability] = plane.extensions.capabilities()
+        assert capability.detail.startswith("model, 1 groups")
         await plane.cancel(job.id, actor="admin")
         await told(0)
     finally:
-        await keeper.close()
         await plane.close()
         store.release()
         store.close()
@@ -266,7 +258,7 @@ async def test_status_says_that_nobody_guards(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'shoal.db'}", inline=True, sync=False)
     store.acquire("test")
     cluster = SimulatedCluster(nodes(1, 4), clock=VirtualClock(), behaviour=lambda _: Script(run_s=1.0))
-    plane = ControlPlane(store, SimulatedEngine(cluster), tmp_path)
+    plane = ControlPlane(store, SimulatedEngine(cluster), tmp_path, extensions=[Chosen(Guard, GuardSettings())])
     [guard] = [one for one in plane.status()["capabilities"] if one["name"] == "guard"]
     store.close()
-    assert (guard["available"], guard["detail"]) == (False, "off: `shoal up --guard`")
+    assert (guard["available"], guard["detail"]) == (False, "off: `shoal up --set guard.enabled=on`")

@@ -1,4 +1,4 @@
-"""`shoal up --guard` on this machine: real jobs, a real guard, and nothing left behind however the server ends."""
+"""The server's own guard on this machine: real jobs, and nothing left behind however the server ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from shoal.control.home import Home, running_server, start_ticks
+from shoal.base.processes import start_ticks
+from shoal.control.home import Home, running_server
 
 PATIENCE_S = 30.0
 _CAP_SYS_NICE = 23
@@ -34,7 +35,7 @@ pytestmark = [
 
 def shoal(home: Path, *words: str) -> str:
     command = [sys.executable, "-m", "shoal.cli", *words, "--home", str(home)]
-    environ = {**os.environ, "SHOAL_GUARD_POLICY": "static"}
+    environ = {**os.environ, "SHOAL_GUARD__POLICY": "static"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environ, timeout=60).stdout
 
 
@@ -48,7 +49,7 @@ def until(true: Callable[[], Any], what: str) -> Any:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    shoal(tmp_path, "up", "--guard", "--port", "0", "--slots", "2", "--detach")
+    shoal(tmp_path, "up", "--set", "guard.enabled=on", "--port", "0", "--slots", "2", "--detach")
     yield tmp_path
     if running_server(Home(tmp_path)) is None:
         shoal(tmp_path, "up", "--port", "0", "--slots", "2", "--detach")

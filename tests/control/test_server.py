@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.control.config import load_settings
 from shoal.control.server import local_engine
+from shoal.control.settings import load_settings
 from shoal.engine.local.inventory import nvidia_accelerators
 
 

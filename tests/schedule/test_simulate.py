@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
 from shoal.schedule import POLICIES, Configurations, JobView, Pool, Problem, problem_of
-from shoal.schedule.live import ScheduleSettings, what_if
+from shoal.schedule.live.asking import what_if
 from shoal.schedule.loop import decide_round
 from shoal.schedule.metrics import metrics_of
-from shoal.schedule.presets import ask, behind, resize_s
+from shoal.schedule.presets import ScheduleSettings, ask, behind, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.simulate.lengths import Oracle

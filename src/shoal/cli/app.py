@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from shoal import __version__
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "server": ("up", "down", "status", "doctor", "nodes", "version"),
+    "server": ("up", "down", "status", "gc", "settings", "doctor", "nodes", "version"),
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),

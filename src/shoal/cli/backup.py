@@ -32,10 +32,10 @@ def backup(
     checkpoints and bundles are not in it: they are files in the home.
     """
     from shoal.control.backup import make_backup
-    from shoal.control.config import load_settings
+    from shoal.control.settings import load_settings
 
     settings = load_settings({"home": door.home, "db": db})
-    made = make_backup(settings.home, settings.db, file, force=force)
+    made = make_backup(settings.home, settings.database, file, force=force)
     size = file.stat().st_size
     told = {"file": str(file), "bytes": size, **asdict(made)}
     door.show(told, lambda: print(f"{file}: {size} bytes, everything up to sequence {made.seq}"))
@@ -51,11 +51,11 @@ def restore(
 ) -> None:
     """Put a backup's database and keys into a home. Then start the server: it compares what runs with what it knows."""
     from shoal.control.backup import restore_backup
-    from shoal.control.config import load_settings
+    from shoal.control.settings import load_settings
 
     settings = load_settings({"home": door.home, "db": db})
     home = settings.home.path
-    about, aside = restore_backup(home, settings.db, file, force=force)
+    about, aside = restore_backup(home, settings.database, file, force=force)
     told = {"home": str(home), "replaced": str(aside) if aside else None, **asdict(about)}
 
     def human() -> None:

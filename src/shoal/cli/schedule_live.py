@@ -34,8 +34,8 @@ def what_if(
     """
     from shoal.core import Invalid
     from shoal.schedule import POLICIES
-    from shoal.schedule.live import ScheduleSettings
-    from shoal.schedule.live import what_if as play
+    from shoal.schedule.live.asking import what_if as play
+    from shoal.schedule.presets import ScheduleSettings
     from shoal.schedule.workloads import read_snapshot
 
     if policy not in POLICIES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
     command(app, "down", rich_help_panel=_PANEL)(down)
     command(app, "status", rich_help_panel=_PANEL)(status)
     command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
+    command(app, "settings", rich_help_panel=_PANEL)(settings)
     command(app, "doctor", rich_help_panel=_PANEL)(doctor)
     command(app, "nodes", rich_help_panel=_PANEL)(nodes)
     command(app, "version", rich_help_panel=_PANEL)(version)
@@ -35,25 +37,11 @@ def up(
     preemption: Annotated[
         bool | None, typer.Option("--preemption/--no-preemption", help="May best-effort work be displaced? [yes]")
     ] = None,
-    schedule_policy: Annotated[
-        str | None, typer.Option(help="Decide by rounds which job runs on which accelerator type: max-min, ... [none]")
-    ] = None,
-    schedule_agnostic: Annotated[
-        bool | None, typer.Option("--schedule-agnostic/--no-schedule-agnostic", help="Take all types for equal. [no]")
-    ] = None,
-    schedule_round_s: Annotated[float | None, typer.Option(help="Seconds of a round. [60]")] = None,
-    schedule_restart_cost_s: Annotated[
-        float | None, typer.Option(help="Seconds that a job loses by being moved. [30]")
-    ] = None,
-    schedule_prices: Annotated[
-        str | None, typer.Option(help="Dollars an hour of one accelerator: a100=2.48,k80=0.9")
-    ] = None,
-    serve_port: Annotated[int | None, typer.Option(help="Services answer HTTP on this port. [7071]")] = None,
-    serve_grpc_port: Annotated[int | None, typer.Option(help="Services answer gRPC on this port. [7072]")] = None,
-    guard: Annotated[
-        bool | None, typer.Option("--guard/--no-guard", help="Keep best-effort work from slowing down guaranteed? [no]")
-    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [info]")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as guard.enabled=on or serve.port=0."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
@@ -64,23 +52,20 @@ def up(
 ) -> None:
     """Start the server. Its jobs outlive it: a stopped or killed server takes them over when it is started again.
 
-    Settings: a flag beats SHOAL_PORT and the like in the environment, which beats the settings file.
+    Settings: a flag beats SHOAL_PORT and the like in the environment, which beats the settings file. `shoal settings`
+    lists all of them.
     """
-    from shoal.control.config import load_settings
     from shoal.control.server import run_server, start_detached, tell_starter
+    from shoal.control.settings import load_settings
 
     flags: dict[str, Any] = {
         "home": door.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
-        "preemption": preemption, "guard": guard, "schedule_policy": schedule_policy,
-        "schedule_agnostic": schedule_agnostic,
-        "schedule_round_s": schedule_round_s, "schedule_restart_cost_s": schedule_restart_cost_s,
-        "schedule_prices": schedule_prices, "serve_port": serve_port, "serve_grpc_port": serve_grpc_port,
-        "log_level": log_level,
+        "preemption": preemption, "log_level": log_level,
     }  # fmt: skip
-    settings = load_settings(flags, config=config)
+    settings = load_settings(flags, sets=sets or (), config=config)
     home = settings.home
     if detach:
-        words = _again({**flags, "home": home.path}, config)
+        words = _again({**flags, "home": home.path}, sets or (), config)
         info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
         door.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
         return
@@ -96,7 +81,7 @@ def up(
         raise
 
 
-def _again(flags: dict[str, Any], config: Path | None) -> list[str]:
+def _again(flags: dict[str, Any], sets: Sequence[str], config: Path | None) -> list[str]:
     """The command line that means the same in another process."""
     words = []
     for name, value in flags.items():
@@ -105,6 +90,8 @@ def _again(flags: dict[str, Any], config: Path | None) -> list[str]:
             words.append(option if value else option.replace("--", "--no-", 1))
         elif value is not None:
             words += [option, str(value)]
+    for one in sets:
+        words += ["--set", one]
     return [*words, "--config", str(config.absolute())] if config else words
 
 
@@ -115,6 +102,27 @@ def _welcome(url: str, home: Path, pid: int) -> str:
         f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
         f"  api    {url}/openapi.json"
     )
+
+
+def settings(
+    door: Door, config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None
+) -> None:
+    """Every setting of a server: its name, its value here, and what it means. Needs no server.
+
+    A name is a key of the settings file, `--set NAME=VALUE` of `shoal up`, or SHOAL_NAME in the environment, with `__`
+    for a dot: guard.enabled is SHOAL_GUARD__ENABLED.
+    """
+    from shoal.control.settings import describe, load_settings
+
+    rows = describe(load_settings({"home": door.home}, config=config))
+
+    def human() -> None:
+        from shoal.cli import output
+
+        lines = [[row.name, "-" if row.value is None else str(row.value), row.text] for row in rows]
+        output.put(output.table(["setting", "value", "what it means"], lines))
+
+    door.show([asdict(row) for row in rows], human)
 
 
 def down(door: Door, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0) -> None:

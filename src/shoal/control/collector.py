@@ -15,12 +15,12 @@ from typing import Any
 
 import structlog
 
+from shoal.base.loops import Defects
+from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.patterns import Pattern, compile_pattern
 from shoal.contract.records import MetricPoint
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Defects
-from shoal.control.stages import RUN, gang_name
 from shoal.control.view import Live
 from shoal.core import NotFound, ShoalError
 from shoal.engine import Engine

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import structlog
 
 from shoal.admission import Decision, Preemption, Snapshot, decide
+from shoal.base.loops import Turns
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.records import Change
 from shoal.control import steps
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Turns
 
 log = structlog.get_logger("shoal.decider")
 

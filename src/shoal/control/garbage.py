@@ -10,19 +10,19 @@ import asyncio
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from shoal.base.loops import Turns
+from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.records import FinishedJob, NewEvent
 from shoal.control.bundles import Bundles
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Turns
 from shoal.control.retention import Removal, Retention, plan
-from shoal.control.services.book import Services
-from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
+from shoal.control.stages import Layout
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.garbage")
@@ -47,8 +47,11 @@ class Removed:
 
 
 class GarbageCollector:
+    """`used` names the (tenant, digest) of bundles that others than jobs need."""
+
     def __init__(
-        self, ledger: Ledger, engine: Engine, layout: Layout, services: Services, bundles: Bundles, *,
+        self, ledger: Ledger, engine: Engine, layout: Layout, bundles: Bundles, *,
+        used: Callable[[], Iterable[tuple[str, str]]],
         retention: Retention,
         on_fatal: Callable[[BaseException], None],
         every_s: float = 600.0,
@@ -57,7 +60,7 @@ class GarbageCollector:
         self._store = ledger.store
         self._engine = engine
         self._layout = layout
-        self._services = services
+        self._used = used
         self._bundles = bundles
         self._retention = retention
         self._turns = Turns(log, "garbage collection held up", on_fatal)
@@ -101,8 +104,7 @@ class GarbageCollector:
 
     async def _decide(self) -> Removal:
         named = {(live.job.tenant, live.manifest.bundle) for live in self._ledger.view if live.manifest.bundle}
-        for known in self._services.live():
-            named |= {(known.record.tenant, one.bundle) for one in known.manifests.values() if one.bundle}
+        named |= set(self._used())
         live = {live.job.id: live.job.tenant for live in self._ledger.view}
         finished = await asyncio.to_thread(self._store.finished_jobs, _MOST)
         bundles = await asyncio.to_thread(self._store.bundles)

@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import structlog
 
+from shoal.base.loops import Turns
+from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name, parse_gang_name
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord
 from shoal.control import stages, steps
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Turns
-from shoal.control.stages import DOWNLOAD, RUN, STORE, Layout, gang_name
+from shoal.control.stages import Layout
 from shoal.control.steps import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
 from shoal.control.view import Live
@@ -29,11 +30,13 @@ log = structlog.get_logger("shoal.guardian")
 
 
 class Guardian:
-    """`drain` collects what a job reported, before its end is written; `secrets` resolves references."""
+    """`drain` collects what a job reported, before its end is written; `secrets` resolves references; `prepare` may
+    change a gang before it is launched."""
 
     def __init__(
         self, ledger: Ledger, engine: Engine, layout: Layout, *,
         secrets: Callable[[Live], dict[str, str]],
+        prepare: Callable[[Live, Gang], Gang],
         drain: Callable[[Live], Awaitable[None]],
         epoch: int,
         on_fatal: Callable[[BaseException], None],
@@ -43,6 +46,7 @@ class Guardian:
         self._engine = engine
         self._layout = layout
         self._secrets = secrets
+        self._prepare = prepare
         self._drain = drain
         self._epoch = epoch
         self._turns = Turns(log, "attempt held up", on_fatal)
@@ -70,7 +74,7 @@ class Guardian:
 
     async def _follow_engine(self) -> None:
         async for status in self._engine.changes():
-            named = stages.parse_gang_name(status.name)
+            named = parse_gang_name(status.name)
             if named is None:
                 continue
             live = self._ledger.view.get(named[0])
@@ -171,7 +175,7 @@ class Guardian:
             if found is None:
                 return None
         self._fault("before-launch")
-        return await self._engine.launch(self._gang(live, stage, finished=finished))
+        return await self._engine.launch(self._prepare(live, self._gang(live, stage, finished=finished)))
 
     def _gang(self, live: Live, stage: str, *, finished: bool) -> Gang:
         arguments = (live.job, _must(live.attempt), live.manifest, self._layout, self._secrets(live))

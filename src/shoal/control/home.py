@@ -9,11 +9,12 @@ import json
 import os
 import select
 import signal
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shoal.base.files import write_whole
+from shoal.base.processes import start_ticks
 from shoal.core import Invalid, ShoalError, Unavailable
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
@@ -83,15 +84,6 @@ def prepare_home(path: Path) -> Home:
     return Home(path)
 
 
-def start_ticks(pid: int, *, proc: Path = Path("/proc")) -> int | None:
-    """When the process started, in clock ticks since boot; None when there is none (zombies are none)."""
-    try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
 def read_server(home: Home) -> ServerInfo | None:
     """What the last server wrote about itself; it may be gone (`alive`)."""
     try:
@@ -106,22 +98,7 @@ def running_server(home: Home) -> ServerInfo | None:
 
 
 def write_server(home: Home, info: ServerInfo) -> None:
-    write_private(home.server_file, json.dumps(asdict(info)) + "\n")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file for its owner only, whole or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    part = Path(name)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            os.fchmod(file.fileno(), PRIVATE_FILE)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(home.server_file, json.dumps(asdict(info)) + "\n")
 
 
 def stop_server(home: Home, *, timeout_s: float) -> ServerInfo | None:

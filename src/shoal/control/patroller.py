@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import structlog
 
+from shoal.base.loops import Turns
+from shoal.contract.gangs import parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import NewEvent
 from shoal.control import steps
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Turns
-from shoal.control.stages import parse_gang_name
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.patroller")

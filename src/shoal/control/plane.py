@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -22,28 +22,27 @@ from shoal.admission import (
     decide,
     obstacles,
 )
+from shoal.base.http import Limits as HttpLimits
+from shoal.base.loops import Loop
+from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import JobManifest, ServiceManifest
+from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import steps
 from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
-from shoal.control.config import GuardSettings
 from shoal.control.decider import Decide, Decider
 from shoal.control.explaining import Explainer
+from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
-from shoal.control.loops import Defects, Loop
 from shoal.control.patroller import Patroller
 from shoal.control.retention import Retention
-from shoal.control.services.book import Services
-from shoal.control.services.gateway import Gateway, NoGateway
-from shoal.control.services.keeper import ServiceKeeper
-from shoal.control.stages import RUN, Layout, gang_name
+from shoal.control.stages import Layout
 from shoal.control.vault import SecretMissing, Vault
 from shoal.control.view import Live, View, pending_of
 from shoal.core import (
@@ -60,18 +59,9 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Engine, LogChunk
-from shoal.serve.contract import TOKEN_VARIABLE, parse_replica_name
 from shoal.store import Store
 
-if TYPE_CHECKING:
-    from shoal.control.guarding import GuardKeeper
-    from shoal.schedule.live import Scheduler, ScheduleSettings
-
 log = structlog.get_logger("shoal.plane")
-
-NOT_GUARDED = Capability(
-    "guard", False, "off: `shoal up --guard`", "best-effort work may take memory bandwidth from guaranteed work"
-)
 
 
 class ControlPlane:
@@ -83,12 +73,12 @@ class ControlPlane:
         clock: Clock | None = None,
         policy: Policy | None = None,
         decide: Decide = decide,
-        schedule: ScheduleSettings | None = None,
-        guard: GuardSettings | None = None,
+        extensions: Sequence[Chosen] = (),
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
         new_id: Callable[[str], str] | None = None,
-        gateway: Gateway | None = None,
+        any_port: bool = False,
+        http_limits: HttpLimits | None = None,
         patrol_every_s: float = 5.0,
         collect_every_s: float = 0.5,
         bundles: BundleLimits | None = None,
@@ -105,7 +95,6 @@ class ControlPlane:
         self._layout = Layout(home, rank_limits(self._limits, _file_system_bytes(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
-        gateway = gateway or NoGateway()
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
@@ -113,44 +102,31 @@ class ControlPlane:
         self.view = View(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
         self.ledger = Ledger(store, self.view, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
-        self.scheduler: Scheduler | None = None
-        reported: Callable[[Live], None] = _unheard
-        decided: Callable[[], None] = _unkept
-        if schedule is not None:
-            # Only who wants rounds waits for the numerical libraries to be imported.
-            from shoal.schedule.live import Scheduler
-
-            decide = self.scheduler = Scheduler(
-                schedule, self.view.get, home / "schedule.json", made=lambda: self.decider.wake_from_thread(),
-                defect=Defects(structlog.get_logger("shoal.scheduling")).note,
-            )  # fmt: skip
-            reported, decided = self.scheduler.reported, self.scheduler.keep
-        self.collector = Collector(self.ledger, engine, every_s=collect_every_s, reported=reported)
+        self.collector = Collector(
+            self.ledger, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
+        )
         self.guardian = Guardian(
-            self.ledger, engine, self._layout, secrets=self._resolve_secrets, drain=self.collector.drain,
+            self.ledger, engine, self._layout, secrets=self._resolve_secrets,
+            prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,
             epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
-            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal, policy=decide,
-            decided=decided,
+            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal,
+            policy=lambda snapshot: self.extensions.decide(decide, snapshot),
+            decided=lambda: self.extensions.decided(),
         )  # fmt: skip
         self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
-        self.services = Services(
-            self.ledger, gateway, self._layout, self._tenants, explain_job=self.explain, complete=self.complete,
-            new_id=lambda: self._new_id("s"), wake=lambda: self.keeper.wake(),
+        facilities = Facilities(
+            home=home, view=self.view, known_tenants=self._tenants, extensions=lambda: self.extensions,
+            wake=self.decider.wake_from_thread, ledger=self.ledger, layout=self._layout, explain=self.explain,
+            complete=self.complete, new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
+            any_port=any_port, http_limits=http_limits or HttpLimits(),
         )  # fmt: skip
-        self.keeper = ServiceKeeper(
-            self.services, self.ledger, gateway, replica_token=self._replica_token, on_fatal=on_fatal
-        )
+        self.extensions = Extensions(extensions, facilities)
         self.garbage = GarbageCollector(
-            self.ledger, engine, self._layout, self.services, self._bundles, retention=retention or Retention(),
-            on_fatal=on_fatal,
+            self.ledger, engine, self._layout, self._bundles, used=self.extensions.bundles,
+            retention=retention or Retention(), on_fatal=on_fatal,
         )  # fmt: skip
-        self.guard: GuardKeeper | None = None
-        if guard is not None:
-            from shoal.control.guarding import GuardKeeper
-
-            self.guard = GuardKeeper(home, guard, self.ledger, self.services, self._tenants)
 
     async def open(self) -> None:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
@@ -164,17 +140,14 @@ class ControlPlane:
             jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
             await self.engine.inventory(),
         )  # fmt: skip
-        self.services.open()
         self.guardian.open()
         for job_id in active:
             self.guardian.take(job_id)
         self.decider.open()
         self.patroller.open()
         self.collector.open()
-        self.keeper.open()
         self.garbage.open()
-        if self.guard is not None:
-            self.guard.open()
+        await self.extensions.open(self.store)
         self.recovery_s = self.clock.monotonic() - began
         await self.store.record(
             [NewEvent(self.clock.now(), "control.opened", "server", "the control plane is open",
@@ -186,8 +159,7 @@ class ControlPlane:
     @property
     def loops(self) -> tuple[Loop, ...]:
         """In the order in which they are to be closed."""
-        guard = () if self.guard is None else (self.guard,)
-        return (*guard, self.keeper, self.decider, self.patroller, self.collector, self.garbage, self.guardian)
+        return (self.extensions, self.decider, self.patroller, self.collector, self.garbage, self.guardian)
 
     async def close(self) -> None:
         """Stop the loops. Running work goes on and is adopted by the next server."""
@@ -267,13 +239,10 @@ class ControlPlane:
         job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, "")
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
-        return await self._remarks(job, manifest.secrets)
+        return await self.remarks(job, manifest.secrets)
 
-    async def check_service(self, manifest: ServiceManifest, *, tenant: str) -> list[Reason]:
-        """The same of a service."""
-        return await self._remarks(self.services.check(manifest, tenant=tenant), manifest.secrets)
-
-    async def _remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
+    async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
+        """What would keep this job from starting here, if it were submitted now."""
         warnings = await asyncio.to_thread(obstacles, self.snapshot(), pending_of(job))
         for name in secrets.values():
             if self.store.secret(job.tenant, name) is None:
@@ -326,20 +295,14 @@ class ControlPlane:
         """Why a job waits; for one that does not, a summary of where it is."""
         job = self.job(job_id)
         live = self.view.get(job_id)
-        if self.scheduler is not None and live is not None:
-            told = self.scheduler.explain(self.snapshot(), live, steps.describe(job))
-            if told is not None:
-                return told
-        if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
-            return found[0]
-        job = self.job(job_id)
-        return Explanation(job_id, (), 0, job.started_at, steps.describe(job))
 
-    def schedule_snapshot(self) -> Iterator[str]:
-        """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
-        from shoal.schedule.live import live_snapshot
+        async def usual() -> Explanation:
+            if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
+                return found[0]
+            now = self.job(job_id)
+            return Explanation(job_id, (), 0, now.started_at, steps.describe(now))
 
-        return live_snapshot(self.snapshot(), self.view.get, self.scheduler)
+        return await (usual() if live is None else self.extensions.explain(self.snapshot(), live, usual))
 
     async def logs(
         self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
@@ -405,13 +368,7 @@ class ControlPlane:
                     hint=f"set it with `shoal secret set {name}` and submit again",
                 )  # fmt: skip
             found[variable] = self._vault.open(sealed)
-        if live.job.service_id is not None:
-            _, _, generation = parse_replica_name(live.job.name)
-            found[TOKEN_VARIABLE] = self._replica_token(live.job.service_id, generation)
         return found
-
-    def _replica_token(self, service_id: str, generation: int) -> str:
-        return self._vault.derive(f"replica {service_id} {generation}")
 
     async def add_bundle(self, chunks: AsyncIterator[bytes], *, tenant: str, actor: str) -> BundleRecord:
         """Raises as `Bundles.add`, and NotFound for an unknown tenant."""
@@ -449,14 +406,13 @@ class ControlPlane:
             "engine": self.engine.name,
             "jobs": counts,
             "live": len(self.view),
-            "services": len(self.services.live()),
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
             "mended": self.patroller.mended,
-            **({"schedule": self.scheduler.status()} if self.scheduler is not None else {}),
+            **self.extensions.status(),
             "capabilities": [
                 {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
-                for one in (*self._capabilities, self.guard.capability() if self.guard is not None else NOT_GUARDED)
+                for one in (*self._capabilities, *self.extensions.capabilities())
             ],
         }
 
@@ -464,14 +420,6 @@ class ControlPlane:
 def _file_system_bytes(home: Path) -> int:
     """The size of the file system that the home is on, or will be."""
     return shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).total
-
-
-def _unheard(_live: Live) -> None:
-    """Nobody measures."""
-
-
-def _unkept() -> None:
-    """Nobody remembers rounds."""
 
 
 def _core_tenant(record: TenantRecord) -> Tenant:

@@ -23,18 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal import __version__
+from shoal.base.files import write_whole
+from shoal.base.processes import start_ticks
 from shoal.control import runtime
-from shoal.control.config import Settings, is_loopback
-from shoal.control.home import (
-    Home,
-    ServerInfo,
-    prepare_home,
-    read_server,
-    running_server,
-    start_ticks,
-    write_private,
-    write_server,
-)
+from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
+from shoal.control.settings import Settings
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
 if TYPE_CHECKING:
@@ -71,13 +64,14 @@ def run_server(
             where=str(home.path),
             hint="stop it with `shoal down`, or give another --home",
         )
-    listener = bind(settings.host, settings.port, preferred=_last_port(home) if settings.port == 0 else None)
+    host, port = settings.values.host, settings.values.port
+    listener = bind(host, port, preferred=_last_port(home) if port == 0 else None)
     # What is imported and opened now stays: collecting garbage among it would only delay the first answer.
     gc.disable()
     with contextlib.closing(listener):
         from shoal.control import logsetup
 
-        logsetup.configure(settings.log_level)
+        logsetup.configure(settings.values.log_level)
         runtime.run(_serve(settings, home, listener, ready, accept_data_loss))
 
 
@@ -128,23 +122,17 @@ async def _serve(
     from shoal.control.api.context import Context
     from shoal.control.api.feed import Feed
     from shoal.control.api.usage import Usage
+    from shoal.control.extensions import Chosen
     from shoal.control.plane import ControlPlane
-    from shoal.control.services.gateway import LocalGateway
     from shoal.control.tokens import TokenCache
 
     log = structlog.get_logger("shoal.server")
-    url = _url(listener, settings.host)
-    if not is_loopback(settings.serve.http.host):
-        log.warning(
-            "the gateway listens beyond this machine",
-            host=settings.serve.http.host,
-            danger="tokens and requests travel unencrypted",
-            advice="put a TLS proxy in front, or set serve_host to 127.0.0.1",
-        )
+    host = settings.values.host
+    url = _url(listener, host)
     if not settings.loopback:
         log.warning(
             "listening beyond this machine",
-            host=settings.host,
+            host=host,
             danger="tokens and jobs travel unencrypted, and whoever has a token runs commands here",
             advice="put a TLS proxy in front, or listen on 127.0.0.1",
         )
@@ -155,29 +143,34 @@ async def _serve(
         failures.append(error)
         stop.set()
 
-    with contextlib.closing(_open_whole(settings.db, home, accept_data_loss)) as store:
+    with contextlib.closing(_open_whole(settings.database, home, accept_data_loss)) as store:
         plane = ControlPlane(
             store,
             local_engine(settings),
             home.path,
             policy=settings.policy,
-            schedule=settings.schedule,
-            guard=settings.guard,
+            extensions=[Chosen(one, settings.values.section(one)) for one in settings.extensions],
             on_fatal=fatal,
-            gateway=LocalGateway(home.serve_folder, settings.serve),
-            bundles=settings.bundles,
-            limits=settings.limits,
-            retention=settings.retention,
+            any_port=settings.values.port == 0,
+            http_limits=settings.values.http.limits(),
+            bundles=settings.values.bundles.limits(settings.values.jobs),
+            limits=settings.values.jobs.limits(),
+            retention=settings.values.keep.retention(),
         )
         await _first_start(store, home, plane.clock.now())
-        context = Context(plane, Feed(), TokenCache(), usage=Usage(settings.tokens))
+        context = Context(plane, Feed(), TokenCache(), usage=Usage(settings.values.tokens))
         await plane.open()
         try:
             await _ensure_tenant(context)
             unfollow = context.follow()
             with _signals(stop):
                 await _answer(
-                    create_app(context), listener, stop, context, settings.http, _announcer(home, url, ready, log)
+                    create_app(context),
+                    listener,
+                    stop,
+                    context,
+                    settings.values.http.limits(),
+                    _announcer(home, url, ready, log),
                 )
             unfollow()
         finally:
@@ -234,8 +227,8 @@ def local_engine(settings: Settings) -> LocalEngine:
     def none() -> Accelerators:
         return Accelerators((), "not looked for: CPU slots were declared")
 
-    accelerators = nvidia_accelerators if settings.slots is None else none
-    return LocalEngine(settings.home.path, slots=settings.slots, accelerators=accelerators)
+    accelerators = nvidia_accelerators if settings.values.slots is None else none
+    return LocalEngine(settings.home.path, slots=settings.values.slots, accelerators=accelerators)
 
 
 async def _answer(
@@ -295,7 +288,7 @@ async def _first_start(store: Store, home: Home, now: float) -> None:
             home.token_file.chmod(0o600)
             return
     token = new_token(None)
-    write_private(home.token_file, token + "\n")
+    write_whole(home.token_file, token + "\n")
     record = TokenRecord(new_token_id(), None, token_digest(token), f"made by the server in {home.path}", now)
     await store.put_token(record, NewEvent(now, "token.created", "server", record.label, data={"token_id": record.id}))
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.engine import Gang, Limits, RankSpec
-
-DOWNLOAD, RUN, STORE = "download", "run", "store"
 
 _HELPER_BYTES = 256 << 20
 """What a stage that moves data may take at least: it needs some 100 MiB for clients of object stores, however small the
@@ -47,18 +46,6 @@ class Layout:
 
     def bundle(self, digest: str) -> Path:
         return self.home / "bundles" / digest.removeprefix("sha256:")
-
-
-def gang_name(job_id: str, attempt: int, stage: str) -> str:
-    return f"{job_id}.{attempt}.{stage}"
-
-
-def parse_gang_name(name: str) -> tuple[str, int, str] | None:
-    """(job id, attempt, stage), or None for a name that is not one of ours."""
-    parts = name.split(".")
-    if len(parts) != 3 or not parts[1].isdigit():
-        return None
-    return parts[0], int(parts[1]), parts[2]
 
 
 def has_download(manifest: JobManifest) -> bool:

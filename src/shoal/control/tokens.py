@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from shoal.contract.principal import ADMIN, Principal
 from shoal.contract.records import TokenRecord
-from shoal.core import Forbidden, ShoalError, token_digest
-
-ADMIN = "admin"
+from shoal.core import ShoalError, token_digest
 
 
 class Unauthenticated(ShoalError):
     """No token, or one that nobody knows."""
 
     code = "unauthenticated"
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks. `tenant` None is the admin, who may act for any tenant."""
-
-    tenant: str | None
-    token_id: str
-
-    @property
-    def admin(self) -> bool:
-        return self.tenant is None
-
-    @property
-    def actor(self) -> str:
-        """How events name this principal."""
-        return ADMIN if self.tenant is None else f"tenant:{self.tenant}"
-
-    def may_see(self, tenant: str | None) -> bool:
-        return self.tenant is None or self.tenant == tenant
-
-    def require_admin(self, what: str) -> None:
-        if not self.admin:
-            raise Forbidden(f"only the admin may {what}", hint="use the admin token (HOME/admin.token)")
 
 
 def new_token(tenant: str | None) -> str:

@@ -45,7 +45,7 @@ class Stage:
         """Start the server; returns the monotonic time of its start once it answers."""
         # Whatever SHOAL_* the user has set is meant for another server.
         env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        own = {"SHOAL_HOME": str(self.home), "SHOAL_PRICE_PER_HOUR": PRICE_PER_HOUR}
+        own = {"SHOAL_HOME": str(self.home), "SHOAL_SERVE__PRICE_PER_HOUR": PRICE_PER_HOUR}
         readable, writable = os.pipe()
         with (self.home / "server.log").open("ab") as log, os.fdopen(readable, "rb") as pipe:
             began = time.monotonic()

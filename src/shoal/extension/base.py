@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -14,12 +14,13 @@ from shoal.engine import Gang
 from shoal.extension.server import LiveJob, Server
 
 if TYPE_CHECKING:
-    from starlette.routing import BaseRoute
+    from fastapi import APIRouter
+    from prometheus_client.core import Metric
 
 Decide = Callable[[Snapshot], Decision]
 """From a snapshot to what starts, stops and waits; pure but for what an extension remembers between rounds."""
 
-Explain = Callable[[], Explanation]
+Explain = Callable[[], Awaitable[Explanation]]
 """Admission's own answer, worked out when it is called."""
 
 
@@ -76,6 +77,10 @@ class Extension:
         """Where the speed of this job can be read, if this extension knows better than the job's own reports."""
         return None
 
+    def bundles(self) -> Iterable[tuple[str, str]]:
+        """The (tenant, digest) of working files that this extension needs, beside those that jobs name."""
+        return ()
+
     # --- decide ---
 
     def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
@@ -85,9 +90,9 @@ class Extension:
     def decided(self) -> None:
         """The last decision is written down."""
 
-    def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
+    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
         """Why a job waits or runs where it does; `usual` gives what is said without this extension."""
-        return usual()
+        return await usual()
 
     # --- act ---
 
@@ -105,6 +110,10 @@ class Extension:
         """For `shoal status`, below the extension's name."""
         return {}
 
-    def routes(self) -> Sequence[BaseRoute]:
+    def metrics(self) -> Iterable[Metric]:
+        """Read at every scrape of `/metrics`."""
+        return ()
+
+    def routers(self) -> Sequence[APIRouter]:
         """Added to the server's API."""
         return ()

@@ -7,23 +7,56 @@ system run the very same ones. This face is the decision; sensing throughputs an
 are other files of this room.
 """
 
-from shoal.schedule.build import problem_of
-from shoal.schedule.errors import Infeasible, SolverFailed
-from shoal.schedule.policy import POLICIES, Entity, Policy, decide
-from shoal.schedule.solve.pop import partitioned
-from shoal.schedule.types import (
-    Allocation,
-    Certificate,
-    Column,
-    Configuration,
-    Configurations,
-    JobView,
-    Pairs,
-    Pool,
-    Problem,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.schedule.build import problem_of
+    from shoal.schedule.errors import Infeasible, SolverFailed
+    from shoal.schedule.policy import POLICIES, Entity, Policy, decide
+    from shoal.schedule.solve.pop import partitioned
+    from shoal.schedule.types import (
+        Allocation,
+        Certificate,
+        Column,
+        Configuration,
+        Configurations,
+        JobView,
+        Pairs,
+        Pool,
+        Problem,
+    )
 
 __all__ = [
     "POLICIES", "Allocation", "Certificate", "Column", "Configuration", "Configurations", "Entity", "Infeasible",
     "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "partitioned", "problem_of",
 ]  # fmt: skip
+
+_FACE = {
+    "Allocation": "shoal.schedule.types",
+    "Certificate": "shoal.schedule.types",
+    "Column": "shoal.schedule.types",
+    "Configuration": "shoal.schedule.types",
+    "Configurations": "shoal.schedule.types",
+    "Entity": "shoal.schedule.policy",
+    "Infeasible": "shoal.schedule.errors",
+    "JobView": "shoal.schedule.types",
+    "POLICIES": "shoal.schedule.policy",
+    "Pairs": "shoal.schedule.types",
+    "Policy": "shoal.schedule.policy",
+    "Pool": "shoal.schedule.types",
+    "Problem": "shoal.schedule.types",
+    "SolverFailed": "shoal.schedule.errors",
+    "decide": "shoal.schedule.policy",
+    "partitioned": "shoal.schedule.solve.pop",
+    "problem_of": "shoal.schedule.build",
+}
+"""Where each name is. They are imported on first use: the server looks at this room's extension at every start, and
+starts without the numerical libraries."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_FACE[name]), name)
+    return value

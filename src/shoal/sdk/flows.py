@@ -120,11 +120,12 @@ def check(exchange: Exchange, manifest: Manifest, *, tenant: str | None = None) 
     from shoal.contract.manifest import is_service
 
     text, _, source = _text(manifest, None)
-    parsed = None if is_service(text) else _with_files(text, source)
+    service = is_service(text)
+    parsed = None if service else _with_files(text, source)
     if parsed is not None:
         text = parsed.model_copy(update={"files": ()}).canonical_json()
     with _called(source):
-        return (yield from exchange.perform(operations.check_text(text, tenant=tenant)))
+        return (yield from exchange.perform(operations.check_text(text, tenant=tenant, service=service)))
 
 
 @contextlib.contextmanager

@@ -63,10 +63,11 @@ def submit_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[mode
     return Call("POST", "/v1/jobs", _as(models.JobView), {"tenant": tenant}, body, headers)
 
 
-def check_text(text: str | bytes, *, tenant: str | None) -> Call[models.CheckView]:
+def check_text(text: str | bytes, *, tenant: str | None, service: bool = False) -> Call[models.CheckView]:
     body = text.encode() if isinstance(text, str) else text
     headers = {"content-type": "application/yaml"}
-    return Call("POST", "/v1/manifests/check", _as(models.CheckView), {"tenant": tenant}, body, headers)
+    path = "/v1/service-manifests/check" if service else "/v1/manifests/check"
+    return Call("POST", path, _as(models.CheckView), {"tenant": tenant}, body, headers)
 
 
 def import_ffdl(text: str | bytes) -> Call[models.ImportView]:

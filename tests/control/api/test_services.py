@@ -10,6 +10,7 @@ import yaml
 from shoal.contract import models
 from shoal.sdk.bundle import pack
 from tests.control.api.conftest import House
+from tests.control.simulation import services_of
 
 pytestmark = pytest.mark.virtual_time
 
@@ -78,7 +79,7 @@ async def test_a_wrong_manifest_is_refused_with_every_problem_and_nothing_is_sto
     ]  # fmt: skip
     assert "this is a service" in job.text
     assert "this is a job" in service.text
-    assert house.plane.services.live() == []
+    assert services_of(house.plane).live() == []
 
 
 async def test_files_have_to_be_uploaded_first(house: House, tmp_path: Path) -> None:
@@ -99,13 +100,13 @@ async def test_files_have_to_be_uploaded_first(house: House, tmp_path: Path) -> 
 async def test_a_dry_run_takes_services_and_tells_what_would_be(house: House) -> None:
     async with house.client("red") as client:
         greedy = {**MANIFEST, "models": [{"name": "m", "source": "m.onnx"}], "resources": {"accelerators": "tpu:3"}}
-        checked = await client.post("/v1/manifests/check", json={**greedy, "secrets": ["HUB"]})
-        schema = await client.get("/v1/manifests/schema?kind=service")
+        checked = await client.post("/v1/service-manifests/check", json={**greedy, "secrets": ["HUB"]})
+        schema = await client.get("/v1/service-manifests/schema")
     view = models.CheckView.model_validate(checked.json())
     assert (view.name, view.tenant) == ("ocr", "red")
     assert [remark.code for remark in view.remarks] == ["impossible", "secret-missing"]
     assert schema.json()["title"] == "Shoal service manifest"
-    assert house.plane.services.live() == []
+    assert services_of(house.plane).live() == []
 
 
 async def test_scaling_and_undeploying(house: House) -> None:
@@ -220,4 +221,4 @@ async def test_services_have_figures_for_prometheus(house: House) -> None:
     assert 'shoal_services{state="READY",tenant="red"} 1.0' in text
     assert 'shoal_service_ready_replicas{service="ocr",tenant="red"} 1.0' in text
     assert 'state="READY"' not in "".join(line for line in text.splitlines() if "shoal_job_steps" in line)
-    assert status["services"] == 1
+    assert status["serve"] == {"services": 1}

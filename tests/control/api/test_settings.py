@@ -11,28 +11,24 @@ from pathlib import Path
 import pytest
 
 from shoal.admission.types import Spread
+from shoal.base.files import write_whole
 from shoal.base.http import Limits
+from shoal.base.processes import start_ticks
+from shoal.contract.principal import Principal
 from shoal.contract.records import TokenRecord
 from shoal.control import logsetup
-from shoal.control.config import DEFAULT_PORT, TokenLimits, load_settings
-from shoal.control.home import (
-    Home,
-    ServerInfo,
-    prepare_home,
-    read_server,
-    running_server,
-    start_ticks,
-    write_private,
-    write_server,
-)
+from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
+from shoal.control.limits import JobLimits
 from shoal.control.server import bind
-from shoal.control.tokens import Principal, TokenCache, Unauthenticated, new_token
+from shoal.control.services.extension import Serve, ServeSection
+from shoal.control.settings import DEFAULT_PORT, TokenLimits, describe, load_settings
+from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Forbidden, Invalid, token_digest
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
     def port(flag: int | None = None, environ: dict[str, str] | None = None) -> int:
-        return load_settings({"home": tmp_path, "port": flag}, environ=environ or {}).port
+        return load_settings({"home": tmp_path, "port": flag}, environ=environ or {}).values.port
 
     assert port() == DEFAULT_PORT
     (tmp_path / "config.yaml").write_text("port: 1001\nplacement: spread\npreemption: off\n")
@@ -56,7 +52,7 @@ def test_a_setting_that_the_file_has_twice_is_named(tmp_path: Path) -> None:
 
 
 def test_the_home_comes_from_flag_environment_or_user_and_holds_the_database(tmp_path: Path) -> None:
-    assert load_settings({}, environ={"SHOAL_HOME": str(tmp_path)}).db == f"sqlite:///{tmp_path}/shoal.db"
+    assert load_settings({}, environ={"SHOAL_HOME": str(tmp_path)}).database == f"sqlite:///{tmp_path}/shoal.db"
     assert load_settings({"home": tmp_path / "x"}, environ={"SHOAL_HOME": "/y"}).home.path == tmp_path / "x"
     assert load_settings({}, environ={}).home.path == Path("~/.shoal").expanduser()
 
@@ -64,20 +60,22 @@ def test_the_home_comes_from_flag_environment_or_user_and_holds_the_database(tmp
 @pytest.mark.parametrize(
     ("flags", "environ", "file", "where", "what"),
     [
-        ({"port": 70000}, {}, "", "--port", "between 0 and 65535"),
+        ({"port": 70000}, {}, "", "--port", "at most 65535"),
         ({}, {"SHOAL_PORT": "http"}, "", "SHOAL_PORT", "whole number"),
         ({}, {}, "port: [1]", "config.yaml: port", "whole number"),
         ({}, {"SHOAL_PREEMPTION": "maybe"}, "", "SHOAL_PREEMPTION", "on or off"),
         ({"placement": "wide"}, {}, "", "--placement", "pack or spread"),
         ({"db": "mysql://x"}, {}, "", "--db", "sqlite:///PATH or postgresql://"),
-        ({"slots": 0}, {}, "", "--slots", "between 1"),
-        ({}, {}, "backfill_s: .inf", "config.yaml: backfill_s", "number of seconds"),
-        ({}, {}, "prot: 1", "config.yaml", "no setting 'prot'"),
+        ({"slots": 0}, {}, "", "--slots", "at least 1"),
+        ({}, {}, "backfill_s: .inf", "config.yaml: backfill_s", "finite number"),
+        ({}, {}, "prot: 1", "config.yaml: prot", "no setting 'prot'"),
         ({}, {}, "[", "config.yaml", "not YAML"),
         ({}, {}, "3", "config.yaml", "mapping"),
         ({}, {}, "[]", "config.yaml", "mapping"),
-        ({}, {}, "price_per_hour: yes", "config.yaml: price_per_hour", "number of dollars"),
-        ({}, {}, "schedule: max-min", "config.yaml", "there is no setting 'schedule'"),
+        ({}, {}, "serve: {price_per_hour: -1}", "config.yaml: serve.price_per_hour", "at least 0"),
+        ({}, {}, "schedule: max-min", "config.yaml: schedule", "mapping of settings"),
+        ({}, {}, "guard: {polcy: x}", "config.yaml: guard.polcy", "no setting 'guard.polcy'"),
+        ({}, {"SHOAL_GUARD__MAX_SLOWDOWN": "1"}, "", "SHOAL_GUARD__MAX_SLOWDOWN", "more than 1"),
     ],
 )
 def test_a_wrong_setting_names_the_place_it_came_from(
@@ -91,20 +89,42 @@ def test_a_wrong_setting_names_the_place_it_came_from(
 
 def test_limits_of_clients_are_settings_of_both_doors(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
-        "limits: {head_kib: 8, head_s: 1, body_s: 2, slowest_kib_per_s: 3, idle_s: 4, connections: 5,\n"
-        "  connections_per_address: 6, reserved_files: 70, requests_per_s: 8.5, request_burst: 9, streams: 10}\n"
-        "serve_body_limit_mib: 11\n"
+        "http: {head_kib: 8, head_s: 1, body_s: 2, slowest_kib_per_s: 3, idle_s: 4, connections: 5,\n"
+        "  connections_per_address: 6, reserved_files: 70}\n"
+        "tokens: {requests_per_s: 8.5, burst: 9, streams: 10}\n"
+        "serve: {body_limit_mib: 11}\n"
     )
-    found = load_settings({"home": tmp_path}, environ={"SHOAL_LIMITS_STREAMS": "12"})
+    found = load_settings({"home": tmp_path}, environ={"SHOAL_TOKENS__STREAMS": "12"}).values
     api = Limits(
         head=8192, head_s=1, body_s=2, slowest_bytes_per_s=3072, idle_s=4, connections=5, per_address=6,
         reserved_files=70,
     )  # fmt: skip
-    assert found.http == api
-    assert found.serve.limits == replace(api, body=11 << 20)
-    assert found.tokens == TokenLimits(8.5, 9, 12)
-    nothing = load_settings({"home": tmp_path / "other"}, environ={})
-    assert (nothing.http, nothing.serve.limits, nothing.tokens) == (Limits(), Limits(), TokenLimits())
+    assert found.http.limits() == api
+    serve = found.section(Serve)
+    assert isinstance(serve, ServeSection)
+    assert serve.gateway(any_port=False, limits=api).limits == replace(api, body=11 << 20)
+    assert found.tokens == TokenLimits(requests_per_s=8.5, burst=9, streams=12)
+    nothing = load_settings({"home": tmp_path / "other"}, environ={}).values
+    assert (nothing.http.limits(), nothing.tokens) == (Limits(), TokenLimits())
+
+
+def test_limits_of_jobs_are_settings(tmp_path: Path) -> None:
+    sets = ["jobs.default_cpus=2", "jobs.default_memory=1GiB", "jobs.max_processes=9", "jobs.max_open_files=99",
+            "jobs.max_log=3MiB", "jobs.max_disk=4MiB"]  # fmt: skip
+    found = load_settings({"home": tmp_path}, sets=sets, environ={}).values.jobs.limits()
+    assert found == JobLimits(2.0, 1 << 30, 9, 99, 3 << 20, 4 << 20)
+    with pytest.raises(Invalid, match="must be a size such as 512MiB"):
+        load_settings({"home": tmp_path}, sets=["jobs.max_disk=much"], environ={})
+
+
+def test_every_setting_is_described(tmp_path: Path) -> None:
+    rows = describe(load_settings({"home": tmp_path}, sets=["serve.slots=3"], environ={}))
+    assert all(row.text for row in rows)
+    assert {row.name: row.value for row in rows if row.value != row.default} == {
+        "home": str(tmp_path),
+        "serve.slots": 3,
+    }
+    assert {row.variable for row in rows if row.name in ("port", "serve.slots")} == {"SHOAL_PORT", "SHOAL_SERVE__SLOTS"}
 
 
 def test_all_wrong_settings_are_named_at_once_and_a_near_miss_is_guessed(tmp_path: Path) -> None:
@@ -114,13 +134,13 @@ def test_all_wrong_settings_are_named_at_once_and_a_near_miss_is_guessed(tmp_pat
     problems = refused.value.problems
     assert len(problems) == 3
     assert any(problem.hint == "did you mean port?" for problem in problems)
-    with pytest.raises(Invalid, match="no such config file"):
+    with pytest.raises(Invalid, match="no such settings file"):
         load_settings({"home": tmp_path}, environ={}, config=tmp_path / "absent.yaml")
 
 
 def test_the_home_and_its_files_are_the_owners_only(tmp_path: Path) -> None:
     home = prepare_home(tmp_path / "deep" / "home")
-    write_private(home.token_file, "secret\n")
+    write_whole(home.token_file, "secret\n")
     write_server(home, ServerInfo(os.getpid(), 1, "http://x"))
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.path.iterdir()} == {0o600}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.control.api.usage import RateLimited, Usage
-from shoal.control.config import TokenLimits
+from shoal.control.settings import TokenLimits
 from tests.control.api.conftest import House
 
 virtual = pytest.mark.virtual_time
@@ -29,7 +29,7 @@ class Hand:
 )  # fmt: skip
 def test_a_bucket_lets_through_its_burst_and_its_rate_and_no_more(pauses: list[float], burst: int, rate: float) -> None:
     clock = Hand()
-    usage = Usage(TokenLimits(rate, burst, 1), clock=clock)
+    usage = Usage(TokenLimits(requests_per_s=rate, burst=burst, streams=1), clock=clock)
     for passed, pause in enumerate(pauses, 1):
         clock.now += pause
         try:
@@ -41,7 +41,7 @@ def test_a_bucket_lets_through_its_burst_and_its_rate_and_no_more(pauses: list[f
 
 
 def test_tokens_do_not_share() -> None:
-    usage = Usage(TokenLimits(1.0, 1, 1), clock=Hand())
+    usage = Usage(TokenLimits(requests_per_s=1.0, burst=1, streams=1), clock=Hand())
     usage.request("a")
     usage.request("b")
     with pytest.raises(RateLimited, match="1 times a second"):
@@ -54,7 +54,7 @@ def test_tokens_do_not_share() -> None:
 
 @virtual
 async def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
-    house.context.usage = Usage(TokenLimits(2.0, 5, 10))
+    house.context.usage = Usage(TokenLimits(requests_per_s=2.0, burst=5, streams=10))
     async with house.client("red") as client, house.client("blue") as other:
         told = [(await client.get("/v1/jobs")).status_code for _ in range(6)]
         assert told == [200] * 5 + [429]
@@ -69,7 +69,7 @@ async def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> Non
 
 @virtual
 async def test_streams_and_waiting_requests_of_a_token_are_limited(house: House) -> None:
-    house.context.usage = Usage(TokenLimits(1000.0, 1000, 3))
+    house.context.usage = Usage(TokenLimits(requests_per_s=1000.0, burst=1000, streams=3))
     job = await house.submit(seconds=1000)
     path = f"/v1/jobs/{job['id']}"
     async with house.client("red") as client, house.client("blue") as other:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.control.home import start_ticks
+from shoal.base.processes import start_ticks
 from shoal.serve import contract
 from shoal.serve.contract import Address, GatewayStatus, ReplicaStatus, ServiceStatus, VersionStatus
 

@@ -17,7 +17,17 @@ from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
-from tests.control.simulation import Crash, World, break_something, check_history, crash_at, nodes, reopen, tenants
+from tests.control.simulation import (
+    Crash,
+    World,
+    break_something,
+    check_history,
+    crash_at,
+    nodes,
+    reopen,
+    services_of,
+    tenants,
+)
 
 LOAD_S = 2.0
 
@@ -135,8 +145,8 @@ async def _sleep(world: World, seconds: float) -> None:
 def check_counts(world: World) -> None:
     """At no moment does a service have two replicas of one index, or more than were counted."""
     assert world.plane is not None
-    for known in world.plane.services.live():
-        indexes = [one.index for one in world.plane.services.replicas(known.record.id)]
+    for known in services_of(world.plane).live():
+        indexes = [one.index for one in services_of(world.plane).replicas(known.record.id)]
         assert len(set(indexes)) == len(indexes)
         assert max(indexes, default=-1) < known.record.launched
 
@@ -145,17 +155,17 @@ async def _wish(world: World, draw: random.Random, number: int) -> None:
     plane = world.plane
     assert plane is not None
     tenant, name = draw.choice(("ada", "bob", "cyd")), draw.choice(("ocr", "asr"))
-    live = plane.services.named(name, tenant)
+    live = services_of(plane).named(name, tenant)
     what = draw.choice(("deploy", "deploy", "scale", "undeploy", "cancel")) if live else "deploy"
     try:
         if what == "deploy":
             await _deploy(world, draw, tenant, name, number)
         elif what == "scale":
-            await plane.services.scale(live[0].id, draw.randrange(4), actor="ada")
+            await services_of(plane).scale(live[0].id, draw.randrange(4), actor="ada")
         elif what == "undeploy" and draw.random() < 0.5:
-            await plane.services.undeploy(live[0].id, actor="ada")
+            await services_of(plane).undeploy(live[0].id, actor="ada")
         elif what == "cancel":
-            for replica in plane.services.replicas(live[0].id)[:1]:
+            for replica in services_of(plane).replicas(live[0].id)[:1]:
                 await plane.cancel(replica.job_id, actor="ada")
     except (ShoalError, Crash):
         return
@@ -176,7 +186,9 @@ async def _deploy(world: World, draw: random.Random, tenant: str, name: str, num
     while True:
         assert world.plane is not None
         try:
-            await world.plane.services.deploy(manifest, tenant=tenant, actor=tenant, idempotency_key=f"key-{number}")
+            await services_of(world.plane).deploy(
+                manifest, tenant=tenant, actor=tenant, idempotency_key=f"key-{number}"
+            )
         except Crash:
             await reopen(world)
         except ShoalError:
@@ -192,16 +204,16 @@ async def _settle(world: World) -> None:
     plane, store = world.plane, world.store
     assert plane is not None
     assert store is not None
-    for known in plane.services.live():
+    for known in services_of(plane).live():
         if known.record.state is not ServiceState.STOPPING:
-            await plane.services.scale(known.record.id, 1, actor="admin")
+            await services_of(plane).scale(known.record.id, 1, actor="admin")
 
     def settled() -> bool:
-        return all(known.record.state is ServiceState.READY for known in plane.services.live())
+        return all(known.record.state is ServiceState.READY for known in services_of(plane).live())
 
     await world.until(settled, within_s=36_000)
-    for known in plane.services.live():
-        replicas = plane.services.replicas(known.record.id)
+    for known in services_of(plane).live():
+        replicas = services_of(plane).replicas(known.record.id)
         assert [one.generation for one in replicas if not one.leaving] == [known.record.generation]
 
 
@@ -209,9 +221,9 @@ async def _end(world: World) -> None:
     plane, store = world.plane, world.store
     assert plane is not None
     assert store is not None
-    for known in plane.services.live():
-        await plane.services.undeploy(known.record.id, actor="admin")
-    await world.until(lambda: plane.services.live() == [], within_s=3600)
+    for known in services_of(plane).live():
+        await services_of(plane).undeploy(known.record.id, actor="admin")
+    await world.until(lambda: services_of(plane).live() == [], within_s=3600)
     assert world.cluster.alive() == ()
     assert {one.state for one in store.services(ServiceFilter(limit=1000))} <= {ServiceState.STOPPED}
     assert all(job.state.terminal for job in store.jobs(JobFilter(limit=100_000, replicas=True)))

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.config import ServeSettings
-from shoal.control.services.gateway import LocalGateway, NoGateway, Wish, start_detached
+from shoal.base.ends import last_line
+from shoal.base.processes import start_detached
+from shoal.control.services.gateway import LocalGateway, NoGateway, Wish
+from shoal.control.services.settings import ServeSettings
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, TenantEntry
-from shoal.serve.ends import last_line
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))
@@ -35,7 +36,7 @@ class Starts:
 
     def __call__(self, command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
         assert command[1:4] == ("-m", "shoal.serve.gateway", "--home-dir")
-        self.processes.append(start_detached([sys.executable, FAKE, command[4], *self.flags], log_file))
+        self.processes.append(start_detached([sys.executable, FAKE, command[4], *self.flags], log_file, what="gateway"))
         return self.processes[-1]
 
 

@@ -17,7 +17,7 @@ from shoal.control.services.book import summary_of
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Unavailable, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
-from tests.control.simulation import World, check_history, manifest
+from tests.control.simulation import World, check_history, manifest, services_of
 
 from .simulation import SimulatedGateway, make_world, service
 
@@ -42,14 +42,14 @@ def play(folder: Path, scene: Callable[[World], object], behaviour: Callable[[Ga
 
 async def deploy(world: World, name: str = "ocr", **fields: object) -> str:
     assert world.plane is not None
-    record, _ = await world.plane.services.deploy(service(name, **fields), tenant="ada", actor="tenant:ada")
+    record, _ = await services_of(world.plane).deploy(service(name, **fields), tenant="ada", actor="tenant:ada")
     return record.id
 
 
 async def until(world: World, service_id: str, state: ServiceState) -> None:
     plane = world.plane
     assert plane is not None
-    await world.until(lambda: plane.services.service(service_id).state is state)
+    await world.until(lambda: services_of(plane).service(service_id).state is state)
 
 
 def story(world: World, service_id: str) -> list[str]:
@@ -60,7 +60,7 @@ def story(world: World, service_id: str) -> list[str]:
 
 def names(world: World, service_id: str) -> list[str]:
     assert world.plane is not None
-    return [one.name for one in world.plane.services.replicas(service_id) if not one.leaving]
+    return [one.name for one in services_of(world.plane).replicas(service_id) if not one.leaving]
 
 
 def test_a_service_comes_up_is_scaled_and_goes(tmp_path: Path) -> None:
@@ -69,21 +69,21 @@ def test_a_service_comes_up_is_scaled_and_goes(tmp_path: Path) -> None:
         assert plane is not None
         assert store is not None
         ocr = await deploy(world, replicas=2)
-        assert plane.services.service(ocr).state is DEPLOYING
+        assert services_of(plane).service(ocr).state is DEPLOYING
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-1"]
         assert store.jobs(JobFilter()) == []
         assert all(job.priority_class is PriorityClass.GUARANTEED for job in store.jobs(JobFilter(replicas=True)))
-        await plane.services.scale(ocr, 1, actor="ada")
+        await services_of(plane).scale(ocr, 1, actor="ada")
         await world.until(lambda: names(world, ocr) == ["ocr-0-1"])
-        await plane.services.scale(ocr, 3, actor="ada")
-        assert plane.services.service(ocr).state is DEPLOYING
+        await services_of(plane).scale(ocr, 3, actor="ada")
+        assert services_of(plane).service(ocr).state is DEPLOYING
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-0-1", "ocr-2-1", "ocr-3-1"]
-        await plane.services.undeploy(ocr, actor="ada")
+        await services_of(plane).undeploy(ocr, actor="ada")
         await until(world, ocr, ServiceState.STOPPED)
         assert world.cluster.alive() == ()
-        assert plane.services.live() == []
+        assert services_of(plane).live() == []
         assert story(world, ocr) == [
             "DEPLOYING", "service.waiting", "READY", "service.scaled", "service.scaled", "DEPLOYING",
             "service.waiting", "READY", "STOPPING", "service.waiting", "STOPPED",
@@ -101,7 +101,7 @@ def test_a_replica_that_ends_is_started_again_at_once_then_with_growing_waits(tm
         assert store is not None
         ocr = await deploy(world)
         await until(world, ocr, FAILED)
-        found = await plane.services.explain(ocr)
+        found = await services_of(plane).explain(ocr)
         assert "ocr-0-1 ended" in found.summary
         assert "it ended by itself" in found.summary
         await world.until(lambda: plane.job(f"{ocr}-0").attempt == 6)
@@ -132,7 +132,7 @@ def test_an_update_replaces_one_by_one_without_a_gap(tmp_path: Path) -> None:
         ocr = await deploy(world, replicas=2)
         await until(world, ocr, READY)
         assert await deploy(world, env={"VARIANT": "b"}) == ocr
-        assert plane.services.service(ocr).generation == 2
+        assert services_of(plane).service(ocr).generation == 2
         fewest = 2
 
         def done() -> bool:
@@ -140,7 +140,7 @@ def test_an_update_replaces_one_by_one_without_a_gap(tmp_path: Path) -> None:
             status = gateway.look().status
             assert status is not None
             fewest = min(fewest, len(status.services[0].ready))
-            return plane.services.service(ocr).state is READY
+            return services_of(plane).service(ocr).state is READY
 
         await world.until(done)
         assert fewest == 2
@@ -161,7 +161,7 @@ def test_routes_and_limits_change_without_touching_a_replica(tmp_path: Path) -> 
         ocr = await deploy(world, models=models, routes={"m": {"shares": {"1": 1.0}}})
         await until(world, ocr, READY)
         await deploy(world, models=models, routes={"m": {"shares": {"1": 0.9, "2": 0.1}}}, rate_limit=2.0)
-        record = plane.services.service(ocr)
+        record = services_of(plane).service(ocr)
         assert (record.state, record.generation, record.deployment) == (READY, 1, 2)
         await world.until(lambda: gateway.wish is not None and gateway.wish.services[0].spec.rate_limit == 2.0)
         assert gateway.wish is not None
@@ -180,7 +180,7 @@ def test_a_bad_update_leaves_the_old_replicas_serving_and_its_mend_replaces_them
         await deploy(world, models=[{"name": "ocr-model", "source": "/models/broken.onnx"}])
         await until(world, ocr, ServiceState.DEGRADED)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-2"]
-        assert "generation 1 goes on serving" in (await plane.services.explain(ocr)).summary
+        assert "generation 1 goes on serving" in (await services_of(plane).explain(ocr)).summary
         await deploy(world, models=[{"name": "ocr-model", "source": "/models/good.onnx"}])
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-2-3"]
@@ -194,9 +194,9 @@ def test_what_a_service_waits_for_is_told(tmp_path: Path) -> None:
         assert plane is not None
         await plane.put_tenant("ada", quota=Quota(accelerators=2), actor="admin")
         ocr = await deploy(world, replicas=3, resources={"accelerators": 1})
-        await world.until(lambda: "2 of 3 replicas ready" in summary_of(plane.services.look(ocr)))
-        await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(plane.services.look(ocr)))
-        found = await plane.services.explain(ocr)
+        await world.until(lambda: "2 of 3 replicas ready" in summary_of(services_of(plane).look(ocr)))
+        await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(services_of(plane).look(ocr)))
+        found = await services_of(plane).explain(ocr)
         assert [cause.subject for cause in found.causes] == ["replica ocr-2-1"]
         assert found.causes[0].change == "raise accelerators to 3, or end jobs of ada"
         await plane.put_tenant("ada", quota=Quota(), actor="admin")
@@ -227,7 +227,7 @@ def test_a_dead_gateway_degrades_and_comes_back(tmp_path: Path) -> None:
         await until(world, ocr, READY)
         gateway.die(5.0)
         await until(world, ocr, ServiceState.DEGRADED)
-        assert "the gateway does not run" in (await plane.services.explain(ocr)).summary
+        assert "the gateway does not run" in (await services_of(plane).explain(ocr)).summary
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-1"]
 
@@ -240,10 +240,10 @@ def test_services_outlive_the_server(tmp_path: Path) -> None:
         await until(world, ocr, READY)
         before = world.cluster.alive()
         plane = await world.restart()
-        assert plane.services.service(ocr).state is READY
+        assert services_of(plane).service(ocr).state is READY
         await until(world, ocr, READY)
         assert world.cluster.alive() == before
-        await plane.services.undeploy(ocr, actor="ada")
+        await services_of(plane).undeploy(ocr, actor="ada")
         plane = await world.restart()
         await until(world, ocr, ServiceState.STOPPED)
 
@@ -269,7 +269,7 @@ def test_a_key_is_one_deployment_and_a_name_one_service(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         plane = world.plane
         assert plane is not None
-        services = plane.services
+        services = services_of(plane)
 
         async def deployed(key: str | None, **fields: object) -> tuple[str, int, bool]:
             record, created = await services.deploy(service(**fields), tenant="ada", actor="ada", idempotency_key=key)
@@ -319,11 +319,11 @@ def test_what_may_not_be_deployed_is_refused_and_nothing_is_stored(tmp_path: Pat
         ]
         for kind, message, tenant, fields in refused:
             with pytest.raises(kind, match=message):
-                await plane.services.deploy(service(**fields), tenant=tenant, actor="x")
+                await services_of(plane).deploy(service(**fields), tenant=tenant, actor="x")
         assert store.last_seq() == before
         assert store.services(ServiceFilter()) == []
         with pytest.raises(NotFound, match="no service s-nope"):
-            plane.services.service("s-nope")
+            services_of(plane).service("s-nope")
 
     play(tmp_path, scene)
 
@@ -333,7 +333,7 @@ def test_a_server_without_a_gateway_says_so(tmp_path: Path) -> None:
         world.gateway = None
         plane = await world.restart()
         with pytest.raises(Unavailable, match="this server has no gateway"):
-            await plane.services.deploy(service(), tenant="ada", actor="ada")
+            await services_of(plane).deploy(service(), tenant="ada", actor="ada")
 
     play(tmp_path, scene)
 

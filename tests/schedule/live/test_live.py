@@ -14,7 +14,7 @@ from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
-from tests.control.simulation import World, check_history, manifest, simulate, two_types
+from tests.control.simulation import World, check_history, manifest, scheduler_of, simulate, snapshot_of, two_types
 
 START = 1_700_000_000
 SPEED = {"v100": 4.0, "a100": 1.0}
@@ -189,7 +189,7 @@ def test_the_live_state_can_be_played_with_another_policy(tmp_path: Path) -> Non
         assert plane is not None
         jobs = [await submit(world, f"wide-{n}") for n in range(6)]
         await world.until(lambda: world.clock.now() > START + 30.0)
-        (tmp_path / "live.jsonl").write_text("".join(f"{line}\n" for line in plane.schedule_snapshot()))
+        (tmp_path / "live.jsonl").write_text(snapshot_of(plane))
         found = read_snapshot(tmp_path / "live.jsonl")
         assert {job.id for job in found.jobs} == {job for job in jobs if not plane.job(job).state.terminal}
         assert {pool.type: (pool.count, pool.price_per_hour) for pool in found.pools} == {
@@ -207,8 +207,9 @@ def test_what_was_measured_and_owed_outlives_the_server(tmp_path: Path) -> None:
         jobs = [await submit(world, f"wide-{n}") for n in range(8)]
         await world.until(lambda: world.clock.now() > START + 25.0)
         plane = await world.restart()
-        assert plane.scheduler is not None
-        assert plane.scheduler.oracle.estimate("ada/wide x1", "v100").throughput.per_s == pytest.approx(4.0, rel=0.1)
+        scheduler = scheduler_of(plane)
+        assert scheduler is not None
+        assert scheduler.oracle.estimate("ada/wide x1", "v100").throughput.per_s == pytest.approx(4.0, rel=0.1)
         await world.until(lambda: world.clock.now() > START + 26.0)
         number = plane.status()["schedule"]["round"]
         assert number >= 3
@@ -226,8 +227,9 @@ def test_nothing_is_lost_or_doubled_under_rounds_whatever_dies(seed: int, tmp_pa
     world = run(simulate(seed, tmp_path, schedule=settings), start=START)
     assert world.crashes > 0
     assert world.plane is not None
-    assert world.plane.scheduler is not None
-    assert not world.plane.scheduler.trouble
+    scheduler = scheduler_of(world.plane)
+    assert scheduler is not None
+    assert not scheduler.trouble
 
 
 @pytest.mark.slow

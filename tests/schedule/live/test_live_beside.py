@@ -21,10 +21,11 @@ from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
-from shoal.schedule.live import Scheduler
 from shoal.schedule.live.plan import make
+from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
+from tests.control.simulation import chosen, scheduler_of
 
 NOW = 1_700_000_000.0
 SETTINGS = ScheduleSettings("max-min", round_s=60.0, restart_cost_s=1.0)
@@ -146,12 +147,12 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
     tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks whether it is made: whoever makes it tells."""
-    monkeypatch.setattr("shoal.schedule.live.Scheduler", partial(Scheduler, many=1))
+    monkeypatch.setattr("tests.control.simulation.Scheduler", partial(Scheduler, many=1))
     engine = LocalEngine(tmp_path, accelerators=lambda: Accelerators((Device("a0", "a100", 0),), "pretended"))
     settings = replace(SETTINGS, round_s=0.5)
     with contextlib.closing(open_store(f"sqlite:///{tmp_path}/shoal.db")) as store:
         store.acquire("test")
-        plane = ControlPlane(store, engine, tmp_path, schedule=settings)
+        plane = ControlPlane(store, engine, tmp_path, extensions=chosen(schedule=settings))
         await plane.open()
         try:
             await plane.put_tenant("ada", actor="admin")
@@ -159,21 +160,21 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
             for at in range(3):
                 asked = {"name": f"j{at}", "command": ["sleep", "60"], "resources": {"accelerators": 1}}
                 jobs.append(await plane.submit(JobManifest.model_validate(asked), tenant="ada", actor="ada"))
-            assert plane.scheduler is not None
+            assert scheduler_of(plane) is not None
             async with asyncio.timeout(30):
-                while not (beside := plane.scheduler._beside):
+                while not (beside := scheduler_of(plane)._beside):
                     await asyncio.sleep(0.02)
             async with asyncio.timeout(30):
                 while not any(plane.job(job.id).state == "RUNNING" for job, _ in jobs):
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.3)  # what came before it is written down
-            before, number = plane.decider.cycles, plane.scheduler.status()["round"]
+            before, number = plane.decider.cycles, scheduler_of(plane).status()["round"]
             await asyncio.sleep(0.5)
             assert plane.decider.cycles <= before + 1
             assert not beside.made.done()
             gate.set()
             async with asyncio.timeout(30):
-                while plane.scheduler.status()["round"] == number:
+                while scheduler_of(plane).status()["round"] == number:
                     await asyncio.sleep(0.02)
             for job, _ in jobs:
                 await plane.cancel(job.id, actor="ada")

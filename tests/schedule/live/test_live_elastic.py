@@ -24,7 +24,18 @@ from shoal.engine.simulated import Line, Script, run
 from shoal.schedule.live.goodput import complete, ladder
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
-from tests.control.simulation import Crash, World, check_history, check_sizes, manifest, nodes, simulate, two_types
+from tests.control.simulation import (
+    Crash,
+    World,
+    check_history,
+    check_sizes,
+    manifest,
+    nodes,
+    scheduler_of,
+    simulate,
+    snapshot_of,
+    two_types,
+)
 
 START = 1_700_000_000
 ELASTIC = ScheduleSettings("elastic", round_s=10.0, restart_cost_s=1.0)
@@ -75,7 +86,7 @@ def play(
         check_history(world.store, world.cluster)
         check_sizes(world)
         assert world.plane is not None
-        assert world.plane.scheduler is None or not world.plane.scheduler.trouble
+        assert scheduler_of(world.plane) is None or not scheduler_of(world.plane).trouble
         await world.kill()
 
     run(main(), start=START)
@@ -283,9 +294,7 @@ class TestLive:
             assert world.plane is not None
             job = await submit(world, "long")
             await world.until(lambda: world.clock.now() > START + 30)
-            (path := tmp_path / "live.jsonl").write_text(
-                "".join(f"{line}\n" for line in world.plane.schedule_snapshot())
-            )
+            (path := tmp_path / "live.jsonl").write_text(snapshot_of(world.plane))
             (found,) = read_snapshot(path).jobs
             assert (found.gang, [each.accelerators for each in found.elastic]) == (4, [1, 2, 3, 4])
             rates = [each.goodput.per_s for each in found.elastic]
@@ -387,7 +396,7 @@ def test_nothing_is_lost_or_doubled_with_ranges_whatever_dies(seed: int, tmp_pat
     world = run(simulate(seed, tmp_path, schedule=settings, ranges=True), start=START)
     assert world.crashes > 0
     assert world.plane is not None
-    assert world.plane.scheduler is None or not world.plane.scheduler.trouble
+    assert scheduler_of(world.plane) is None or not scheduler_of(world.plane).trouble
 
 
 @pytest.mark.slow

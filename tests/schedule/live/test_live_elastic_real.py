@@ -19,6 +19,7 @@ from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
+from tests.control.simulation import chosen, scheduler_of
 
 STEP_S = 0.06
 """What one rank takes for a step; more of them share it."""
@@ -107,7 +108,9 @@ async def test_a_job_shrinks_for_another_by_checkpoint_and_grows_again(tmp_path:
     settings = ScheduleSettings("elastic", round_s=0.5, restart_cost_s=0.05)
     with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db")) as store:
         store.acquire("test")
-        plane = ControlPlane(store, LocalEngine(home, accelerators=four), home, schedule=settings, collect_every_s=0.1)
+        plane = ControlPlane(
+            store, LocalEngine(home, accelerators=four), home, extensions=chosen(schedule=settings), collect_every_s=0.1
+        )
         await plane.open()
         shop = Shop(tmp_path, plane)
         try:
@@ -142,6 +145,6 @@ async def test_a_job_shrinks_for_another_by_checkpoint_and_grows_again(tmp_path:
         both = [(one, other) for one in store.attempts(long) for other in store.attempts(short) if overlap(one, other)]
         assert both
         assert all(len(one.placement) + len(other.placement) <= 4 for one, other in both)
-        assert plane.scheduler is not None
-        rates = [plane.scheduler.oracle.estimate(f"ada/long x{size}", "a100") for size in (4, min(course))]
+        assert scheduler_of(plane) is not None
+        rates = [scheduler_of(plane).oracle.estimate(f"ada/long x{size}", "a100") for size in (4, min(course))]
         assert rates[0].throughput.per_s > rates[1].throughput.per_s

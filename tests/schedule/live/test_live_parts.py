@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from shoal.admission import ClusterIndex, Decision, Snapshot
 from shoal.admission import decide as admit
 from shoal.cli.app import app
-from shoal.control.config import load_settings
+from shoal.control.settings import load_settings
 from shoal.core import ANY, Invalid, Money, Quota, Tenant
-from shoal.schedule.live import Facts
 from shoal.schedule.live.asking import rules_of
-from shoal.schedule.live.facts import steps_left
+from shoal.schedule.live.extension import NONE, Schedule, ScheduleSection
+from shoal.schedule.live.facts import Facts, steps_left
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.problem import Scene, competing_groups, scene_of, type_of
@@ -235,29 +235,35 @@ class TestMemory:
         assert load(tmp_path / "absent.json")[0] is NOTHING
 
 
+def section(home: Path, *sets: str, environ: dict[str, str] | None = None) -> ScheduleSection:
+    found = load_settings({"home": home}, sets=sets, environ=environ or {}).values.section(Schedule)
+    assert isinstance(found, ScheduleSection)
+    return found
+
+
 class TestSettings:
     def test_below_one_key_or_by_name_and_off_by_default(self, tmp_path: Path) -> None:
-        assert load_settings({"home": tmp_path}, environ={}).schedule is None
+        assert section(tmp_path).policy == NONE
         (tmp_path / "config.yaml").write_text("schedule: {policy: max-min, round_s: 5, prices: {a100: 2.5}}\n")
-        found = load_settings({"home": tmp_path, "schedule_agnostic": True}, environ={"SHOAL_SCHEDULE_ROUND_S": "7"})
-        assert found.schedule == ScheduleSettings("max-min", True, 7.0, 30.0, (("a100", Money.usd("2.5")),))
-        assert load_settings({"home": tmp_path, "schedule_policy": "none"}, environ={}).schedule is None
+        found = section(tmp_path, "schedule.agnostic=on", environ={"SHOAL_SCHEDULE__ROUND_S": "7"})
+        assert found.rounds() == ScheduleSettings("max-min", True, 7.0, 30.0, (("a100", Money.usd("2.5")),))
+        assert section(tmp_path, "schedule.policy=none").policy == NONE
 
     @pytest.mark.parametrize(
-        ("flags", "where", "what"),
+        ("sets", "where", "what"),
         [
-            ({"schedule_policy": "fastest"}, "--schedule-policy", "max-min"),
-            ({"schedule_policy": "allox"}, "--schedule-policy", "must be none or one of"),
-            ({"schedule_policy": "elastic", "schedule_agnostic": True}, "schedule_agnostic", "no agnostic form"),
-            ({"schedule_policy": "fifo", "schedule_round_s": 0}, "--schedule-round-s", "more than 0"),
-            ({"schedule_policy": "fifo", "schedule_prices": "a100"}, "--schedule-prices", "TYPE=DOLLARS"),
-            ({"schedule_policy": "blend", "schedule_agnostic": True}, "schedule_agnostic", "no agnostic form"),
-            ({"schedule_policy": "min-cost"}, "schedule_prices", "needs the price"),
+            (["policy=fastest"], "--set schedule.policy", "max-min"),
+            (["policy=allox"], "--set schedule.policy", "must be none or one of"),
+            (["policy=elastic", "agnostic=on"], "--set schedule", "no agnostic form"),
+            (["policy=fifo", "round_s=0"], "--set schedule.round_s", "more than 0"),
+            (["policy=fifo", "prices=a100"], "--set schedule.prices", "TYPE=DOLLARS"),
+            (["policy=blend", "agnostic=on"], "--set schedule", "no agnostic form"),
+            (["policy=min-cost"], "--set schedule", "needs the price"),
         ],
     )
-    def test_what_is_wrong_is_named(self, tmp_path: Path, flags: dict[str, object], where: str, what: str) -> None:
+    def test_what_is_wrong_is_named(self, tmp_path: Path, sets: list[str], where: str, what: str) -> None:
         with pytest.raises(Invalid, match=what) as caught:
-            load_settings({"home": tmp_path, **flags}, environ={})
+            section(tmp_path, *(f"schedule.{one}" for one in sets))
         assert caught.value.where == where
 
     def test_without_a_policy_nothing_of_it_is_imported(self) -> None:

@@ -22,12 +22,13 @@ from shoal.engine import Gang
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.simulated import Line, Script, run
-from shoal.schedule.live import Facts, what_if
+from shoal.schedule.live.asking import what_if
+from shoal.schedule.live.facts import Facts
 from shoal.schedule.minimum_run import FIRST, Unsaved, behind, span, unsaved, waited_for
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
 from shoal.store import open_store
-from tests.control.simulation import World, check_history, manifest, nodes
+from tests.control.simulation import World, check_history, chosen, manifest, nodes, scheduler_of, snapshot_of
 
 START = 1_700_000_000
 POLICIES = ("max-min", "finish-time", "hierarchical", "makespan", "blend", "gandiva", "elastic", "fifo")
@@ -64,8 +65,8 @@ def play(
         assert world.store is not None
         check_history(world.store, world.cluster)
         assert world.plane is not None
-        assert world.plane.scheduler is not None
-        assert not world.plane.scheduler.trouble
+        assert scheduler_of(world.plane) is not None
+        assert not scheduler_of(world.plane).trouble
         await world.kill()
 
     run(main(), start=START)
@@ -227,7 +228,7 @@ def test_explain_and_what_if_say_who_keeps_a_place_and_who_waits_for_it(tmp_path
                 assert "for one of 2 jobs that have not saved their work, and would lose it by stopping" in schedule
                 assert all(other in schedule for other in running)
                 assert "work" not in found
-        (path := tmp_path / "live.jsonl").write_text("".join(f"{line}\n" for line in plane.schedule_snapshot()))
+        (path := tmp_path / "live.jsonl").write_text(snapshot_of(plane))
         for policy in ("max-min", "finish-time", "elastic"):
             plan = what_if(read_snapshot(path), ScheduleSettings(policy, round_s=2.0, restart_cost_s=1.0))
             assert sorted(plan.target) == sorted(running)
@@ -315,7 +316,7 @@ async def test_real_scripts_that_save_nothing_come_to_their_end(tmp_path: Path) 
         store.acquire("test")
         plane = ControlPlane(
             store, LocalEngine(home, accelerators=lambda: slots), home, collect_every_s=0.1,
-            schedule=ScheduleSettings("max-min", round_s=0.1, restart_cost_s=0.02),
+            extensions=chosen(schedule=ScheduleSettings("max-min", round_s=0.1, restart_cost_s=0.02)),
         )  # fmt: skip
         await plane.open()
         try:

@@ -18,6 +18,7 @@ from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.schedule.presets import ScheduleSettings
 from shoal.store import open_store
+from tests.control.simulation import chosen
 
 SECONDS = {"wide-fast": 0.02, "wide-slow": 0.16, "flat-fast": 0.05, "flat-slow": 0.05}
 """A step of each kind on each type."""
@@ -55,7 +56,11 @@ async def machine_seconds(folder: Path, schedule: ScheduleSettings) -> float:
     with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db")) as store:
         store.acquire("test")
         plane = ControlPlane(
-            store, LocalEngine(home, accelerators=two_types), home, schedule=schedule, collect_every_s=0.1
+            store,
+            LocalEngine(home, accelerators=two_types),
+            home,
+            extensions=chosen(schedule=schedule),
+            collect_every_s=0.1,
         )
         await plane.open()
         await plane.put_tenant("ada", actor="admin")

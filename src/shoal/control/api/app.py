@@ -9,12 +9,13 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 
 from shoal import __version__
-from shoal.control.api import describe, errors, events, jobs, logs, manifests, schedule, services, system, tenants
-from shoal.control.api.context import Context
+from shoal.control.api import errors, events, jobs, logs, manifests, system, tenants
+from shoal.control.api.context import Context, find_principal
 from shoal.control.api.edge import Edge
+from shoal.extension import describe
 
 _ABOUT = """
-Submit training jobs and deploy services, follow them, and ask why they wait.
+Submit jobs, follow them, and ask why they wait.
 
 Every request but `/healthz`, `/readyz` and the manifest's schema carries `Authorization: Bearer TOKEN`. A tenant's
 token sees that tenant only; the admin's sees all and may act for any with `?tenant=`. Every error has the same shape
@@ -28,9 +29,13 @@ def create_app(context: Context) -> FastAPI:
     # No page at /docs: FastAPI's loads its script from a public CDN, and a server here may have no network.
     app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
+    app.state.principal = find_principal
     errors.install(app)
-    for door in (jobs, logs, services, events, manifests, tenants, schedule, system):
+    for door in (jobs, logs, events, manifests, tenants, system):
         app.include_router(door.router)
+    for extension in context.plane.extensions:
+        for router in extension.routers():
+            app.include_router(router)
     # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
     app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))
     app.add_middleware(Edge, metrics=context.metrics)
@@ -47,6 +52,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in schema["paths"].items():
             for operation in operations.values():
-                operation["security"] = [] if path in _OPEN else [{"token": []}]
+                operation.setdefault("security", [] if path in _OPEN else [{"token": []}])
         app.openapi_schema = schema
     return app.openapi_schema

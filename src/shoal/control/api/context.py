@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import orjson
-from fastapi import Depends, Path, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from shoal.base.http import TooLarge
 from shoal.contract.manifest.document import MAX_BYTES
+from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord
-from shoal.contract.service_records import ServiceFilter, ServiceRecord
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
-from shoal.control.tokens import Principal, TokenCache
+from shoal.control.tokens import TokenCache
 from shoal.core import Conflict, Forbidden, NotFound, Unavailable
 
 P = ParamSpec("P")
@@ -109,29 +109,6 @@ class Context:
             raise NotFound(f"there is no job {ref!r}", where=ref, hint="see `shoal jobs`")
         return [self.plane.job(job.id) for job in named or begun]
 
-    async def find_service(self, who: Principal, ref: str, *, tenant: str | None = None) -> ServiceRecord:
-        """The service by name (the live one, else the newest that was) or by id.
-
-        Another tenant's does not exist. Raises NotFound, or Conflict when several tenants have a live one of the name.
-        """
-        services = self.plane.services
-        owner = who.tenant or tenant
-        if ref.isprintable():
-            live = services.named(ref, owner)
-            if len(live) > 1:
-                tenants = ", ".join(sorted(service.tenant for service in live))
-                raise Conflict(f"several tenants have a service {ref!r}: {tenants}", where=ref, hint="give the tenant")
-            if live:
-                return live[0]
-            with contextlib.suppress(NotFound):
-                service = services.service(ref)
-                if who.may_see(service.tenant):
-                    return service
-            past = await self.read(self.plane.store.services, ServiceFilter(tenant=owner, name=ref, limit=1))
-            if past:
-                return past[0]
-        raise NotFound(f"there is no service {ref!r}", where=ref, hint="see `shoal services`")
-
 
 def _ambiguous(ref: str, jobs: list[JobRecord], hint: str) -> Conflict:
     some = ", ".join(job.id for job in jobs[:5])
@@ -162,14 +139,13 @@ async def get_context(request: Request) -> Context:
     return context
 
 
-async def get_principal(request: Request, context: Annotated[Context, Depends(get_context)]) -> Principal:
-    return context.principal(request.headers.get("authorization"))
+async def find_principal(request: Request) -> Principal:
+    """For `shoal.extension.web`."""
+    return (await get_context(request)).principal(request.headers.get("authorization"))
 
 
 Ctx = Annotated[Context, Depends(get_context)]
-Who = Annotated[Principal, Depends(get_principal)]
 NO_NUL = r"^[^\x00]*$"
-ServiceRef = Annotated[str, Path(description="the service's name, or its id", max_length=128)]
 TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63, pattern=NO_NUL)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated
 
@@ -12,21 +12,22 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 
 from shoal.contract import models
+from shoal.contract.principal import Principal
 from shoal.contract.records import Event
-from shoal.control.api.context import Context, Ctx, ServiceRef, TenantQuery, Who, answer, filter_of
-from shoal.control.api.describe import fails, shows
+from shoal.control.api.context import Context, Ctx, TenantQuery, answer, filter_of
 from shoal.control.api.errors import Gone
 from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.usage import CountedStream, Usage
 from shoal.control.api.views import event_view
-from shoal.control.tokens import Principal
+from shoal.extension.describe import fails, shows
+from shoal.extension.web import Who
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
-_PAGE = 500
-_RESPONSES = {**shows(models.EventList), **fails(404, 409, 410, 422, 503)}
-_RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+PAGE = 500
+RESPONSES = {**shows(models.EventList), **fails(404, 409, 410, 422, 503)}
+RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
 _NEWEST = 2**62
 After = Annotated[int | None, Query(ge=0, le=_NEWEST, description="only events after this sequence number")]
@@ -35,14 +36,14 @@ Limit = Annotated[int, Query(ge=0, le=1000, description="0: only tell the newest
 LastEventId = Annotated[str | None, Header(description="where a broken stream goes on")]
 
 
-@router.get("/events", summary="All events that the token may see", responses=_RESPONSES)
+@router.get("/events", summary="All events that the token may see", responses=RESPONSES)
 async def events(
     context: Ctx,
     who: Who,
     tenant: TenantQuery = None,
     after: After = None,
     follow: Follow = False,
-    limit: Limit = _PAGE,
+    limit: Limit = PAGE,
     wait_s: Wait = 0.0,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -50,11 +51,11 @@ async def events(
 
     With `wait_s`, an empty list is answered only when that time is over.
     """
-    log = _Log(context, filter_of(who, tenant))
-    return await _answer(log, who, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    log = Log(context, filter_of(who, tenant))
+    return await answer_log(log, who, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
-@router.get("/jobs/{ref}/events", summary="The events of one job", responses=_RESPONSES)
+@router.get("/jobs/{ref}/events", summary="The events of one job", responses=RESPONSES)
 async def job_events(
     context: Ctx,
     who: Who,
@@ -62,44 +63,29 @@ async def job_events(
     tenant: TenantQuery = None,
     after: After = None,
     follow: Follow = False,
-    limit: Limit = _PAGE,
+    limit: Limit = PAGE,
     wait_s: Wait = 0.0,
     last_event_id: LastEventId = None,
 ) -> Response:
     """From the first event; a stream ends with the job's last event."""
     job = await context.find_job(who, ref, tenant=tenant)
-    log = _Log(context, job.tenant, job_id=job.id)
-    return await _answer(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    log = Log(context, job.tenant, job_id=job.id, over=lambda: context.plane.job(job.id).state.terminal)
+    return await answer_log(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
 
 
-@router.get("/services/{ref}/events", summary="The events of one service and its replicas", responses=_RESPONSES)
-async def service_events(
-    context: Ctx,
-    who: Who,
-    ref: ServiceRef,
-    tenant: TenantQuery = None,
-    after: After = None,
-    follow: Follow = False,
-    limit: Limit = _PAGE,
-    wait_s: Wait = 0.0,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """From the first event; a stream ends with the service's last event."""
-    service = await context.find_service(who, ref, tenant=tenant)
-    log = _Log(context, service.tenant, service_id=service.id)
-    return await _answer(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
-
-
-class _Log:
+class Log:
     """The part of the event log that one request reads."""
 
     def __init__(
-        self, context: Context, tenant: str | None, *, job_id: str | None = None, service_id: str | None = None
-    ) -> None:
+        self, context: Context, tenant: str | None, *, job_id: str | None = None, service_id: str | None = None,
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """`over` says whether nothing more can come."""
         self._context = context
         self._tenant = tenant
         self._job_id = job_id
         self._service_id = service_id
+        self._over = over
 
     @property
     def usage(self) -> Usage:
@@ -147,7 +133,7 @@ class _Log:
             with self._watch() as watch:
                 while not watch.closed:
                     watch.clear()
-                    page = await self.page(after, _PAGE)
+                    page = await self.page(after, PAGE)
                     if page:
                         yield b"".join(_sent(event) for event in page)
                         after = page[-1].seq
@@ -159,19 +145,13 @@ class _Log:
         finally:
             metrics.stream_closed()
 
-    def _over(self) -> bool:
-        plane = self._context.plane
-        if self._job_id is not None:
-            return plane.job(self._job_id).state.terminal
-        return self._service_id is not None and plane.services.service(self._service_id).state.terminal
-
 
 def _sent(event: Event) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), orjson.dumps(event_view(event)))
 
 
-async def _answer(
-    log: _Log,
+async def answer_log(
+    log: Log,
     who: Principal,
     after: int | None,
     last_event_id: str | None,

@@ -10,23 +10,23 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
+from shoal.contract.principal import Principal
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import (
     NO_NUL,
     Context,
     Ctx,
     TenantQuery,
-    Who,
     answer,
     filter_of,
     get_context,
     read_body,
     tenant_of,
 )
-from shoal.control.api.describe import Responses, fails, shows, takes_manifest
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
-from shoal.control.tokens import Principal
 from shoal.core import Invalid
+from shoal.extension.describe import Responses, fails, shows, takes_manifest
+from shoal.extension.web import Who
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -11,12 +11,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from shoal.contract.lifecycle import JobState
-from shoal.control.api.context import Context, Ctx, TenantQuery, Who
-from shoal.control.api.describe import fails
+from shoal.control.api.context import Context, Ctx, TenantQuery
 from shoal.control.api.jobs import Ref, Wait
 from shoal.control.api.usage import CountedStream
 from shoal.core import NotFound
 from shoal.engine import LogChunk
+from shoal.extension.describe import fails
+from shoal.extension.web import Who
 
 router = APIRouter(prefix="/v1/jobs", tags=["logs"])
 

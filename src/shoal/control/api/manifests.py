@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from shoal.contract import models
-from shoal.contract.manifest import (
-    JobManifest,
-    ServiceManifest,
-    import_ffdl,
-    is_service,
-    manifest_schema,
-    parse_manifest,
-    parse_service,
-    service_schema,
-    with_line,
-)
-from shoal.control.api.context import Ctx, TenantQuery, Who, answer, read_body, tenant_of
-from shoal.control.api.describe import fails, shows, takes_manifest
+from shoal.contract.manifest import import_ffdl, manifest_schema, parse_manifest, with_line
+from shoal.control.api.context import Ctx, TenantQuery, answer, read_body, tenant_of
 from shoal.control.api.jobs import owner, parse_body
 from shoal.control.api.views import reason_view
 from shoal.core import Invalid
+from shoal.extension.describe import fails, shows, takes_manifest
+from shoal.extension.web import Who
 
 router = APIRouter(prefix="/v1", tags=["manifests"])
 
@@ -35,35 +25,27 @@ router = APIRouter(prefix="/v1", tags=["manifests"])
     tags=["manifests"],
     responses={422: fails(422)[422]},
 )
-async def schema(kind: Literal["job", "service"] = "job") -> Response:
+async def schema() -> Response:
     """For editors; needs no token."""
-    return answer(service_schema() if kind == "service" else manifest_schema())
+    return answer(manifest_schema())
 
 
 @router.post(
     "/manifests/check",
-    summary="Check a manifest without submitting it",
+    summary="Check a job's manifest without submitting it",
     responses={**shows(models.CheckView), **fails(403, 404, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest()},
 )
 async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
-    """Answers with the manifest as it was understood, and remarks on what would happen to it here. It may be a job's or
-    a service's."""
+    """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
     body = await read_body(request, context.limits.body_bytes)
-    manifest: JobManifest | ServiceManifest
-    if await asyncio.to_thread(is_service, body):
-        manifest = await parse_body(body, parse_service)
-        name = owner(manifest, who, tenant)
-        remarks = await context.plane.check_service(manifest, tenant=name)
-        manifest = context.plane.complete(manifest, tenant=name)
-    else:
-        manifest = await parse_body(body, parse_manifest)
-        name = owner(manifest, who, tenant)
-        try:
-            remarks = await context.plane.check(manifest, tenant=name)
-        except Invalid as error:
-            raise await asyncio.to_thread(with_line, error, body) from None
-        manifest = context.plane.complete(manifest, tenant=name)
+    manifest = await parse_body(body, parse_manifest)
+    name = owner(manifest, who, tenant)
+    try:
+        remarks = await context.plane.check(manifest, tenant=name)
+    except Invalid as error:
+        raise await asyncio.to_thread(with_line, error, body) from None
+    manifest = context.plane.complete(manifest, tenant=name)
     return answer(
         {
             "name": manifest.name,

@@ -15,12 +15,13 @@ from shoal import __version__
 from shoal.admission import NodeState
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
-from shoal.control.api.context import Ctx, Who, answer
-from shoal.control.api.describe import fails, shows
+from shoal.control.api.context import Ctx, answer
 from shoal.control.api.prometheus import gauge
 from shoal.control.api.tenants import tenant_counts
 from shoal.control.api.views import node_views
 from shoal.core import Unavailable
+from shoal.extension.describe import fails, shows
+from shoal.extension.web import Who
 
 router = APIRouter(tags=["system"])
 
@@ -73,13 +74,10 @@ async def metrics(context: Ctx, who: Who) -> Response:
     plane = context.plane
     counts = await context.read(plane.store.job_counts)
     snapshot, status = plane.snapshot(), plane.status(counts)
-    services = [
-        (known.record.tenant, known.record.name, known.record.state.value, len(known.sight.ready))
-        for known in plane.services.live()
-    ]
+    told = [metric for extension in plane.extensions for metric in extension.metrics()]
 
     def render() -> bytes:
-        return context.metrics.render(gauges(counts, snapshot.nodes.values(), services, status))
+        return context.metrics.render([*gauges(counts, snapshot.nodes.values(), status), *told])
 
     return Response(await context.read(render), media_type=CONTENT_TYPE_LATEST)
 
@@ -99,10 +97,9 @@ _FIGURES = {
 def gauges(
     jobs: Mapping[tuple[str, JobState], int],
     nodes: Iterable[NodeState],
-    live: Iterable[tuple[str, str, str, int]],
     status: Mapping[str, Any],
 ) -> list[Metric]:
-    """What is shown at each scrape. `live` is (tenant, name, state, ready replicas) of each live service."""
+    """What is shown at each scrape."""
     counts: dict[tuple[str, ...], float] = {
         (tenant, state.value): float(number) for (tenant, state), number in jobs.items()
     }
@@ -117,15 +114,6 @@ def gauges(
         gauge("shoal_jobs", "Jobs by tenant and state.", ("tenant", "state"), counts),
         gauge("shoal_devices", "Accelerators and slots.", ("node", "type"), devices),
         gauge("shoal_devices_free", "Accelerators and slots that nobody holds.", ("node", "type"), free),
-    ]
-    services: Counter[tuple[str, ...]] = Counter()
-    ready: dict[tuple[str, ...], float] = {}
-    for tenant, name, state, replicas in live:
-        services[tenant, state] += 1
-        ready[tenant, name] = float(replicas)
-    found += [
-        gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), services),
-        gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),
     ]
     for key, (figure, text) in _FIGURES.items():
         found.append(gauge(figure, text, (), {(): float(status[key])}))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from shoal.control.config import TokenLimits
+from shoal.control.settings import TokenLimits
 from shoal.core import Overloaded
 
 _BUSY_RETRY_S = 5.0
@@ -53,7 +53,7 @@ class Usage:
         if bucket.left < 1:
             raise RateLimited(
                 f"this token may ask {limits.requests_per_s:g} times a second",
-                hint="ask less often; the admin can raise limits_requests_per_s and limits_request_burst",
+                hint="ask less often; the admin can raise the settings tokens.requests_per_s and tokens.burst",
                 retry_after_s=(1 - bucket.left) / limits.requests_per_s,
             )
         bucket.left -= 1
@@ -65,7 +65,7 @@ class Usage:
         if limits is not None and self._waiting[token_id] >= limits.streams:
             raise RateLimited(
                 f"this token has {limits.streams} streams and waiting requests open",
-                hint="close some; the admin can raise limits_streams",
+                hint="close some; the admin can raise the setting tokens.streams",
                 retry_after_s=_BUSY_RETRY_S,
             )
         self._waiting[token_id] += 1

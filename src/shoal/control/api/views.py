@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from shoal.admission import Explanation, NodeState, Running, TenantState
+from shoal.contract.principal import Principal
 from shoal.contract.records import AttemptRecord, Event, JobRecord, MetricPoint, TenantRecord, TokenRecord
-from shoal.control.tokens import Principal
 from shoal.core import Quota, Reason, Resources
 
 Json = dict[str, Any]

@@ -4,9 +4,3 @@ The guard (`shoal.host.guard`) is a process of its own, a child of the server th
 which groups there are from what runs and what manifests say; the `GuardKeeper` writes that to HOME/guard/server.json,
 which the guard follows, and starts the guard again when it dies. That there is no guard is never a reason to stop.
 """
-
-from shoal.control.guarding.groups import groups
-from shoal.control.guarding.keeper import GuardKeeper
-from shoal.control.guarding.process import guard_capability
-
-__all__ = ["GuardKeeper", "groups", "guard_capability"]

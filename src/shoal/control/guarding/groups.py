@@ -7,46 +7,36 @@ for its gateway counts their work together. Both are known to the guard by class
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
-from shoal.control.services.book import Known
-from shoal.control.stages import RUN, gang_name
-from shoal.control.view import Live
+from shoal.contract.records import JobRecord
 from shoal.core import PriorityClass
-from shoal.serve.contract import Address
+from shoal.extension import LiveJob
 
 MIN_SHARE = 0.05
 """What best-effort work keeps of its speed at least: less would be cheaper to preempt than to slow down."""
 _WEIGHTS = (1e-3, 1e3)
 _RUNNING = (JobState.RUNNING, JobState.CHECKPOINTING)
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where things are: the engine's gangs, and the gateway (None: it does not answer) with the file of the token that
-    opens its metrics."""
-
-    gangs: Path
-    token_file: Path
-    gateway: Address | None = None
+Telemetry = Callable[[JobRecord], Mapping[str, Any] | None]
+"""Where the speed of a job can be read, if somebody else knows better than its own reports."""
 
 
 def groups(
-    active: Iterable[Live],
-    services: Iterable[Known],
+    active: Iterable[LiveJob],
     weights: Mapping[str, float],
-    places: Places,
+    gangs: Path,
+    telemetry: Telemetry,
     *,
     max_slowdown: float,
 ) -> list[dict[str, Any]]:
     """The groups as the guard's configuration has them, by name. `weights` are the tenants': what a tenant's is, its
-    best-effort groups share."""
-    known = {one.record.id: one for one in services}
+    best-effort groups share. `gangs` is the engine's directory."""
     found: dict[str, dict[str, Any]] = {}
     tenants: dict[str, str] = {}
     promised: dict[str, int] = {}
@@ -61,7 +51,7 @@ def groups(
             group = found[name] = {"name": name, "class": job.priority_class.value, "pids": []}
             tenants[name] = job.tenant
             if job.priority_class is PriorityClass.GUARANTEED:
-                group |= {"slo": {"max_slowdown": max_slowdown}, **_told(live, known.get(name), places)}
+                group |= {"slo": {"max_slowdown": max_slowdown}, **_told(live, gangs, telemetry)}
         group["pids"] = sorted({*group["pids"], *pids})
         promised[name] = promised.get(name, 0) + job.resources.cpu_milli * len(pids)
     best_effort = {name for name, group in found.items() if group["class"] == PriorityClass.BEST_EFFORT}
@@ -75,28 +65,19 @@ def groups(
     return [found[name] for name in sorted(found)]
 
 
-def _pids(live: Live) -> list[int]:
+def _pids(live: LiveJob) -> list[int]:
     if live.job.state not in _RUNNING or live.attempt is None:
         return []
     return [rank["pid"] for rank in live.attempt.ranks if rank.get("pid") and rank.get("ended_at") is None]
 
 
-def _told(live: Live, service: Known | None, places: Places) -> dict[str, Any]:
+def _told(live: LiveJob, gangs: Path, telemetry: Telemetry) -> dict[str, Any]:
     """Where its steps are told: a job's by rings in its ranks' directories, or by what rank 0 reports; a service's by
-    its gateway."""
-    if service is not None:
-        return {} if places.gateway is None else {"reports": _gateway(service, places.gateway, places.token_file)}
+    whoever serves it."""
+    known = telemetry(live.job)
+    if known is not None:
+        return {"reports": dict(known)}
     if live.attempt is None or live.job.service_id is not None:
         return {}
-    gang = places.gangs / gang_name(live.job.id, live.attempt.number, RUN)
+    gang = gangs / gang_name(live.job.id, live.attempt.number, RUN)
     return {"ring": str(gang), "reports": {"lines": str(gang / "rank-0" / "metrics.jsonl")}}
-
-
-def _gateway(service: Known, address: Address, token_file: Path) -> dict[str, Any]:
-    host = _EVERYWHERE.get(address.host, address.host)
-    return {
-        "gateway": f"http://{f'[{host}]' if ':' in host else host}:{address.port}/metrics",
-        "token_file": str(token_file),
-        "tenant": service.record.tenant,
-        "models": sorted({model.name for model in service.manifest.models}),
-    }

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import structlog
 
-from shoal.contract.records import Event, TenantRecord
-from shoal.control.config import GuardSettings
-from shoal.control.guarding.groups import Places, groups
+from shoal.base.loops import Defects
+from shoal.contract.records import Event
+from shoal.control.guarding.groups import groups
 from shoal.control.guarding.process import GuardProcess
-from shoal.control.ledger import Ledger
-from shoal.control.loops import Defects
-from shoal.control.services.book import Services
+from shoal.control.guarding.settings import GuardSettings
 from shoal.core import Capability, ShoalError
+from shoal.extension import Server
 
 log = structlog.get_logger("shoal.guard")
 
@@ -31,30 +29,21 @@ class GuardKeeper:
     more than a line in the log."""
 
     def __init__(
-        self, home: Path, settings: GuardSettings, ledger: Ledger, services: Services,
-        tenants: Mapping[str, TenantRecord], *,
-        process: GuardProcess | None = None,
-        every_s: float = 1.0,
-    ) -> None:  # fmt: skip
-        self._home = home
+        self, server: Server, settings: GuardSettings, *, process: GuardProcess | None = None, every_s: float = 1.0
+    ) -> None:
+        self._server = server
         self._settings = settings
-        self._ledger = ledger
-        self._services = services
-        self._tenants = tenants
-        self._process = process or GuardProcess(home / "guard", settings, clock=ledger.clock)
+        self._process = process or GuardProcess(server.home / "guard", settings, clock=server.clock)
         self._every_s = every_s
         self._defects = Defects(log)
         self._wake = asyncio.Event()
-        self._unfollow: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._unfollow = self._ledger.store.subscribe(self._committed)
         self._task = asyncio.create_task(self._run(), name="guard-keeper")
 
     async def close(self) -> None:
         """The guard ends with the server, and all limits with it."""
-        self._unfollow()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -65,17 +54,15 @@ class GuardKeeper:
 
     def groups(self) -> list[dict[str, Any]]:
         """What is to be guarded now."""
-        status = self._services.gateway_seen.status
-        places = Places(self._home / "gangs", self._home / "admin.token", status.http if status else None)
         return groups(
-            self._ledger.view.active(),
-            self._services.live(),
-            {name: tenant.weight for name, tenant in self._tenants.items()},
-            places,
+            self._server.active_jobs(),
+            {name: tenant.weight for name, tenant in self._server.tenants().items()},
+            self._server.home / "gangs",
+            self._server.telemetry,
             max_slowdown=self._settings.max_slowdown,
         )
 
-    def _committed(self, events: Iterable[Event]) -> None:
+    def committed(self, events: Iterable[Event]) -> None:
         if any(event.kind.startswith(_TOLD) for event in events):
             self._wake.set()
 

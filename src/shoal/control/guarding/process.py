@@ -13,12 +13,12 @@ from typing import Any
 
 import structlog
 
-from shoal.control.config import GuardSettings
-from shoal.control.home import write_private
-from shoal.control.services.gateway import start_detached
+from shoal.base.ends import last_line
+from shoal.base.files import write_whole
+from shoal.base.processes import start_detached
+from shoal.control.guarding.settings import GuardSettings
 from shoal.core import Capability, Clock, SystemClock, Unavailable
 from shoal.host.types import Knob
-from shoal.serve.ends import last_line
 
 log = structlog.get_logger("shoal.guard")
 
@@ -64,7 +64,7 @@ class GuardProcess:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_private(self._folder / CONFIG_FILE, text + "\n")
+            write_whole(self._folder / CONFIG_FILE, text + "\n")
         except OSError as error:
             where = str(self._folder / CONFIG_FILE)
             raise Unavailable(f"the guard cannot be told its groups: {error.strerror}", where=where) from error
@@ -143,6 +143,6 @@ def guard_capability(home: Path) -> Capability:
     except (ShoalError, OSError):
         found = None
     if found is None or not found.running:
-        how = "none works here: `shoal up --guard`, or `shoal guard run`; `shoal guard doctor` says what it could do"
+        how = "none works here: `shoal up --set guard.enabled=on`, or `shoal guard run`; see `shoal guard doctor`"
         return Capability("guard", False, how, _WITHOUT)
     return Capability("guard", True, f"{found.head.policy} (pid {found.head.pid}); see `shoal guard status`")

@@ -13,18 +13,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from shoal.control.config import ServeSettings
-from shoal.control.home import start_ticks
+from shoal.base.ends import last_line
+from shoal.base.processes import send_signal, start_detached, start_ticks
+from shoal.control.services.settings import ServeSettings
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
-from shoal.serve.ends import last_line
 
 log = structlog.get_logger("shoal.gateway")
 
@@ -114,7 +115,7 @@ class LocalGateway:
         self._folder = folder
         self._settings = settings or ServeSettings()
         self._clock = clock or SystemClock()
-        self._start = start or start_detached
+        self._start = start or partial(start_detached, what="gateway")
         self._child: subprocess.Popen[bytes] | None = None
         self._config: GatewayConfig | None = None
         self._status: GatewayStatus | None = None
@@ -174,9 +175,9 @@ class LocalGateway:
             return False
         if self._asked_at is None:
             self._asked_at = now
-            _signal(status, signal.SIGTERM)
+            send_signal(status.pid, status.started, signal.SIGTERM)
         elif now - self._asked_at > _KILL_AFTER_S:
-            _signal(status, signal.SIGKILL)
+            send_signal(status.pid, status.started, signal.SIGKILL)
         return False
 
     def look(self) -> Look:
@@ -268,35 +269,6 @@ class LocalGateway:
         log.warning("gateway ended", code=child.returncode, said=said, wait_s=self._wait_s)
 
 
-def start_detached(command: Sequence[str], log_file: Path, *, what: str = "gateway") -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it outlives the server and what ends that. Raises Unavailable."""
-    environment = {name: value for name, value in os.environ.items() if name != "SHOAL_TOKEN"}
-    try:
-        with log_file.open("ab") as output:
-            log_file.chmod(0o600)
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                cwd=log_file.parent, env=environment,
-            )  # fmt: skip
-    except OSError as error:
-        raise Unavailable(f"the {what} cannot be started: {error.strerror}", where=str(log_file)) from error
-
-
 def _kept(wanted: Address, known: Address | None) -> Address:
     """Where any free port will do, the one it had before: clients find it again."""
     return known if wanted.port == 0 and known is not None and known.host == wanted.host else wanted
-
-
-def _signal(status: GatewayStatus, signum: int) -> None:
-    """To exactly the process that wrote the status."""
-    try:
-        descriptor = os.pidfd_open(status.pid)
-    except OSError:
-        return
-    try:
-        if start_ticks(status.pid) == status.started:
-            signal.pidfd_send_signal(descriptor, signum)
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(descriptor)

@@ -14,12 +14,12 @@ from contextlib import suppress
 
 import structlog
 
+from shoal.base.loops import Turns
 from shoal.contract.lifecycle import Desired
 from shoal.contract.records import AttemptRecord, Change, Event, JobRecord
 from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.control import steps as job_steps
 from shoal.control.ledger import Ledger
-from shoal.control.loops import Turns
 from shoal.control.services import steps
 from shoal.control.services.book import Known, Services
 from shoal.control.services.gateway import Gateway, Look, Wish
@@ -51,17 +51,14 @@ class ServiceKeeper:
         self._retry_s = retry_s
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._unfollow: Callable[[], None] = lambda: None
         self._owners: tuple[tuple[TenantEntry, ...], tuple[str, ...]] | None = None
 
     def open(self) -> None:
-        self._unfollow = self._ledger.store.subscribe(self._committed)
         self._wake.set()
         self._task = asyncio.create_task(self._run(), name="keeper")
 
     async def close(self) -> None:
         """Services go on without the server, and so does the gateway as long as there is one."""
-        self._unfollow()
         if self._task is None:
             return
         in_control = not self._task.done()
@@ -74,7 +71,7 @@ class ServiceKeeper:
     def wake(self) -> None:
         self._wake.set()
 
-    def _committed(self, events: Iterable[Event]) -> None:
+    def committed(self, events: Iterable[Event]) -> None:
         if any(event.kind.startswith(("tenant.", "token.")) for event in events):
             self._owners = None
             self.wake()

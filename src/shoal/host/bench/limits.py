@@ -122,7 +122,7 @@ def guarded(
     max_slowdown: float = 1.05,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> Limit:
-    """A guard of its own process, as `shoal up --guard` starts it: the feed is guaranteed, the neighbours are one
+    """A guard of its own process, as the server starts it: the feed is guaranteed, the neighbours are one
     best-effort group, or, `apart`, one each; `others` are more groups, as its configuration has them. `allow` names the
     mechanisms that it may use; all of them without. Unless `reported`, the guard does not know of the feed's ring."""
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.contract.lifecycle import Stop
-from shoal.contract.manifest import JobManifest
-from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.core import Reason
+from shoal.contract.records import JobRecord
+from shoal.extension import LiveJob
 
 KIND_LABEL = "kind"
 """The label by which a manifest names what runs alike; without it, jobs of one name do."""
-
-
-class Live(Protocol):
-    """A live job as the control plane holds it: its rows, its manifest, and why it waits."""
-
-    job: JobRecord
-    attempt: AttemptRecord | None
-    wait: Reason | None
-
-    @property
-    def manifest(self) -> JobManifest: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,7 @@ Look = Callable[[str], Facts | None]
 """The facts of a job by its id; None for one that is over."""
 
 
-def facts_of(live: Live) -> Facts:
+def facts_of(live: LiveJob) -> Facts:
     """The kind holds the tenant: none teaches the oracle about another's jobs."""
     job, asked = live.job, live.manifest
     stop = live.attempt.stop if live.attempt is not None and job.state.active else None

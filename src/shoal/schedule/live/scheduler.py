@@ -17,10 +17,11 @@ from shoal.admission.quota import Account
 from shoal.admission.snapshot import Need
 from shoal.admission.types import Pending
 from shoal.core import ANY, Reason, ShoalError
+from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
 from shoal.schedule.live.asking import rules_of
-from shoal.schedule.live.facts import Facts, Live, Look, facts_of
+from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
@@ -71,7 +72,7 @@ class Scheduler:
     def __init__(
         self,
         settings: ScheduleSettings,
-        find: Callable[[str], Live | None],
+        find: Callable[[str], LiveJob | None],
         file: Path | None = None,
         *,
         many: int = MANY,
@@ -226,7 +227,7 @@ class Scheduler:
 
     # --- sensing
 
-    def reported(self, live: Live) -> None:
+    def reported(self, live: LiveJob) -> None:
         """A job reported something new."""
         attempt, snapshot = live.attempt, self._snapshot
         if attempt is None or snapshot is None or not competes(live.job.resources, live.job.priority_class):
@@ -255,7 +256,7 @@ class Scheduler:
 
     # --- telling
 
-    def explain(self, snapshot: Snapshot, live: Live, summary: str) -> Explanation | None:
+    def explain(self, snapshot: Snapshot, live: LiveJob, summary: str) -> Explanation | None:
         """Why a competing job waits, or runs where it does (`summary` says where); None for what is admission's."""
         job = live.job
         if not competes(job.resources, job.priority_class):
@@ -287,7 +288,7 @@ class Scheduler:
         else:
             yield Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {waiting.tenant}", {}))
 
-    def _schedule(self, snapshot: Snapshot, live: Live, waiting: Pending | None) -> Blocker:
+    def _schedule(self, snapshot: Snapshot, live: LiveJob, waiting: Pending | None) -> Blocker:
         found = self._plan.reason(live.job.id) if self._plan is not None else None
         if found is None:
             text = "was not there when the last round was made"
@@ -305,7 +306,7 @@ class Scheduler:
             change += "; or take any accelerator type"
         return Blocker("schedule", True, found, change)
 
-    def _work(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+    def _work(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
         """Of a job that would not take its work along, or has not: what that is, and what it means for its turns."""
         facts, now, bearable = facts_of(live), snapshot.running.get(live.job.id), bearable_s(self.settings)
         if facts.replica:
@@ -319,13 +320,13 @@ class Scheduler:
             text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next turn is twice as long"
             yield Blocker("work", False, Reason("unsaved", text, {"lost_s": round(facts.lost_s, 1)}))
 
-    def _promise(self, live: Live) -> Iterator[Blocker]:
+    def _promise(self, live: LiveJob) -> Iterator[Blocker]:
         """Of a job that had much less than it was promised: what kept it from that."""
         found = None if self._plan is None else self._plan.shortfall(live.job.id)
         if found is not None:
             yield Blocker("promise", False, found)
 
-    def _size(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+    def _size(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
         """Of a job that leaves its size open, what it has, and what decided that."""
         ranks = facts_of(live).ranks
         if ranks is None:
@@ -350,7 +351,7 @@ class Scheduler:
             return f"for others gain more from {plan.target[job_id]} (price {price:.3g})"
         return "for a change would gain less than a restart costs, or quotas leave no more"
 
-    def _speeds(self, snapshot: Snapshot, live: Live) -> Iterator[Blocker]:
+    def _speeds(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
         """What the oracle believes of the job on each type (and at each size, where that is chosen), and from what."""
         facts, job, now = facts_of(live), live.job, snapshot.running.get(live.job.id)
         count = job.resources.accelerator_count
@@ -380,7 +381,9 @@ def usual(problem: Problem) -> dict[str, float]:
     return {column.key: float(part.mean()) for column, part in zip(problem.columns, parts.T, strict=True) if len(part)}
 
 
-def live_snapshot(snapshot: Snapshot, find: Callable[[str], Live | None], scheduler: Scheduler | None) -> Iterator[str]:
+def live_snapshot(
+    snapshot: Snapshot, find: Callable[[str], LiveJob | None], scheduler: Scheduler | None
+) -> Iterator[str]:
     """The live jobs and pools as lines of a schedule snapshot, for playing another policy on them. Without a scheduler
     nothing was measured, and all speeds are guesses."""
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.serve.ends import describe_end, last_line
+from shoal.base.ends import describe_end, last_line
 from shoal.serve.polling import FORBIDS_POLLING
 
 log = logging.getLogger("shoal.serve.spawner")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.serve.ends import describe_end, last_line
+from shoal.base.ends import describe_end, last_line
 
 
 @pytest.mark.parametrize(

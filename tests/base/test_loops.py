@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import CapturingLogger
 
-from shoal.control.loops import Turns
+from shoal.base.loops import Turns
 from shoal.core import LeaseLost, Unavailable
 
 

@@ -1,0 +1,161 @@
+"""The installed extensions as the server uses them: built from their settings, opened and closed in order, asked in
+turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.admission import Decision, Explanation, Snapshot
+from shoal.base.http import Limits as HttpLimits
+from shoal.contract.records import JobRecord, TenantRecord
+from shoal.control.ledger import Ledger
+from shoal.control.stages import Layout
+from shoal.control.view import Live, View
+from shoal.core import Capability, Clock, Invalid
+from shoal.engine import Gang
+from shoal.extension import Decide, Explain, Extension, Section, Server
+from shoal.store import Store
+
+E = TypeVar("E", bound=Extension)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An extension that is installed, and its section of the settings."""
+
+    kind: type[Extension]
+    settings: Section
+
+
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What the control plane offers its extensions: see `shoal.extension.Server`."""
+
+    home: Path
+    view: View
+    known_tenants: Mapping[str, TenantRecord]
+    extensions: Callable[[], Iterable[Extension]]
+    wake: Callable[[], None]
+    ledger: Ledger
+    layout: Layout
+    explain: Callable[[str], Awaitable[Explanation]]
+    complete: Callable[..., Any]
+    new_id: Callable[[str], str]
+    derive_secret: Callable[[str], str]
+    on_fatal: Callable[[BaseException], None]
+    any_port: bool = False
+    http_limits: HttpLimits = field(default_factory=HttpLimits)
+
+    @property
+    def clock(self) -> Clock:
+        return self.ledger.clock
+
+    @property
+    def store(self) -> Store:
+        return self.ledger.store
+
+    def job(self, job_id: str) -> Live | None:
+        return self.view.get(job_id)
+
+    def active_jobs(self) -> Iterable[Live]:
+        return self.view.active()
+
+    def tenants(self) -> Mapping[str, TenantRecord]:
+        return self.known_tenants
+
+    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
+        told = (one.telemetry(job) for one in self.extensions())
+        return next((found for found in told if found is not None), None)
+
+    def snapshot(self) -> Snapshot:
+        return self.view.index.snapshot(self.clock.now())
+
+
+class Extensions:
+    """Those that are on, in the order of their names. `off` are installed and not on."""
+
+    def __init__(self, chosen: Sequence[Chosen], server: Server) -> None:
+        self.off = tuple(one.kind for one in chosen if not one.settings.enabled)
+        self._on = tuple(one.kind(server, one.settings) for one in chosen if one.settings.enabled)
+        self._opened: list[Extension] = []
+        self._unfollow: list[Callable[[], None]] = []
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._on)
+
+    def get(self, kind: type[E]) -> E | None:
+        """The one of this class, if it is on."""
+        return next((one for one in self._on if isinstance(one, kind)), None)
+
+    async def open(self, store: Store) -> None:
+        for one in self._on:
+            self._unfollow.append(store.subscribe(one.committed))
+            await one.open()
+            self._opened.append(one)
+
+    async def close(self) -> None:
+        """In the opposite order."""
+        while self._unfollow:
+            self._unfollow.pop()()
+        while self._opened:
+            await self._opened.pop().close()
+
+    # --- asked in turn ---
+
+    def decide(self, admit: Decide, snapshot: Snapshot) -> Decision:
+        """The last extension is asked first; each may ask those before it, and these admission."""
+        for one in self._on:
+            admit = partial(_decide, one, admit)
+        return admit(snapshot)
+
+    def decided(self) -> None:
+        for one in self._on:
+            one.decided()
+
+    async def explain(self, snapshot: Snapshot, job: Live, usual: Explain) -> Explanation:
+        for one in self._on:
+            usual = partial(one.explain, snapshot, job, usual)
+        return await usual()
+
+    def prepare(self, job: Live, gang: Gang) -> Gang:
+        for one in self._on:
+            gang = one.prepare(job, gang)
+        return gang
+
+    def reported(self, job: Live) -> None:
+        for one in self._on:
+            one.reported(job)
+
+    def bundles(self) -> Iterator[tuple[str, str]]:
+        for one in self._on:
+            yield from one.bundles()
+
+    def capabilities(self) -> Iterator[Capability]:
+        for one in self._on:
+            yield from one.capabilities()
+        for kind in self.off:
+            yield from kind.off()
+
+    def status(self) -> dict[str, Any]:
+        return {one.name: told for one in self._on if (told := one.status())}
+
+    def check_sections(self, sections: Mapping[str, Any]) -> None:
+        """Raises Invalid for a manifest's section that no extension here takes, or that is wrong."""
+        kinds = {one.name: type(one) for one in self._on}
+        for name, values in sections.items():
+            kind = kinds.get(name)
+            if kind is None or kind.manifest is None:
+                known = ", ".join(sorted(one.name for one in self._on if one.manifest is not None)) or "none here"
+                raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")
+            try:
+                kind.manifest.model_validate(values)
+            except ValueError as error:
+                raise Invalid(f"the section is wrong: {error}", where=f"extensions.{name}") from None
+
+
+def _decide(extension: Extension, admit: Decide, snapshot: Snapshot) -> Decision:
+    return extension.decide(snapshot, admit)

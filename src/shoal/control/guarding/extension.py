@@ -1,0 +1,41 @@
+"""The guard as an extension of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from shoal.contract.records import Event
+from shoal.control.guarding.settings import GuardSettings
+from shoal.core import Capability
+from shoal.extension import Extension, Section, Server
+
+
+class Guard(Extension):
+    """Keeps guaranteed jobs and services at their speed beside best-effort ones."""
+
+    name: ClassVar[str] = "guard"
+    settings: ClassVar[type[Section]] = GuardSettings
+
+    def __init__(self, server: Server, settings: GuardSettings) -> None:
+        # Only with a guard is what it needs imported.
+        from shoal.control.guarding.keeper import GuardKeeper
+
+        self.keeper = GuardKeeper(server, settings)
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        consequence = "best-effort work may take memory bandwidth from guaranteed work"
+        return (Capability("guard", False, "off: `shoal up --set guard.enabled=on`", consequence),)
+
+    async def open(self) -> None:
+        self.keeper.open()
+
+    async def close(self) -> None:
+        await self.keeper.close()
+
+    def committed(self, events: Iterable[Event]) -> None:
+        self.keeper.committed(events)
+
+    def capabilities(self) -> Sequence[Capability]:
+        return (self.keeper.capability(),)

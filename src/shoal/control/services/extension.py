@@ -1,0 +1,145 @@
+"""Services as an extension of the server: a manifest and a number of replicas, each replica a job like any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fastapi import APIRouter
+from prometheus_client.core import Metric
+from pydantic import Field
+
+from shoal.base.http import Limits
+from shoal.contract.records import Event, JobRecord
+from shoal.control.api.prometheus import gauge
+from shoal.control.services.book import Services
+from shoal.control.services.gateway import Gateway, LocalGateway
+from shoal.control.services.keeper import ServiceKeeper
+from shoal.control.services.settings import ServeSettings
+from shoal.core import Money
+from shoal.engine import Gang
+from shoal.extension import Extension, LiveJob, Section
+from shoal.serve.contract import TOKEN_VARIABLE, Address, parse_replica_name
+
+if TYPE_CHECKING:
+    from shoal.control.extensions import Facilities
+
+DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
+
+
+class ServeSection(Section):
+    """Where the gateway of services listens, and what it shares out."""
+
+    enabled: bool = True
+    host: str = Field("127.0.0.1", min_length=1, description="address on which services answer")
+    port: int | None = Field(
+        None, ge=0, le=65535, description="services answer HTTP on this port; 0: any free one [7071]"
+    )
+    grpc_port: int | None = Field(None, ge=0, le=65535, description="services answer gRPC on this port [7072]")
+    slots: int | None = Field(None, ge=1, le=4096, description="compute slots that services share [usable cores]")
+    anonymous: str | None = Field(
+        None, min_length=1, description="tenant charged for requests without a token [such requests are refused]"
+    )
+    price_per_hour: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="dollars that the machine costs, for each tenant's bill"
+    )
+
+    body_limit_mib: int = Field(
+        64, ge=1, le=256, description="largest inference request, over HTTP also after decompression"
+    )
+
+    def gateway(self, *, any_port: bool, limits: Limits) -> ServeSettings:
+        """`any_port`: the server listens on any free port, and so do its services unless a port is named. `limits`
+        are the server's for its clients."""
+        http, grpc = (0, 0) if any_port else (DEFAULT_PORT, DEFAULT_GRPC_PORT)
+        return ServeSettings(
+            http=Address(self.host, http if self.port is None else self.port),
+            grpc=Address(self.host, grpc if self.grpc_port is None else self.grpc_port),
+            slots=self.slots,
+            price_per_hour=Money.usd(self.price_per_hour),
+            anonymous=self.anonymous,
+            limits=replace(limits, body=self.body_limit_mib << 20),
+        )
+
+
+class Serve(Extension):
+    """Deploys services and keeps their replicas running behind one gateway. `gateway` takes the place of this
+    machine's in tests."""
+
+    name: ClassVar[str] = "serve"
+    settings: ClassVar[type[Section]] = ServeSection
+
+    def __init__(self, server: Facilities, settings: ServeSection, *, gateway: Gateway | None = None) -> None:
+        self._server = server
+        given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
+        gateway = gateway or LocalGateway(server.home / "serve", given)
+        self.services = Services(
+            server.ledger, gateway, server.layout, server.tenants(), explain_job=server.explain,
+            complete=server.complete,
+            new_id=lambda: server.new_id("s"), wake=lambda: self.keeper.wake(),
+        )  # fmt: skip
+        self.keeper = ServiceKeeper(
+            self.services, server.ledger, gateway, replica_token=self._replica_token, on_fatal=server.on_fatal
+        )
+
+    async def open(self) -> None:
+        self.services.open()
+        self.keeper.open()
+
+    async def close(self) -> None:
+        await self.keeper.close()
+
+    def committed(self, events: Iterable[Event]) -> None:
+        self.keeper.committed(events)
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        """A replica is given the token by which its gateway knows it."""
+        if job.job.service_id is None:
+            return gang
+        _, _, generation = parse_replica_name(job.job.name)
+        token = self._replica_token(job.job.service_id, generation)
+        return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
+
+    def bundles(self) -> Iterable[tuple[str, str]]:
+        for known in self.services.live():
+            yield from ((known.record.tenant, one.bundle) for one in known.manifests.values() if one.bundle)
+
+    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
+        """A service's requests are counted by its gateway."""
+        known = self.services.known(job.service_id) if job.service_id is not None else None
+        status = self.services.gateway_seen.status
+        if known is None or status is None:
+            return None
+        host = _EVERYWHERE.get(status.http.host, status.http.host)
+        return {
+            "gateway": f"http://{f'[{host}]' if ':' in host else host}:{status.http.port}/metrics",
+            "token_file": str(self._server.home / "admin.token"),
+            "tenant": known.record.tenant,
+            "models": sorted({model.name for model in known.manifest.models}),
+        }
+
+    def status(self) -> Mapping[str, Any]:
+        return {"services": len(self.services.live())}
+
+    def metrics(self) -> Iterable[Metric]:
+        states: Counter[tuple[str, ...]] = Counter()
+        ready: dict[tuple[str, ...], float] = {}
+        for known in self.services.live():
+            service = known.record
+            states[service.tenant, service.state.value] += 1
+            ready[service.tenant, service.name] = float(len(known.sight.ready))
+        return (
+            gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), states),
+            gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),
+        )
+
+    def routers(self) -> Sequence[APIRouter]:
+        from shoal.control.services.api import manifests, router
+
+        return (manifests, router)
+
+    def _replica_token(self, service_id: str, generation: int) -> str:
+        return self._server.derive_secret(f"replica {service_id} {generation}")

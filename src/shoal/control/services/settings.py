@@ -1,0 +1,23 @@
+"""What the gateway of a server is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.base.http import Limits
+from shoal.core import Money
+from shoal.serve.contract import FREE, Address
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Where the gateway listens (port 0: any free one, and the same again as long as its home is the same), the compute
+    slots it shares out (None: one for each core), what the machine costs, and the tenant whose the calls without a
+    token are (None: nobody's, they are refused)."""
+
+    http: Address = field(default_factory=Address)
+    grpc: Address = field(default_factory=Address)
+    slots: int | None = None
+    price_per_hour: Money = FREE
+    anonymous: str | None = None
+    limits: Limits = field(default_factory=Limits)

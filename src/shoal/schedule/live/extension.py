@@ -1,0 +1,138 @@
+"""Scheduling by rounds as an extension of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import structlog
+from fastapi import APIRouter
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from shoal.admission import Decision, Explanation, Snapshot
+from shoal.base.loops import Defects
+from shoal.contract.lifecycle import JobState
+from shoal.core import Money
+from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+
+if TYPE_CHECKING:
+    from shoal.schedule.live.scheduler import Scheduler
+    from shoal.schedule.presets import ScheduleSettings
+
+_NOT_LIVE = frozenset({"allox"})
+"""It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
+
+
+NONE = "none"
+
+
+def _policy(name: str) -> str:
+    if name == NONE:
+        return name
+    # Only with a policy are the numerical libraries imported.
+    from shoal.schedule import POLICIES
+
+    known = [one for one in POLICIES if one not in _NOT_LIVE]
+    if name not in known:
+        raise ValueError(f"must be {NONE} or one of {', '.join(known)}, not {name!r}")
+    return name
+
+
+def _lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _prices(value: Any) -> Any:
+    """`a100=2.48,k80=0.9`, or a mapping in the settings file."""
+    if not isinstance(value, str):
+        return value
+    parts = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(equals and name.strip() for name, equals, _ in parts):
+        raise ValueError(f"must be TYPE=DOLLARS,..., not {value!r}")
+    return {name.strip(): amount.strip().removeprefix("$") for name, _, amount in parts}
+
+
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ScheduleSection(Section):
+    """Which policy decides, every round, which best-effort job runs on which accelerator type."""
+
+    enabled: bool = True
+    policy: Annotated[str, BeforeValidator(_lower), AfterValidator(_policy)] = Field(
+        NONE, description="which policy decides; none: admission alone"
+    )
+    agnostic: bool = Field(False, description="take all accelerator types for equal")
+    round_s: float = Field(60.0, gt=0, allow_inf_nan=False, description="seconds of a round")
+    restart_cost_s: float = Field(
+        30.0, ge=0, allow_inf_nan=False, description="seconds that a job loses by being moved"
+    )
+    prices: Annotated[dict[str, Dollars], BeforeValidator(_prices)] = Field(
+        default_factory=dict, description="dollars an hour of one accelerator, by type: a100=2.48,k80=0.9"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.agnostic and self.policy != NONE:
+            from shoal.schedule import POLICIES
+
+            if not POLICIES[self.policy].agnostic:
+                have = ", ".join(one.name for one in POLICIES.values() if one.agnostic)
+                raise ValueError(f"{self.policy} has no agnostic form; these have: {have}")
+        if self.policy == "min-cost" and not self.prices:
+            raise ValueError("min-cost needs the price of each accelerator type: prices, such as a100=2.48,k80=0.9")
+        return self
+
+    def rounds(self) -> ScheduleSettings:
+        from shoal.schedule.presets import ScheduleSettings
+
+        prices = tuple(sorted((kind, Money.usd(amount)) for kind, amount in self.prices.items()))
+        return ScheduleSettings(self.policy, self.agnostic, self.round_s, self.restart_cost_s, prices)
+
+
+class Schedule(Extension):
+    """A policy of `shoal.schedule` decides who runs on which accelerator type, anew every round."""
+
+    name: ClassVar[str] = "schedule"
+    settings: ClassVar[type[Section]] = ScheduleSection
+
+    def __init__(self, server: Server, settings: ScheduleSection) -> None:
+        self._server = server
+        self.scheduler: Scheduler | None = None
+        if settings.policy != NONE:
+            from shoal.schedule.live.scheduler import Scheduler
+
+            file = server.home / "schedule.json"
+            defect = Defects(structlog.get_logger("shoal.scheduling")).note
+            self.scheduler = Scheduler(settings.rounds(), server.job, file, made=server.wake, defect=defect)
+
+    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
+        return admit(snapshot) if self.scheduler is None else self.scheduler(snapshot)
+
+    def decided(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.keep()
+
+    def reported(self, job: LiveJob) -> None:
+        if self.scheduler is not None:
+            self.scheduler.reported(job)
+
+    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
+        if self.scheduler is None:
+            return await usual()
+        where = "" if job.job.state is JobState.QUEUED else (await usual()).summary
+        return self.scheduler.explain(snapshot, job, where) or await usual()
+
+    def status(self) -> Mapping[str, Any]:
+        return {} if self.scheduler is None else self.scheduler.status()
+
+    def routers(self) -> Sequence[APIRouter]:
+        from shoal.schedule.live.api import router_of
+
+        return (router_of(self.snapshot),)
+
+    def snapshot(self) -> Iterator[str]:
+        """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
+        from shoal.schedule.live.scheduler import live_snapshot
+
+        return live_snapshot(self._server.snapshot(), self._server.job, self.scheduler)
