@@ -47,9 +47,13 @@ def test_each_package_says_what_it_is(package: Path) -> None:
     assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), "a package's docstring is its sign"
 
 
+ONE_FILE = {"src/shoal/engine/local/supervisor.py": 700}
+"""It runs as a single script in an isolated interpreter, which finds no other module of ours."""
+
+
 def test_a_module_stays_readable() -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: lines for name, lines in long.items() if lines > 500} == {}
+    assert {name: lines for name, lines in long.items() if lines > ONE_FILE.get(name, 500)} == {}
 
 
 def test_nothing_is_left_to_do_later() -> None:
