@@ -46,7 +46,22 @@ def test_a_job_blocked_by_cores_beside_a_free_device_is_told_so() -> None:
 )  # fmt: skip
 def test_a_quota_counts_in_words(name: str, number: int, text: str) -> None:
     limit = Limit(name, 4 * number, 4 * number, number)
-    assert reasons.quota("red", limit).text == f"waits: needs {text}, quota of red leaves 0 of {4 * number}"
+    whole = {"cpu_milli": "4", "memory_bytes": reasons.memory(4 * number)}.get(name, str(4 * number))
+    assert reasons.quota("red", limit).text == f"waits: needs {text}, quota of red leaves 0 of {whole}"
+
+
+def test_a_quota_to_raise_is_said_as_a_command() -> None:
+    wanted = {"accelerators.a100": 2, "accelerators.h100": 1, "cpu_milli": 2500, "memory_bytes": 3 * GIB + 1}
+    assert reasons.raise_quota("red", wanted | {"running_jobs": 4}) == (
+        "raise the quota: shoal tenant set red --type a100=2 --type h100=1 --cpus 2.5 --memory 3073MiB --running 4"
+    )
+
+
+def test_a_gang_is_told_how_many_of_its_ranks_fit_now() -> None:
+    held = [running("r", {"n0000": devices(0)})]
+    told = decide_on(nodes(1, per_node=4), [job("gang", resources=1, ranks=4)], held).waits["gang"]
+    assert told.text.startswith("waits: needs 4 x 1 a100, 3 of 4 ranks fit now")
+    assert told.facts["ranks_that_fit"] == 3
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,9 @@ def test_failures_are_retried_by_whose_fault_they_were(tmp_path: Path) -> None:
         assert plane.job(thrice).attempt == 3
         assert plane.job(thrice).error_code is ErrorCode.EXIT
         assert plane.job(thrice).error_code.fault is Fault.USER
+        assert plane.job(once).message == "the process left with exit code 3"  # what it printed is in its log
 
-    play(tmp_path, scene, lambda _: Script(run_s=1.0, code=3))
+    play(tmp_path, scene, lambda _: Script(run_s=1.0, code=3, lines=(Line(0.5, "a line of its own"),)))
 
 
 def test_a_lost_supervisor_is_the_infrastructures_fault(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ class _Cycle:
                     asked.stuck[key] = need
                 return reasons.promised(self._overtaken(name, job, need), reservation)
         need = reservation.need if reservation is not None else needs[0]
-        fitting = sum(fits for _, fits in self._room.fitting(need, mask, job.ranks)) if job.ranks > 1 else 0
+        fitting = sum(fits for _, fits in self._room.fitting(need, mask, job.ranks))
         reason = reasons.shape(need, job.ranks, self._room.most_on_one_node(need.pool), fitting)
         if lasting:
             asked.stuck[key] = reason

@@ -166,8 +166,8 @@ def _quota_cause(job: Pending, limits: tuple[Limit, ...], quota: Mapping[str, in
         return Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {job.tenant}", {}))
     reason = reasons.quota(job.tenant, limits[0])
     facts = {**reason.facts, "to_start": {"quota": dict(quota)}}
-    wish = " and ".join(f"{name} to {limit}" for name, limit in quota.items())
-    return Blocker(reasons.QUOTA, True, replace(reason, facts=facts), f"raise {wish}, or end jobs of {job.tenant}")
+    wish = f"{reasons.raise_quota(job.tenant, quota)}; or end jobs of {job.tenant}"
+    return Blocker(reasons.QUOTA, True, replace(reason, facts=facts), wish)
 
 
 def _share_cause(snapshot: Snapshot, job: Pending, verdict: str) -> Blocker:

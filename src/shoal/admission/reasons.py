@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
@@ -63,12 +63,43 @@ def need_facts(need: Need, ranks: int) -> dict[str, object]:
 
 
 def quota(tenant: str, limit: Limit) -> Reason:
-    left = max(0, limit.limit - limit.used)
-    text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} leaves {left} of {limit.limit}"
+    left, whole = (_number(limit.name, value) for value in (max(0, limit.limit - limit.used), limit.limit))
+    text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} leaves {left} of {whole}"
     if limit.never:
-        text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} is {limit.limit}"
+        text = f"waits: needs {_of(limit, limit.needs)}, quota of {tenant} is {whole}"
     facts = {"quota": limit.name, "limit": limit.limit, "used": limit.used, "needs": limit.needs, "tenant": tenant}
     return Reason(QUOTA, text, facts)
+
+
+def raise_quota(tenant: str, limits: Mapping[str, int]) -> str:
+    """The command that sets these limits."""
+    flags: dict[str, list[str]] = {}
+    for name, value in limits.items():
+        limit, _, kind = name.partition(".")
+        flags.setdefault("--type" if kind else _FLAGS[limit], []).append(
+            f"{kind}={value}" if kind else _exact(limit, value)
+        )
+    given = " ".join(f"{flag} {value}" for flag, values in flags.items() for value in values)
+    return f"raise the quota: shoal tenant set {tenant} {given}"
+
+
+_FLAGS = {
+    "accelerators": "--accelerators", "cpu_milli": "--cpus", "memory_bytes": "--memory", "running_jobs": "--running"
+}  # fmt: skip
+
+
+def _number(limit: str, value: int) -> str:
+    """A limit's value as a person gives it."""
+    if limit == "cpu_milli":
+        return f"{value / 1000:g}"
+    return memory(value) if limit == "memory_bytes" and value else str(value)
+
+
+def _exact(limit: str, value: int) -> str:
+    """A limit's value as an option takes it, never less than it is."""
+    if limit == "cpu_milli":
+        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
+    return f"{-(-value // 2**20)}MiB" if limit == "memory_bytes" else str(value)
 
 
 def _of(limit: Limit, number: int) -> str:
