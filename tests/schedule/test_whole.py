@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from shoal.core import Invalid, Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
+from shoal.schedule.policy.blend import lateness
+from shoal.schedule.policy.frame import frame_of
 
 
 def crowded(seed: int, jobs: int, *, quota: int | None = None) -> Problem:
@@ -33,7 +37,7 @@ def best(problem: Problem, worth: np.ndarray) -> float:
 @pytest.mark.parametrize("seed", range(6))
 def test_whole_jobs_that_fit_and_are_worth_nearly_all_there_is(seed: int) -> None:
     problem = crowded(seed, 24)
-    found = decide("blend", problem, whole=True, keep=0.0)
+    found = decide("blend", problem, whole=True, keep=0.0, late=np.inf)
     assert set(np.unique(found.share)) <= {0.0, 1.0}
     assert (found.share.sum(axis=1) <= 1).all()
     assert (found.usage <= problem.counts).all()
@@ -66,8 +70,8 @@ def test_with_aging_the_old_come_before_the_short() -> None:
     problem = Problem.columnar(
         (Pool("a", 1),), [[1.0], [1.0]], now=90_000.0, arrived=[0.0, 90_000.0], work_left=[9000.0, 3000.0]
     )
-    assert decide("blend", problem, whole=True).share[:, 0].tolist() == [0.0, 1.0]
-    assert decide("blend", problem, whole=True, aging=1.0).share[:, 0].tolist() == [1.0, 0.0]
+    assert decide("blend", problem, whole=True, late=np.inf).share[:, 0].tolist() == [0.0, 1.0]
+    assert decide("blend", problem, whole=True, late=np.inf, aging=1.0).share[:, 0].tolist() == [1.0, 0.0]
 
 
 def test_a_batch_ends_together_with_its_longest_job() -> None:
@@ -88,3 +92,91 @@ def test_a_batch_ends_together_with_its_longest_job() -> None:
 def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(Invalid):
         decide("blend", crowded(0, 4), whole=True, **wrong)
+
+
+HOUR = 3600.0
+LONG = {"work_left": [5 * HOUR, 40 * HOUR], "arrived": [0.0, -60 * HOUR], "now": 0.0}
+"""A newcomer, and one eight times as long that has waited for sixty hours, on one accelerator: alone in a half of it,
+the second would end after eighty hours, and even now it cannot end before a hundred."""
+
+
+def told(problem: Problem, **settings: Any) -> list[float]:
+    return decide("blend", problem, whole=True, keep=0.0, **settings).share[:, 0].tolist()
+
+
+class TestLateJobs:
+    def of(self, isolated_s: list[float], **given: Any) -> Problem:
+        return Problem.columnar([Pool("a", 1)], [[1.0]] * len(isolated_s), isolated_s=isolated_s, **given)
+
+    def test_one_that_would_end_later_than_in_its_own_share_comes_first(self) -> None:
+        problem = self.of([0.0, 0.0], **LONG)
+        assert told(problem, late=float("inf")) == [1.0, 0.0], "the shortest first"
+        assert told(problem) == [0.0, 1.0]
+
+    @pytest.mark.parametrize(("late", "first"), [(1.0, 1), (1.24, 1), (1.26, 0)])
+    def test_how_late_is_a_setting(self, late: float, first: int) -> None:
+        assert told(self.of([0.0, 0.0], **LONG), late=late)[first] == 1.0
+
+    def test_lateness_is_the_soonest_end_over_the_end_in_a_share_of_its_own(self) -> None:
+        problem = Problem.columnar(
+            [Pool("fast", 2), Pool("slow", 6)], [[4.0, 1.0], [0.0, 2.0]], gang=[2, 1], now=100 * HOUR,
+            work_left=[8 * HOUR, 8 * HOUR], arrived=[90 * HOUR, 0.0], isolated_s=[2 * HOUR, 90 * HOUR],
+            ran_s=[5 * HOUR, 99 * HOUR],
+        )  # fmt: skip
+        # Halves of both pools: one accelerator and three, for the gang of two 0.5 + 1.5 of the time, lowered to one.
+        alone = [0.25 * 4.0 + 0.75 * 1.0, 2.0]
+        by_hand = [
+            (10 * HOUR + 8 * HOUR / 4.0 + 120.0) / (2 * HOUR + 8 * HOUR / alone[0] + 120.0),
+            (100 * HOUR + 8 * HOUR / 2.0 + 120.0) / (90 * HOUR + 8 * HOUR / alone[1] + 120.0),
+        ]
+        np.testing.assert_allclose(lateness(frame_of(problem)), by_hand)
+
+    def test_who_never_ran_has_done_nothing_though_its_age_is_given_for_it(self) -> None:
+        waited = {**LONG, "ran_s": [0.0, 0.0]}
+        assert told(self.of([0.0, 60 * HOUR], **waited)) == [0.0, 1.0]
+        served = {**LONG, "ran_s": [0.0, 60 * HOUR]}
+        assert told(self.of([0.0, 60 * HOUR], **served)) == [1.0, 0.0]
+
+    def test_the_latest_comes_first(self) -> None:
+        ages = [-60 * HOUR, -90 * HOUR]
+        assert told(self.of([0.0, 0.0], work_left=[20 * HOUR, 20.5 * HOUR], arrived=ages)) == [0.0, 1.0]
+        assert told(self.of([0.0, 0.0], work_left=[20.5 * HOUR, 20 * HOUR], arrived=ages[::-1])) == [1.0, 0.0]
+
+    def test_a_late_gang_is_not_kept_out_by_single_jobs(self) -> None:
+        given: dict[str, Any] = {
+            "gang": [4, *[1] * 12], "work_left": [HOUR, *[0.1 * HOUR] * 12], "arrived": [-99 * HOUR, *[-60.0] * 12],
+        }  # fmt: skip
+        problem = Problem.columnar([Pool("a", 4)], [[1.0]] * 13, isolated_s=0.0, **given)
+        assert told(problem)[0] == 1.0
+        assert told(problem, late=float("inf"))[0] == 0.0
+
+    def test_a_late_gang_comes_before_single_jobs_that_are_less_late(self) -> None:
+        # All could end in an hour alone, or after thirteen in a share: fifteen hours of waiting are 1.2, fourteen 1.1.
+        given: dict[str, Any] = {
+            "gang": [4, *[1] * 12], "work_left": [4 * HOUR, *[4 * HOUR] * 12],
+            "arrived": [-60 * HOUR, *[-12 * HOUR] * 12],
+        }  # fmt: skip
+        problem = Problem.columnar([Pool("a", 4)], [[1.0]] * 13, isolated_s=0.0, **given)
+        ratio = lateness(frame_of(problem))
+        assert 1.0 < ratio[1] < ratio[0] < 2.0**0.5 * ratio[1], "so little later that four of the others weigh more"
+        assert told(problem)[0] == 1.0
+
+    def test_a_job_that_is_twice_as_late_comes_before_a_gang_of_three(self) -> None:
+        given: dict[str, Any] = {"gang": [1, 3], "work_left": [4 * HOUR, 4 * HOUR], "isolated_s": 0.0}
+        problem = Problem.columnar([Pool("a", 3)], [[1.0]] * 2, arrived=[-12 * HOUR, -8 * HOUR], **given)
+        ratio = lateness(frame_of(problem))
+        assert 2.0 <= ratio[0] / ratio[1] <= 3.0
+        assert told(problem) == [1.0, 0.0]
+
+    def test_a_late_job_comes_first_though_its_restart_costs_more_than_its_work(self) -> None:
+        problem = self.of([0.0, 0.0], placed=[0, -1], **LONG)
+        assert told(problem, restart_s=800 * HOUR) == [0.0, 1.0]
+
+    def test_a_job_without_work_is_not_late(self) -> None:
+        problem = self.of([0.0, 0.0], work_left=[5 * HOUR, 0.0], arrived=[0.0, -60 * HOUR], now=0.0)
+        assert told(problem) == [1.0, 0.0]
+
+    def test_a_batch_is_aimed_at_its_end(self) -> None:
+        late = {"work_left": [5 * HOUR, 40 * HOUR], "arrived": [-60 * HOUR, -60 * HOUR], "now": 0.0}
+        problem = self.of([0.0, 0.0], **late)
+        assert told(problem, drift=0.0) == told(problem, drift=0.0, late=float("inf"))

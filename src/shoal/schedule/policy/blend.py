@@ -5,8 +5,10 @@ that there are two guards. With `aging`, what is made small is not the sum of co
 (1 + aging), so that jobs count more the longer they take. And everybody has at least `floor` of what max-min fairness
 would give all.
 
-`whole` rounds the optimum to whole jobs, for rounds: see `whole.py`. Then the floor is left to the mechanism of rounds,
-which gives to waiting jobs what is left over, and to aging, under which nobody waits for ever.
+`whole` rounds the optimum to whole jobs, for rounds: see `whole.py`. Then a guard stands in for the floor. A job is
+late when it would end later than in an isolated share of the cluster even if it ran from now on where it is fastest.
+Late jobs come before all others, those that are latest first: a short job is not kept waiting by long ones that aging
+favours, and a gang not by many single jobs. A batch is aimed at its end instead, and has no guard.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from shoal.schedule.policy.ending import whole_until
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.horizon import worth_until
+from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
 from shoal.schedule.policy.whole import whole_jobs
@@ -29,6 +32,13 @@ OBJECTIVE = "parts of remaining work done per second, by weight"
 SOON_S = 120.0
 """Jobs that would end within about this time count alike: nobody is moved for the sake of seconds."""
 
+FIRST = 1000.0
+"""How much more an accelerator of a late job counts than any other: neither what a restart costs it nor a slow type
+makes it count less."""
+
+LATEST = 4.0
+"""A late job counts for this power of how late it is: one that is twice as late comes before a gang of three."""
+
 WHILE_S = 360.0
 """How long a choice for a batch is taken to last."""
 
@@ -38,6 +48,7 @@ def blend(
     *,
     floor: float = 0.25,
     aging: float = 0.0,
+    late: float = 1.0,
     whole: bool = False,
     keep: float = 0.1,
     restart_s: float = 0.0,
@@ -46,14 +57,15 @@ def blend(
     previous: Allocation | None = None,
 ) -> Allocation:
     """Needs `work_left`. `floor` in 0..1 is the part of the best lowest normalised throughput that everybody has.
-    With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; and a
-    batch (jobs that all came at once) ends about as early as it can (see `ending.py`): with each second that passes,
-    its end may be put off by `drift` seconds for nothing (None: it may end whenever). After a `previous` allocation of
-    nearly the same jobs it is found sooner."""
+    With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; a job
+    is late when it would take more than `late` times as long as in its isolated share (infinite: none is); and a batch
+    (jobs that all came at once) ends about as early as it can (see `ending.py`): with each second that passes, its end
+    may be put off by `drift` seconds for nothing (None: it may end whenever). After a `previous` allocation of nearly
+    the same jobs it is found sooner."""
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
-    if min(aging, keep, restart_s, drift or 0.0) < 0.0:
-        raise Invalid("aging, keep, restart_s and drift cannot be negative", where=NAME)
+    if min(aging, late, keep, restart_s, drift or 0.0) < 0.0:
+        raise Invalid("aging, late, keep, restart_s and drift cannot be negative", where=NAME)
     if whole and space_sharing:
         raise Invalid("whole jobs do not share accelerators", where=NAME, hint="leave out one of the two")
     frame = frame_of(problem, space_sharing=space_sharing)
@@ -61,6 +73,9 @@ def blend(
         return allocation(frame, nothing(frame), policy=NAME)
     gain = shortest_first(frame) * _aged(frame, aging)
     if whole:
+        batch = len(frame.free) > 1 and float(np.ptp(problem.arrived[frame.free])) == 0.0
+        if drift is None or not batch:
+            return _rounded(frame, _guarded(frame, gain, late), keep, restart_s, None, tried_before(frame, previous))
         return _rounded(frame, gain, keep, restart_s, drift, tried_before(frame, previous))
     none = np.zeros(len(frame.free))
     start, owed = None, none
@@ -82,6 +97,33 @@ def _aged(frame: Frame, aging: float) -> Array:
     return slope
 
 
+def lateness(frame: Frame) -> Array:
+    """(k,) when each job can end at the soonest over when it would in an isolated share, both from its arrival: the
+    least finish-time ratio that it can still have.
+
+    What it has done took `isolated_s` in such a share. A caller that does not know puts the job's age there; then the
+    time that it ran says how much it can have done at most.
+    """
+    problem, left, fastest = frame.problem, frame.work_left, frame.market.fastest
+    alone = frame.market.rates_of(isolated_shares(frame))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a job that can only run spread has no isolated share
+        done_s = np.minimum(problem.isolated_s[frame.free], problem.ran_s[frame.free] * fastest / alone)
+        ratio: Array = (frame.elapsed_s + left / fastest + SOON_S) / (done_s + left / alone + SOON_S)
+    return np.where(alone > 0.0, ratio, 0.0)
+
+
+def _guarded(frame: Frame, gain: Array, late: float) -> Array:
+    """(n, k) `gain` (n, k), but for late jobs so much that each accelerator of theirs counts for more than others."""
+    ratio, left = lateness(frame), frame.work_left
+    is_late = ratio > late * (1.0 + 1e-9)
+    if not is_late.any():
+        return gain
+    soon = left / frame.market.fastest + SOON_S
+    most = float((gain * left / soon).max())
+    first = FIRST * most * frame.gang * ratio**LATEST * soon / np.where(left > 0.0, left, 1.0)
+    return np.where(is_late, first, gain)
+
+
 def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: float | None, tried: Tried) -> Allocation:
     """The program's optimum in whole jobs, certified by the program's own."""
     market = frame.market
@@ -96,9 +138,8 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     alike = len(np.unique(left)) < len(left)
     fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(left)), tried=tried, alike=alike)
     value, likely = worth, fluid.shares
-    batch = len(left) > 1 and np.ptp(frame.problem.arrived[frame.free]) == 0.0
     column = None
-    if drift is not None and batch and left.any():
+    if drift is not None and left.any():
         column = whole_until(frame, worth, while_s=WHILE_S, drift=drift)
         if column is None:
             value, likely = worth_until(frame, worth, while_s=WHILE_S, drift=drift)
