@@ -76,7 +76,8 @@ def blend(
         batch = len(frame.free) > 1 and float(np.ptp(problem.arrived[frame.free])) == 0.0
         if drift is None or not batch:
             return _rounded(frame, _guarded(frame, gain, late), keep, restart_s, None, tried_before(frame, previous))
-        return _rounded(frame, gain, keep, restart_s, drift, tried_before(frame, previous))
+        # All of a batch have waited equally long, and who is long is seen to by the end that is kept.
+        return _rounded(frame, shortest_first(frame), keep, restart_s, drift, tried_before(frame, previous))
     none = np.zeros(len(frame.free))
     start, owed = None, none
     if floor > 0.0:
