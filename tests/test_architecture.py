@@ -28,7 +28,7 @@ def test_imports_keep_to_the_contracts(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     "name",
     ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", ".ci/run",
-     "docs/architecture.md", "docs/decisions", "benchmarks", "examples", "src/shoal/py.typed"],
+     "docs/how/architecture.md", "docs/decisions", "mkdocs.yml", "benchmarks", "examples", "src/shoal/py.typed"],
 )  # fmt: skip
 def test_the_layout_is_complete(name: str) -> None:
     assert (ROOT / name).exists()
@@ -36,7 +36,7 @@ def test_the_layout_is_complete(name: str) -> None:
 
 @pytest.mark.parametrize("room", ["core", "engine", "control", "serve", "measure", "host", "schedule"])
 def test_each_finished_room_has_a_page_and_tests(room: str) -> None:
-    assert (ROOT / "docs" / f"{room}.md").stat().st_size > 0
+    assert (ROOT / "docs" / "how" / f"{room}.md").stat().st_size > 0
     assert list((ROOT / "tests" / room).glob("**/test_*.py"))
 
 

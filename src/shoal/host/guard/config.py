@@ -58,7 +58,7 @@ MECHANISMS: Mapping[str, Knob] = MappingProxyType({
 """The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
 _MOST_SHOWN = 60
-_EXAMPLE = "see docs/host.md for an example"
+_EXAMPLE = "see docs/how/host.md for an example"
 
 
 class _Part(BaseModel):

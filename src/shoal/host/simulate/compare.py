@@ -14,7 +14,7 @@ from shoal.host.simulate.run import simulate
 from shoal.host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.host.types import Domain, Group, Knob
 
-SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/host.md)"
+SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/how/host.md)"
 ORACLE = "oracle"
 
 
