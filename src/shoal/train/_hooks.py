@@ -110,7 +110,8 @@ class Hooks:
     def should_checkpoint(self, every_s: float | None = None) -> bool:
         """True once the script was asked to checkpoint and leave, and when the last checkpoint is `every_s` old.
 
-        Costs about 0.1 us. In a gang every rank calls it, and all follow the answer of rank 0: see `docs/how-to/training-hooks.md`.
+        Costs about 0.1 us. In a gang every rank calls it, and all follow the answer of rank 0: see
+        `docs/how-to/training-hooks.md`.
         """
         elapsed = self._monotonic()
         if elapsed >= self._look_at:

@@ -1,5 +1,6 @@
 """How bandwidth is shared: each last-level cache's path to memory carries CAPACITY; demand beyond it is cut in
-proportion; guaranteed work slows down in proportion to what its neighbours move (docs/how/host.md: loss is linear in it).
+proportion; guaranteed work slows down in proportion to what its neighbours move (docs/how/host.md: loss is linear in
+it).
 """
 
 from __future__ import annotations
