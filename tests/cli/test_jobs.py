@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from tests.cli.conftest import Shell, eventually
@@ -202,7 +203,9 @@ def test_jobs_are_listed_since_a_time_and_in_an_order(shell: Shell, manifest: Wr
     ran = [job["ran_s"] for job in shell.json("jobs", "--sort", "ran")["jobs"]]
     assert ran == sorted(ran, reverse=True)
     eventually(lambda: not shell.json("jobs", "--since", "0.01s")["jobs"])
-    assert "'soon' is no duration" in shell("jobs", "--since", "soon", code=2).stderr
+    assert not shell.json("jobs", "--since", "2100-01-01")["jobs"]
+    assert shell.json("jobs", "--since", "2020-01-01T00:00Z")["jobs"]
+    assert "'soon' is no duration and no time" in shell("jobs", "--since", "soon", code=2).stderr
     assert "jobs have no order 'size'" in shell("jobs", "--sort", "size", code=2).stderr
 
 
@@ -213,3 +216,17 @@ def test_the_last_lines_of_a_log(shell: Shell, manifest: Write) -> None:
     assert shell("logs", job, "--tail", "0").stdout == ""
     (piece,) = shell("logs", job, "--tail", "1", "--json").stdout.splitlines()
     assert json.loads(piece)["offset"] == len("".join(f"line {n}\n" for n in range(49)))
+
+
+def test_lines_of_a_log_since_a_time_and_with_times(shell: Shell, manifest: Write) -> None:
+    job = shell.json("run", manifest("for n in range(3): print('line', n)", "timed"))["id"]
+    lines = [line.split(" ", 1) for line in shell("logs", job, "--timestamps").stdout.splitlines()]
+    assert [line for _, line in lines] == ["line 0", "line 1", "line 2"]
+    told = shell.json("show", job)
+    for at, _ in lines:
+        assert told["submitted_at"] - 1 <= datetime.fromisoformat(at).timestamp() <= told["ended_at"]
+    assert shell("logs", job, "--since", "1h", "--tail", "1").stdout == "line 2\n"
+    assert shell("logs", "-f", job, "--since", "2100-01-01").stdout == ""
+    (piece,) = shell("logs", job, "--since", "1h", "--timestamps", "--tail", "2", "--json").stdout.splitlines()
+    assert json.loads(piece)["offset"] == len("line 0\n")
+    assert "hint: 90s, 15m, 2h or 1d ago" in shell("logs", job, "--since", "soon", code=2).stderr

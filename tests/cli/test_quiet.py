@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shoal.base.console.quiet import hushed
+from shoal.cli.quiet import hushed
 
 C = ctypes.CDLL(None)
 

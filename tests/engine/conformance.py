@@ -324,12 +324,17 @@ class EngineConformance:
         for last in (1, 10, len(whole), len(whole) + 100):
             chunk = await kit.engine.read("a.1.run", 0, "log", -last)
             assert (chunk.data, chunk.offset) == (whole[-last:], max(0, len(whole) - last))
+        times = await kit.engine.log_times("a.1.run", 0)
+        assert times[-1][0] == len(whole)
+        assert list(times) == sorted(times)
+        assert [at for _, at in times] == sorted(at for _, at in times)
         past = await kit.engine.read("a.1.run", 0, "log", len(whole) + 5)
         assert past.data == b""
         assert past.ended
 
     async def test_a_stream_of_a_running_rank_has_not_ended(self, kit: EngineKit) -> None:
         await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        assert all(size == 0 for size, _ in await kit.engine.log_times("a.1.run", 0))
         chunk = await kit.engine.read("a.1.run", 0, "metrics", 0)
         assert (chunk.data, chunk.next_offset, chunk.ended) == (b"", 0, False)
         await kit.engine.stop("a.1.run", grace_s=0)
@@ -350,6 +355,10 @@ class EngineConformance:
             await kit.engine.read("a.1.run", 1, "log", 0)
         with pytest.raises(NotFound):
             await kit.engine.read("nobody.1.run", 0, "log", 0)
+        with pytest.raises(NotFound):
+            await kit.engine.log_times("a.1.run", 1)
+        with pytest.raises(NotFound):
+            await kit.engine.log_times("nobody.1.run", 0)
 
     # --- restarts ---
 

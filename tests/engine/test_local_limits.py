@@ -264,6 +264,27 @@ async def test_a_log_within_its_limit_is_kept_whole(kit: LocalKit) -> None:
     assert file.stat().st_blocks * 512 >= 4 * MIB
 
 
+async def test_the_supervisor_notes_when_a_log_grew(kit: LocalKit) -> None:
+    source = """
+import os, time
+run = os.environ["SHOAL_RUN"]
+print("early", flush=True)
+while not os.path.exists(run + "/log.times"):
+    time.sleep(0.01)
+with open(run + "/log.times", "a") as times:
+    times.write("no entry\\n99999999 1000000000.000\\n2 99999999999999999999\\n")
+print("late", flush=True)
+"""
+    await kit.engine.launch(kit.python("a.1.run", source, limits=Limits()))
+    await ended(kit, "a.1.run")
+    (early, first), (whole, last) = await kit.engine.log_times("a.1.run", 0)
+    assert (early, whole) == (len(b"early\n"), len(b"early\nlate\n"))
+    log = (kit.rank_dir("a.1.run") / "log").stat()
+    assert first <= last == log.st_mtime
+    await kit.engine.forget("a.1.run")
+    assert await kit.engine.log_times("a.1.run", 0) == ((early, first), (whole, last))
+
+
 # --- the fallback tells ---
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.core import Device
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
-from shoal.engine.local import cgroups, supervisor
+from shoal.engine.local import cgroups, streams, supervisor
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import rank_status
 from shoal.engine.local.inventory import Accelerators, device_type, local_node, nvidia_accelerators
@@ -53,6 +56,53 @@ def test_a_preallocated_record_is_empty(tmp_path: Path) -> None:
     supervisor.write_record(str(tmp_path / "record"), {"state": "ready", "nothing": None})
     assert supervisor.read_record(str(tmp_path / "record")) == {"state": "ready"}
     assert supervisor.read_record(str(tmp_path / "absent")) == {}
+
+
+# --- times of a log ---
+
+
+def test_times_of_a_log_are_bounded_and_as_exact_as_they_are_new() -> None:
+    times: list[tuple[int, float]] = []
+    for second in range(100_000):
+        times.append((second, float(second)))
+        if len(times) > supervisor._MOST_TIMES:
+            newest, times = times[-1], supervisor.thin(times)
+            assert (times[0], times[-1]) == ((0, 0.0), newest)
+    assert times[-500:] == [(second, float(second)) for second in range(99_500, 100_000)]
+    for (_, earlier), (_, later) in itertools.pairwise(times):
+        assert later - earlier <= 1 + 3 * (100_000 - earlier) / supervisor._FINENESS
+
+
+def test_the_times_of_a_year_are_bounded() -> None:
+    year = [(minute, 60.0 * minute) for minute in range(366 * 24 * 60)]
+    assert 3000 < len(supervisor.thin(year)) < supervisor._MOST_TIMES
+
+
+def test_a_clock_that_was_set_back_leaves_entries_bounded() -> None:
+    times = [(size, 50_000.0 + size) for size in range(supervisor._MOST_TIMES)]
+    times.append((supervisor._MOST_TIMES, 10_000.0))
+    kept = supervisor.thin(times)
+    assert len(kept) < supervisor._MOST_TIMES
+    assert kept[-1] == times[-1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(-5, 50)), max_size=20),
+    st.integers(0, 30),
+)
+def test_times_are_in_order_whatever_the_file_says(noted: list[tuple[int, int]], size: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "log").write_bytes(b"x" * size)
+        os.utime(root / "log", (40, 40))
+        (root / "log.times").write_text("".join(f"{length} {at}.000\n" for length, at in noted) + "junk\n7")
+        times = streams.read_log_times(root)
+    assert times[-1][0] == size
+    assert [length for length, _ in times] == sorted(length for length, _ in times)
+    assert [at for _, at in times] == sorted(at for _, at in times)
+    assert times[-1][1] >= 40
+    assert len(times) == 1 + sum(length < size and at >= 0 for length, at in noted)
+    assert streams.read_log_times(root) == ()
 
 
 def test_only_the_first_decision_counts(tmp_path: Path) -> None:

@@ -61,7 +61,10 @@ def failed(status: int, code: str = "x", **headers: str) -> httpx.Response:
 
 
 def piece(data: bytes, attempt: int, ended: str, *, at: int) -> httpx.Response:
-    headers = {"x-shoal-attempt": str(attempt), "x-shoal-next-offset": str(at + len(data)), "x-shoal-ended": ended}
+    headers = {
+        "x-shoal-attempt": str(attempt), "x-shoal-offset": str(at), "x-shoal-next-offset": str(at + len(data)),
+        "x-shoal-ended": ended,
+    }  # fmt: skip
     return httpx.Response(200, content=data, headers=headers)
 
 

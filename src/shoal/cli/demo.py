@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.base.console.command import command
-from shoal.cli.context import CliContext
+from shoal.cli.command import Door, command
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    context: CliContext,
+    door: Door,
     fast: Annotated[bool, typer.Option("--fast", help="Shorter jobs.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep its directory afterwards.")] = False,
 ) -> None:
@@ -25,4 +24,4 @@ def demo(
     """
     from shoal.demo import run_demo
 
-    raise typer.Exit(run_demo(json_output=context.json, fast=fast, keep=keep, home=context.home))
+    raise typer.Exit(run_demo(json_output=door.json, fast=fast, keep=keep, home=door.home))

@@ -58,7 +58,7 @@ from shoal.core import (
     SystemClock,
     Tenant,
 )
-from shoal.engine import Engine, LogChunk
+from shoal.engine import Engine, LogChunk, LogTimes
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
@@ -308,12 +308,7 @@ class ControlPlane:
         self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
         limit: int = 65536,
     ) -> LogChunk:  # fmt: skip
-        job = self.job(job_id)
-        number = job.attempt if attempt is None else attempt
-        if not 0 <= rank < job.ranks:
-            raise NotFound(f"job {job_id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
-        if not 0 <= number <= job.attempt:
-            raise NotFound(f"job {job_id} has no attempt {number}", where="attempt", hint=f"the last is {job.attempt}")
+        job, number = self._attempt(job_id, rank, attempt)
         over = job.state.terminal or number < job.attempt or not job.state.active
         try:
             chunk = await self.engine.read(gang_name(job_id, number, stage), rank, "log", offset, limit)
@@ -321,6 +316,23 @@ class ControlPlane:
             chunk = LogChunk(b"", max(0, offset), max(0, offset), ended=False)
         # A stream ends when nothing more can come of this attempt; a queued job may still get another.
         return replace(chunk, ended=over and not chunk.data and (number < job.attempt or job.state.terminal))
+
+    async def log_times(self, job_id: str, *, rank: int = 0, attempt: int | None = None) -> LogTimes:
+        _, number = self._attempt(job_id, rank, attempt)
+        try:
+            return await self.engine.log_times(gang_name(job_id, number, RUN), rank)
+        except NotFound:
+            return ()
+
+    def _attempt(self, job_id: str, rank: int, attempt: int | None) -> tuple[JobRecord, int]:
+        """The job, and the attempt's number (default: the current one). Raises NotFound."""
+        job = self.job(job_id)
+        number = job.attempt if attempt is None else attempt
+        if not 0 <= rank < job.ranks:
+            raise NotFound(f"job {job_id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
+        if not 0 <= number <= job.attempt:
+            raise NotFound(f"job {job_id} has no attempt {number}", where="attempt", hint=f"the last is {job.attempt}")
+        return job, number
 
     # --- tenants, secrets, files ---
 

@@ -13,11 +13,13 @@ from shoal.engine.protocol import (
     LaunchFailed,
     Limits,
     LogChunk,
+    LogTimes,
     Phase,
     RankSpec,
     RankStatus,
 )
 
 __all__ = [
-    "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "Limits", "LogChunk", "Phase", "RankSpec", "RankStatus",
+    "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Phase", "RankSpec",
+    "RankStatus",
 ]  # fmt: skip

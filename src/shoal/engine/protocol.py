@@ -133,6 +133,11 @@ class LogChunk:
     ended: bool
 
 
+LogTimes = tuple[tuple[int, float], ...]
+"""(size in bytes, Unix time) of a log, both in order: all before that size was written by then. The last is the size
+now and when it was last written to. A second apart where it grew; what is old may have fewer."""
+
+
 class LaunchFailed(ShoalError):
     """No rank of the gang runs; all that had started was rolled back. `fault` says whose fault it was."""
 
@@ -201,6 +206,10 @@ class Engine(Protocol):
         `log` (stdout and stderr), `metrics` (JSON lines of the training hooks) and `file:RELATIVE/PATH` inside the run
         directory. Raises NotFound for an unknown gang, rank or escaping path; a stream nobody wrote yet is empty. Works
         for forgotten gangs as long as the files exist."""
+        ...
+
+    async def log_times(self, name: str, rank: int) -> LogTimes:
+        """When a rank's log had which size. Raises NotFound as `read` does."""
         ...
 
     async def forget(self, name: str) -> None:

@@ -203,19 +203,22 @@ def logs(
     attempt: int | None = None,
     offset: int = 0,
     tail: int | None = None,
+    since: float | None = None,
+    timestamps: bool = False,
     follow: bool = False,
 ) -> Flow[None]:
-    """Pieces of a rank's log, from its last `tail` lines where that is given. `follow` goes on to the job's end,
-    through later attempts unless one is named, and through restarts of the server."""
+    """Pieces of a rank's log, from its last `tail` lines and from the Unix time `since` where these are given. With
+    `timestamps`, each line follows its time (UTC, to a second). `follow` goes on to the job's end, through later
+    attempts unless one is named, and through restarts of the server."""
     number, position = attempt, offset
     while True:
         piece = yield from exchange.perform(
             operations.log_piece(
                 ref, tenant=tenant, rank=rank, attempt=number, offset=position, tail=tail,
-                wait_s=_POLL_S if follow else 0.0,
+                since=since, timestamps=timestamps, wait_s=_POLL_S if follow else 0.0,
             )
         )  # fmt: skip
-        tail = None
+        tail = since = None
         if piece.data:
             yield Emit(piece)
         if piece.ended == "job" or not (follow or piece.data):

@@ -48,8 +48,8 @@ from shoal.contract.models import (
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Bytes of one attempt's log, from `offset` to `next_offset`. `ended`: "no", "attempt" (it writes no more, another
-    may follow) or "job"."""
+    """Bytes of one attempt's log, from `offset` to `next_offset`, which do not count the times before lines. `ended`:
+    "no", "attempt" (it writes no more, another may follow) or "job"."""
 
     attempt: int
     offset: int

@@ -147,16 +147,18 @@ def log_piece(
     offset: int = 0,
     limit: int = 1 << 20,
     tail: int | None = None,
+    since: float | None = None,
+    timestamps: bool = False,
     wait_s: float = 0.0,
 ) -> Call[models.LogPiece]:
-    """A piece of a rank's log from `offset`, or of its last `tail` lines. With `wait_s`, waits so long for
-    something to read."""
+    """A piece of a rank's log from `offset`, of its last `tail` lines, or of what was written after the Unix time
+    `since`. With `timestamps` each line follows its time. With `wait_s`, waits so long for something to read."""
 
     def piece(response: httpx.Response) -> models.LogPiece:
         headers = response.headers
         return models.LogPiece(
             attempt=int(headers["x-shoal-attempt"]),
-            offset=int(headers["x-shoal-next-offset"]) - len(response.content),
+            offset=int(headers["x-shoal-offset"]),
             next_offset=int(headers["x-shoal-next-offset"]),
             data=response.content,
             ended=headers["x-shoal-ended"],
@@ -164,7 +166,7 @@ def log_piece(
 
     params = {
         "tenant": tenant, "rank": rank, "attempt": attempt, "offset": offset, "limit": limit,
-        "tail": tail, "wait_s": wait_s or None,
+        "tail": tail, "since": since, "timestamps": timestamps or None, "wait_s": wait_s or None,
     }  # fmt: skip
     return Call("GET", _job(ref, "/logs"), piece, params, wait_s=wait_s)
 

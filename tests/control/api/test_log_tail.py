@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.control.api.logs import _TAIL_BYTES, _TAIL_MOST_BYTES, _Log
-from shoal.engine import LogChunk
+from shoal.engine import LogChunk, LogTimes
 
 
 @dataclass
@@ -20,6 +20,7 @@ class Plane:
 
     written: bytes
     hole: tuple[int, int] | None = None
+    times: LogTimes = ()
 
     async def logs(self, job_id: str, *, rank: int, attempt: int | None, offset: int, limit: int) -> LogChunk:
         begin = offset if offset >= 0 else max(0, len(self.written) + offset)
@@ -29,6 +30,9 @@ class Plane:
             end = min(end, self.hole[0]) if begin < self.hole[0] else begin + limit
         data = self.written[begin:end]
         return LogChunk(data, begin, begin + len(data), ended=False)
+
+    async def log_times(self, job_id: str, *, rank: int, attempt: int | None) -> LogTimes:
+        return self.times
 
 
 async def begins(plane: Plane, lines: int) -> int:
@@ -56,3 +60,30 @@ async def test_what_lies_before_a_removed_middle_is_not_told(lines: int) -> None
     plane = Plane(written, hole=(600, 5600))
     assert written[await begins(plane, lines) :] == b"late\n" * min(lines, 7)
     assert len(written) < _TAIL_BYTES
+
+
+async def first_since(plane: Plane, since: float) -> int:
+    context: Any = SimpleNamespace(plane=plane)
+    return await _Log(context, "j-1", 0).first_line(1, since)
+
+
+@pytest.mark.parametrize(("size", "begin"), [(0, 0), (3, 0), (6, 6), (7, 6), (11, 6), (12, 12)])
+async def test_a_line_that_goes_over_a_time_is_told_whole(size: int, begin: int) -> None:
+    assert await first_since(Plane(b"early\nlater\n", times=((size, 50.0), (13, 60.0))), 55.0) == begin
+
+
+async def test_a_long_line_is_cut_and_a_removed_middle_is_not_told() -> None:
+    long = Plane(b"x" * (3 * _TAIL_BYTES), times=((2 * _TAIL_BYTES, 50.0),))
+    assert await first_since(long, 55.0) == _TAIL_BYTES
+    for size in (300, 5600, 5602):
+        plane = Plane(b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7, hole=(600, 5600), times=((size, 50.0),))
+        assert await first_since(plane, 55.0) == {300: 300, 5600: 5600, 5602: 5600}[size]
+    inside = Plane(b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7, hole=(600, 5600), times=((3000, 50.0),))
+    assert await first_since(inside, 55.0) in (600, 5600)
+
+
+@pytest.mark.parametrize(("offset", "fresh"), [(0, True), (5600, True), (5605, True), (5607, False), (3, False)])
+async def test_times_stand_before_lines_and_not_before_parts_of_lines(offset: int, fresh: bool) -> None:
+    plane = Plane(b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7, hole=(600, 5600), times=((5635, 0.0),))
+    begin, before = await _Log(SimpleNamespace(plane=plane), "j-1", 0)._span(1, max(0, offset - 1), 1)  # type: ignore[arg-type]
+    assert (begin == offset or before == b"\n") is fresh

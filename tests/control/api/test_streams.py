@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -136,6 +137,40 @@ async def test_a_log_is_read_in_pieces_and_says_when_it_is_over(house: House) ->
         assert (await client.get(path, params={"tail": -1})).status_code == 422
         assert (await client.get(path, params={"rank": 1})).status_code == 404
         assert (await client.get(path, params={"attempt": 9})).status_code == 404
+
+
+async def test_lines_of_a_log_have_times_and_are_told_since_one(house: House) -> None:
+    job = await house.submit(seconds=4)
+    await asyncio.sleep(10)
+    async with house.client("red") as client:
+        path = f"/v1/jobs/{job['id']}/logs"
+        started = (await client.get(f"/v1/jobs/{job['id']}")).json()["attempts"][0]["running_at"]
+        whole = (await client.get(path)).content
+        text = (await client.get(path, params={"timestamps": True})).text
+        lines = [line.partition(" ") for line in text.splitlines()]
+        assert [line for _, _, line in lines] == whole.decode().splitlines()
+        at = [datetime.fromisoformat(stamp).timestamp() for stamp, _, _ in lines]
+        assert at == [pytest.approx(started + second, abs=1.01) for second in range(4)]
+        assert at == sorted(set(at))
+        pieces, offset = "", 0
+        while offset < len(whole):
+            piece = await client.get(path, params={"timestamps": True, "offset": offset, "limit": 10})
+            assert int(piece.headers["x-shoal-offset"]) == offset
+            pieces, offset = pieces + piece.text, int(piece.headers["x-shoal-next-offset"])
+        assert pieces == text
+        assert (await client.get(path, params={"timestamps": True, "follow": True})).text == text
+        late = {"since": started + 1.5}
+        rest = await client.get(path, params=late)
+        assert rest.text.splitlines() == [line for _, _, line in lines[2:]]
+        assert int(rest.headers["x-shoal-offset"]) == len(whole) - len(rest.content)
+        assert (await client.get(path, params={**late, "follow": True})).content == rest.content
+        assert (await client.get(path, params={**late, "tail": 1})).text == "attempt 1 second 3\n"
+        assert (await client.get(path, params={**late, "tail": 4})).content == rest.content
+        assert (await client.get(path, params={"since": started - 1})).content == whole
+        assert (await client.get(path, params={"since": started + 9})).content == b""
+        for wrong in ("nan", "inf", "-1", "soon"):
+            assert (await client.get(path, params={"since": wrong})).status_code == 422
+        assert (await client.get(path, params={"since": 0, "attempt": 9})).status_code == 404
 
 
 async def test_following_a_log_goes_from_the_queue_through_retries_to_the_end(house: House) -> None:

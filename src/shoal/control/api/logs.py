@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Response
 from shoal.contract.lifecycle import JobState
 from shoal.control.api.context import Context, Ctx, TenantQuery
 from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.log_times import offset_since, stamp
 from shoal.control.api.usage import CountedStream
 from shoal.core import NotFound
 from shoal.engine import LogChunk
@@ -21,7 +22,7 @@ from shoal.extension.web import Who
 
 router = APIRouter(prefix="/v1/jobs", tags=["logs"])
 
-ATTEMPT, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Next-Offset", "X-Shoal-Ended"
+ATTEMPT, OFFSET, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Offset", "X-Shoal-Next-Offset", "X-Shoal-Ended"
 _PIECE = 256 * 1024
 _TAIL_BYTES, _TAIL_MOST_BYTES = 64 * 1024, 4 << 20
 """Of a log, so much is looked at for its last lines: little first, eight times as much each time."""
@@ -45,6 +46,7 @@ class Piece:
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
                 ATTEMPT: {"schema": {"type": "integer"}, "description": "whose log this is; 0: none has begun"},
+                OFFSET: {"schema": {"type": "integer"}, "description": "where in the log this begins"},
                 NEXT: {"schema": {"type": "integer"}, "description": "the offset to ask from next"},
                 ENDED: {
                     "schema": {"type": "string", "enum": ["no", "attempt", "job"]},
@@ -68,6 +70,13 @@ async def logs(
         int | None,
         Query(ge=0, le=100_000, description="begin with so many last lines, at most 4 MiB, instead of at `offset`"),
     ] = None,
+    since: Annotated[
+        float | None,
+        Query(ge=0, le=1e11, description="begin no earlier than with the first line that ended after this Unix time"),
+    ] = None,
+    timestamps: Annotated[
+        bool, Query(description="each line behind the time when it began, to a second; offsets do not count the times")
+    ] = False,
     wait_s: Wait = 0.0,
     follow: Annotated[bool, Query(description="stream from here to the job's end, later attempts included")] = False,
 ) -> Response:
@@ -75,9 +84,11 @@ async def logs(
     job = await context.find_job(who, ref, tenant=tenant)
     if rank >= job.ranks:
         raise NotFound(f"job {job.id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
-    log = _Log(context, job.id, rank)
+    log = _Log(context, job.id, rank, timestamps=timestamps)
     if tail is not None:
         offset = await log.last_lines(attempt, tail)
+    if since is not None:
+        offset = max(offset, await log.first_line(attempt, since))
     if follow:
         first = await log.piece(attempt, offset, 1)
         stream = log.stream(attempt or first.attempt or None, offset, one=attempt is not None)
@@ -88,6 +99,7 @@ async def logs(
         piece = await log.wait(attempt, offset, limit, min(wait_s, context.limits.wait_s))
     headers = {
         ATTEMPT: str(piece.attempt),
+        OFFSET: str(piece.chunk.offset),
         NEXT: str(piece.chunk.next_offset),
         ENDED: "job" if piece.last else "attempt" if piece.chunk.ended else "no",
     }
@@ -95,10 +107,11 @@ async def logs(
 
 
 class _Log:
-    def __init__(self, context: Context, job_id: str, rank: int) -> None:
+    def __init__(self, context: Context, job_id: str, rank: int, *, timestamps: bool = False) -> None:
         self._context = context
         self._job_id = job_id
         self._rank = rank
+        self._timestamps = timestamps
 
     async def piece(self, attempt: int | None, offset: int, limit: int) -> Piece:
         plane = self._context.plane
@@ -116,7 +129,7 @@ class _Log:
         """The offset at which so many last lines begin."""
         size = _TAIL_BYTES
         while True:
-            begin, data = await self._end(attempt, size)
+            begin, data = await self._span(attempt, -size, size)
             at = len(data) - data.endswith(b"\n") if lines else len(data)
             for _ in range(lines):
                 at = data.rfind(b"\n", 0, at)
@@ -126,9 +139,17 @@ class _Log:
                 return begin + (at + 1 if lines else at)
             size *= 8
 
-    async def _end(self, attempt: int | None, size: int) -> tuple[int, bytes]:
-        """The last bytes, at most so many, and where they begin; no more than what follows a removed middle."""
-        begin, end, data = -size, -size, b""
+    async def first_line(self, attempt: int | None, since: float) -> int:
+        """The offset of the first line that ended after that time, or of one shortly before."""
+        times = await self._context.plane.log_times(self._job_id, rank=self._rank, attempt=attempt)
+        offset = offset_since(times, since)
+        size = min(offset, _TAIL_BYTES)
+        begin, data = await self._span(attempt, offset - size, size)
+        return begin + data.rfind(b"\n", 0, max(0, offset - begin)) + 1
+
+    async def _span(self, attempt: int | None, begin: int, size: int) -> tuple[int, bytes]:
+        """At most so many bytes, and where they begin; no more than what follows a removed middle."""
+        end, data = begin, b""
         while len(data) < size:
             chunk = await self._context.plane.logs(
                 self._job_id, rank=self._rank, attempt=attempt, offset=end, limit=size - len(data)
@@ -141,6 +162,20 @@ class _Log:
         return begin, data
 
     async def wait(self, attempt: int | None, offset: int, limit: int, wait_s: float) -> Piece:
+        """The next piece, with the times of its lines where they are wanted."""
+        if not self._timestamps:
+            return await self._wait(attempt, offset, limit, wait_s)
+        piece = await self._wait(attempt, offset, min(limit, _PIECE), wait_s)
+        if not piece.chunk.data:
+            return piece
+        at, number = piece.chunk.offset, piece.attempt
+        begin, before = await self._span(number, max(0, at - 1), 1)
+        fresh = begin == at or before == b"\n"  # at the log's beginning, behind its removed middle, or behind a line
+        times = await self._context.plane.log_times(self._job_id, rank=self._rank, attempt=number)
+        data = await asyncio.to_thread(stamp, piece.chunk.data, at, times, fresh=fresh)
+        return replace(piece, chunk=replace(piece.chunk, data=data))
+
+    async def _wait(self, attempt: int | None, offset: int, limit: int, wait_s: float) -> Piece:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         with self._context.feed.watch(job_id=self._job_id) as watch:

@@ -22,7 +22,7 @@ from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import Process, kill_until_none, send
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
-from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, Phase
+from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, LogTimes, Phase
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
@@ -247,6 +247,19 @@ class LocalEngine:
         return self._changes.watch([gang.status for gang in self._registry.gangs.values()])
 
     async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
+        directory, launched = self._find(name, rank)
+        gang = self._registry.gangs.get(name)
+        ended = gang is None or gang.ranks[rank].ended
+        where = f"{name}: rank {rank}"
+        run_dir = Path(launched.run_dir)
+        return streams.read_stream(directory.rank_dir(rank), run_dir, stream, offset, limit, ended=ended, where=where)
+
+    async def log_times(self, name: str, rank: int) -> LogTimes:
+        directory, _ = self._find(name, rank)
+        return await asyncio.to_thread(streams.read_log_times, directory.rank_dir(rank))
+
+    def _find(self, name: str, rank: int) -> tuple[GangDir, Launched]:
+        """What is kept of a gang that has this rank. Raises NotFound."""
         gang = self._registry.gangs.get(name)
         directory = GangDir(self._home / "gangs" / name)
         launched = gang.launched if gang else directory.load_past() if _NAME.fullmatch(name) else None
@@ -254,10 +267,7 @@ class LocalEngine:
             raise NotFound("no such gang", where=name)
         if not 0 <= rank < len(launched.nodes):
             raise NotFound(f"the gang has no rank {rank}", where=name, hint=f"ranks are 0 to {len(launched.nodes) - 1}")
-        ended = gang is None or gang.ranks[rank].ended
-        where = f"{name}: rank {rank}"
-        run_dir = Path(launched.run_dir)
-        return streams.read_stream(directory.rank_dir(rank), run_dir, stream, offset, limit, ended=ended, where=where)
+        return directory, launched
 
     # --- steering ---
 

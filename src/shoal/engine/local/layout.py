@@ -5,7 +5,7 @@ HOME/gangs/NAME/gang.json   what was launched (no secrets, no environment); `pas
                 decision    symbolic link to `go` or `abort`
                 stop        the wish to end
                 failure     why the launch was rolled back
-                rank-N/     SHOAL_RUN of the rank: record, log, metrics.jsonl, notice, cooperative, PID.ring
+                rank-N/     SHOAL_RUN of the rank: record, log, log.times, metrics.jsonl, notice, cooperative, PID.ring
 """
 
 from __future__ import annotations

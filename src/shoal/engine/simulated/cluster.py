@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from shoal.core import Clock, Fault, Invalid, Node, NotFound, Reason
-from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase
+from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.simulated.agenda import Agenda
 from shoal.engine.simulated.gang import Link, SimulatedGang
 from shoal.engine.simulated.history import Happening, Overlap, find_overlaps
@@ -156,10 +156,16 @@ class SimulatedCluster:
             )
 
     def read(self, name: str, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
+        return self._find(name).read(rank, stream, offset, limit, now=self._agenda.now)
+
+    def log_times(self, name: str, rank: int) -> LogTimes:
+        return self._find(name).log_times(rank, now=self._agenda.now)
+
+    def _find(self, name: str) -> SimulatedGang:
         gang = self._gangs.get(name) or self._forgotten.get(name)
         if gang is None:
             raise NotFound(f"there is no gang {name}")
-        return gang.read(rank, stream, offset, limit, now=self._agenda.now)
+        return gang
 
     def forget(self, name: str) -> None:
         gang = self._gangs.get(name)

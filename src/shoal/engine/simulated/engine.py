@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from shoal.core import Capability, Node, Unavailable
-from shoal.engine.protocol import Gang, GangStatus, LogChunk
+from shoal.engine.protocol import Gang, GangStatus, LogChunk, LogTimes
 from shoal.engine.simulated.cluster import SimulatedCluster
 from shoal.engine.simulated.gang import Link
 
@@ -82,6 +82,10 @@ class SimulatedEngine:
     async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
         self._connected()
         return self.cluster.read(name, rank, stream, offset, limit)
+
+    async def log_times(self, name: str, rank: int) -> LogTimes:
+        self._connected()
+        return self.cluster.log_times(name, rank)
 
     async def forget(self, name: str) -> None:
         self._connected()

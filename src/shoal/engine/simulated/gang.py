@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from shoal.core import Fault, NotFound, Reason
-from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, Phase, RankStatus
-from shoal.engine.simulated.script import Script
+from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, LogTimes, Phase, RankStatus
+from shoal.engine.simulated.script import Line, Script
 
 
 class Link:
@@ -85,8 +85,7 @@ class SimulatedGang:
             raise LaunchFailed(self.reason.text, fault=self.failure, where=self.spec.name)
 
     def read(self, number: int, stream: str, offset: int, limit: int, *, now: float) -> LogChunk:
-        if number not in self.ranks:
-            raise NotFound(f"gang {self.spec.name} has no rank {number}")
+        self._check_rank(number)
         _check_stream(stream)
         written = self._written(number, stream, now)
         offset = offset if offset >= 0 else max(0, len(written) + offset)
@@ -94,12 +93,26 @@ class SimulatedGang:
         following = offset + len(data)
         return LogChunk(data, offset, following, ended=number in self.ended and following >= len(written))
 
+    def log_times(self, number: int, *, now: float) -> LogTimes:
+        self._check_rank(number)
+        times, size = [], 0
+        for line in self._lines(number, "log", now):
+            size += len(f"{line.text}\n".encode())
+            times.append((size, (self.ranks[number].started_at or 0.0) + line.at_s))
+        return tuple(times)
+
+    def _check_rank(self, number: int) -> None:
+        if number not in self.ranks:
+            raise NotFound(f"gang {self.spec.name} has no rank {number}")
+
     def _written(self, number: int, stream: str, now: float) -> bytes:
+        return "".join(f"{line.text}\n" for line in self._lines(number, stream, now)).encode()
+
+    def _lines(self, number: int, stream: str, now: float) -> list[Line]:
         if self.running_at is None:
-            return b""
+            return []
         age_s = self.ended.get(number, now) - self.running_at
-        lines = self.script.of(number).lines
-        return "".join(f"{line.text}\n" for line in lines if line.at_s <= age_s and line.stream == stream).encode()
+        return [line for line in self.script.of(number).lines if line.at_s <= age_s and line.stream == stream]
 
 
 def _check_stream(stream: str) -> None:
