@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from common import Row, parser, report, yardstick
 
-from shoal.cli.quiet import hushed
+from shoal.base.console.quiet import hushed
 from shoal.schedule import Pool
 from shoal.schedule.metrics import Metrics, metrics_of
 from shoal.schedule.simulate import Cluster, Lengths, Mechanism, Run, cluster_of, run_of, simulate

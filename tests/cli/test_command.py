@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.command import complain
+from shoal.base.console.command import complain
 from shoal.core import Invalid
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shoal.cli.quiet import hushed
+from shoal.base.console.quiet import hushed
 
 C = ctypes.CDLL(None)
 

@@ -6,6 +6,7 @@ Counted, not timed: each of these libraries takes a fifth of a start or of a sho
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,16 +70,70 @@ def test_a_typo_is_told_what_was_meant(words: list[str], meant: str) -> None:
     assert meant in result.stderr
 
 
+INSTALLED = {
+    "deploy": "shoal.serve", "guard": "shoal.host", "measure": "shoal.measure", "schedule": "shoal.schedule",
+    "serve": "shoal.serve", "services": "shoal.serve",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_room_brings_its_commands_and_loads_no_other_room(name: str) -> None:
+    loaded = set(run(_COMMAND, name, "--help").split())
+    rooms = {"shoal.host", "shoal.measure", "shoal.schedule", "shoal.serve"}
+    assert loaded & rooms == {INSTALLED[name]}
+    assert {one for one in loaded if one.startswith("shoal.cli")} == {"shoal.cli", "shoal.cli.app"}
+    assert f" {name} " in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def _install(folder: Path, module: str) -> dict[str, str]:
+    """A package with the command `greet`, as an installer leaves it; the environment in which it is found."""
+    info = folder / "greeting-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[shoal.commands]\ngreet = greeting\n")
+    (folder / "greeting.py").write_text(module)
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+_GREETING = """
+from shoal.base.console.command import CommandContext, command
+
+def register(app):
+    command(app, "greet")(greet)
+
+def greet(context: CommandContext, name: str) -> None:
+    with context.client(patience_s=0) as client:
+        context.show({"hello": name, "client": type(client).__name__}, lambda: print("hello", name))
+"""
+
+
+def test_an_installed_package_brings_a_command(tmp_path: Path) -> None:
+    environ = _install(tmp_path, _GREETING)
+    words = [sys.executable, "-m", "shoal.cli"]
+    done = subprocess.run([*words, "greet", "you", "--json"], capture_output=True, text=True, check=True, env=environ)
+    assert json.loads(done.stdout) == {"hello": "you", "client": "Client"}
+    shown = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True, env=environ).stdout
+    assert " greet " in shown
+
+
+def test_a_command_whose_package_is_broken_is_an_error_in_words(tmp_path: Path) -> None:
+    environ = _install(tmp_path, "import no_such_library")
+    words = [sys.executable, "-m", "shoal.cli", "greet", "you"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: shoal.commands greet cannot be loaded: No module named 'no_such_library'")
+
+
 def test_the_version_loads_no_command() -> None:
     loaded = set(run(_COMMAND, "--version").split())
     assert {name for name in loaded if name.startswith("shoal.")} == {"shoal.cli", "shoal.cli.app"}
-    assert loaded & {"asyncio", "httpx", "pydantic", "rich", "sqlalchemy"} == set()
+    assert loaded & {"asyncio", "importlib.metadata", "httpx", "pydantic", "rich", "sqlalchemy"} == set()
 
 
 def test_a_command_loads_its_own_module_only(tmp_path: Path) -> None:
     loaded = set(run(_COMMAND, "down", "--home", str(tmp_path)).split())
     assert {name for name in loaded if name.startswith("shoal.cli.")} == {
-        "shoal.cli.app", "shoal.cli.command", "shoal.cli.server",
+        "shoal.cli.app", "shoal.cli.context", "shoal.cli.server",
     }  # fmt: skip
     assert loaded & {"fastapi", "httpx", "sqlalchemy", "uvicorn"} == set()
 

@@ -16,8 +16,9 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from shoal.cli import guard, guard_view
 from shoal.core import PriorityClass
+from shoal.host.commands import guard
+from shoal.host.commands import view as guard_view
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Tick
 from shoal.host.policy import make_policy
@@ -189,7 +190,7 @@ def test_status_says_that_guaranteed_work_starves_although_its_steps_look_well(
 
 def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    code = "import typer; from shoal.cli import guard; app = typer.Typer(); guard.register(app); app()"
+    code = "import typer; from shoal.host.commands import guard; app = typer.Typer(); guard.register(app); app()"
     words = [sys.executable, "-c", code, "guard", "run", "-c", str(config), "--home", str(home), "-p", "none"]
     running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:

@@ -22,7 +22,7 @@ from shoal.host.hierarchies import serving
 from shoal.host.types import Knob, Plan, Setting
 
 BUSY = "while True: pass"
-RUN = "import typer; from shoal.cli import guard; app = typer.Typer(); guard.register(app); app()"
+RUN = "import typer; from shoal.host.commands import guard; app = typer.Typer(); guard.register(app); app()"
 PATIENCE_S = 30.0
 
 

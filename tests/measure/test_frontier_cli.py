@@ -12,7 +12,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from shoal.cli import measure_frontier
+from shoal.measure.commands import frontier as measure_frontier
 from tests.measure.servers import Fake, running_server
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal.cli.measure import measure_app
+from shoal.measure.commands.measure import measure_app
 from tests.measure.servers import Fake, running_server
 
 

@@ -71,7 +71,7 @@ class TestSimulate:
         def never(*_: object, **__: object) -> None:
             raise AssertionError("it was simulated")
 
-        monkeypatch.setattr("shoal.cli.schedule_inputs.simulate", never)
+        monkeypatch.setattr("shoal.schedule.commands.inputs.simulate", never)
         for wrong in (tmp_path / "none" / "out", tmp_path, tmp_path / "file" / "out"):
             told = shoal("simulate", *inputs, option, wrong, code=2).stderr
             assert "cannot be written" in told

@@ -29,7 +29,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             raise
-        from shoal.cli.command import lost_output
+        from shoal.base.console.command import lost_output
 
         sys.exit(lost_output(error))
 

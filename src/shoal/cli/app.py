@@ -1,16 +1,26 @@
-"""The tree of commands. A command's module is imported when the command is meant, and what it needs when it runs."""
+"""The tree of commands. A command's module is imported when the command is meant, and what it needs when it runs.
+
+Commands that are not of this package are entry points of the group `shoal.commands`: the name is the command's, the
+value a module whose `register(app)` adds it. They are looked up only for a name that is not in the table, and for help.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
+
+if TYPE_CHECKING:
+    from shoal.base.discover import Found
+    from shoal.cli.context import CliContext
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "server": ("up", "down", "status", "gc", "settings", "doctor", "nodes", "version"),
@@ -19,15 +29,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "jobs": ("submit", "run", "wait", "jobs", "show", "explain", "cancel", "halt", "resume"),
     "streams": ("logs", "events", "metrics"),
-    "services": ("deploy", "services", "scale", "undeploy"),
-    "serve": ("serve",),
     "tenants": ("quota", "tenant", "secret"),
-    "measure": ("measure",),
-    "schedule": ("schedule",),
-    "guard": ("guard",),
     "manifests": ("manifest", "import"),
 }
 """What each module of `shoal.cli` registers, in the order in which help shows it."""
+
+GROUP = "shoal.commands"
 
 _MODULE_OF = {name: module for module, names in COMMANDS.items() for name in names}
 
@@ -35,21 +42,57 @@ _MODULE_OF = {name: module for module, names in COMMANDS.items() for name in nam
 @functools.cache
 def commands_of(module: str) -> Mapping[str, Any]:
     """The commands and groups that a module of `shoal.cli` registers, by name."""
+    return _registered(importlib.import_module(f"shoal.cli.{module}"))
+
+
+def _registered(module: Any) -> Mapping[str, Any]:
     app = typer.Typer()
-    importlib.import_module(f"shoal.cli.{module}").register(app)
+    module.register(app)
     return typer.main.get_group(app).commands
+
+
+def _make_context(json: bool, home: Path | None, url: str | None) -> CliContext:
+    from shoal.cli.context import CliContext
+
+    return CliContext(json, home, url)
 
 
 class Commands(TyperGroup):
     """Imports a command's module when somebody asks for the command, and all of them only for help or after a typo."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(_MODULE_OF)
+        from shoal.base.discover import find
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        for module in [_MODULE_OF[cmd_name]] if cmd_name in _MODULE_OF else COMMANDS:
-            self.commands.update(commands_of(module))
+        return [*_MODULE_OF, *(name for name in find(GROUP) if name not in _MODULE_OF)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in _MODULE_OF:
+            self.commands.update(commands_of(_MODULE_OF[cmd_name]))
+        elif cmd_name not in self.commands and not self._add_installed(cmd_name):
+            for name in self.list_commands(ctx):  # so that what was meant can be told
+                self.get_command(ctx, name)
         return self.commands.get(cmd_name)
+
+    def _add_installed(self, name: str) -> bool:
+        from shoal.base.discover import find_one
+
+        found = find_one(GROUP, name)
+        if found is not None:
+            self.commands[name] = _registered(_loaded(found))[name]
+        return found is not None
+
+
+def _loaded(found: Found) -> Any:
+    """Commands whose package cannot be loaded are an error in words, like any other."""
+    from shoal.core import Invalid
+
+    try:
+        return found.load()
+    except Invalid as error:
+        from shoal.base.console.command import USAGE, complain
+
+        complain(error, as_json=False)
+        sys.exit(USAGE)
 
 
 app = typer.Typer(
@@ -58,7 +101,7 @@ app = typer.Typer(
     help="Many tenants share a few accelerators. Start with `shoal up --detach`, then `shoal run -f job.yaml`.",
     epilog="Exit codes: 0 done, 1 failed, 2 usage or input, 3 not found, 4 no server, 5 not allowed, 6 conflict.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "obj": _make_context},
     pretty_exceptions_enable=False,
 )
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.command import Door, command
+from shoal.base.console.command import command
+from shoal.cli.context import CliContext
 
 _PANEL = "Server"
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", dir_okay=False)]
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def backup(
-    door: Door,
+    context: CliContext,
     file: FileArgument,
     db: DbOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -34,15 +35,15 @@ def backup(
     from shoal.control.backup import make_backup
     from shoal.control.settings import load_settings
 
-    settings = load_settings({"home": door.home, "db": db})
+    settings = load_settings({"home": context.home, "db": db})
     made = make_backup(settings.home, settings.database, file, force=force)
     size = file.stat().st_size
     told = {"file": str(file), "bytes": size, **asdict(made)}
-    door.show(told, lambda: print(f"{file}: {size} bytes, everything up to sequence {made.seq}"))
+    context.show(told, lambda: print(f"{file}: {size} bytes, everything up to sequence {made.seq}"))
 
 
 def restore(
-    door: Door,
+    context: CliContext,
     file: FileArgument,
     db: DbOption = None,
     force: Annotated[
@@ -53,7 +54,7 @@ def restore(
     from shoal.control.backup import restore_backup
     from shoal.control.settings import load_settings
 
-    settings = load_settings({"home": door.home, "db": db})
+    settings = load_settings({"home": context.home, "db": db})
     home = settings.home.path
     about, aside = restore_backup(home, settings.database, file, force=force)
     told = {"home": str(home), "replaced": str(aside) if aside else None, **asdict(about)}
@@ -63,4 +64,4 @@ def restore(
         if aside is not None:
             print(f"what it replaces is in {aside}")
 
-    door.show(told, human)
+    context.show(told, human)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.command import Door, command
+from shoal.base.console.command import command
+from shoal.cli.context import CliContext
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    door: Door,
+    context: CliContext,
     fast: Annotated[bool, typer.Option("--fast", help="Shorter jobs.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep its directory afterwards.")] = False,
 ) -> None:
@@ -24,4 +25,4 @@ def demo(
     """
     from shoal.demo import run_demo
 
-    raise typer.Exit(run_demo(json_output=door.json, fast=fast, keep=keep, home=door.home))
+    raise typer.Exit(run_demo(json_output=context.json, fast=fast, keep=keep, home=context.home))

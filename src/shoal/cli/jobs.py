@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.base.console.command import FAILED, INTERRUPTED, JobArgument, TenantOption, command
 from shoal.cli import times
-from shoal.cli.command import FAILED, INTERRUPTED, Door, JobArgument, TenantOption, command
-from shoal.cli.services import meant_service, print_explanation
+from shoal.cli.context import CliContext
 from shoal.cli.terminal import Harmless
 from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid
@@ -64,8 +64,8 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    door: Door, files: Files = None, file: FileOption = None, tenant: TenantOption = None, key: KeyOption = None,
-    quiet: Annotated[
+    context: CliContext, files: Files = None, file: FileOption = None, tenant: TenantOption = None,
+    key: KeyOption = None, quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
     ] = False,
 ) -> None:  # fmt: skip
@@ -75,18 +75,18 @@ def submit(
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
     manifests = [read_manifest(path) for path in paths]
     accepted = []
-    with door.client() as client:
+    with context.client() as client:
         if len(manifests) > 1:
             _check_all(client, manifests, tenant)
         try:
             for manifest in manifests:
                 job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
-                if not door.json and (quiet or len(manifests) <= _LISTED):
+                if not context.json and (quiet or len(manifests) <= _LISTED):
                     print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
         finally:
-            if door.json and accepted:
-                door.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
+            if context.json and accepted:
+                context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
             elif accepted and not quiet and len(manifests) > _LISTED:
                 print(f"submitted {len(accepted)} jobs: {accepted[0].id} to {accepted[-1].id}")
 
@@ -121,7 +121,7 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None) 
 
 
 def run(
-    door: Door,
+    context: CliContext,
     files: Files = None,
     file: FileOption = None,
     tenant: TenantOption = None,
@@ -135,27 +135,27 @@ def run(
     paths = _paths(files, file)
     if len(paths) != 1:
         raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
-    with door.client(patience_s=30.0) as client:
+    with context.client(patience_s=30.0) as client:
         job = client.submit(read_manifest(paths[0]), tenant=tenant, idempotency_key=key)
-        door.note(f"{job.id}  {job.name} ({job.tenant})")
+        context.note(f"{job.id}  {job.name} ({job.tenant})")
         try:
-            ended = _follow(door, client, job.id, rank)
+            ended = _follow(context, client, job.id, rank)
         except KeyboardInterrupt:
-            door.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
+            context.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
             raise typer.Exit(INTERRUPTED) from None
-    door.show(ended, lambda: None)
-    from shoal.cli.output import duration
+    context.show(ended, lambda: None)
+    from shoal.base.console.output import duration
 
     how = f"{ended.id} {ended.state} after {duration(ended.ran_s)}, attempt {ended.attempt}"
-    door.note(f"{how}: {ended.message}" if ended.message and ended.state is not JobState.SUCCEEDED else how)
+    context.note(f"{how}: {ended.message}" if ended.message and ended.state is not JobState.SUCCEEDED else how)
     if ended.state is not JobState.SUCCEEDED:
         raise typer.Exit(FAILED)
 
 
-def wait(door: Door, job: JobsArgument, tenant: TenantOption = None) -> None:
+def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) -> None:
     """Wait until all of these jobs are over. The exit code is 0 only if all succeeded."""
     refs = _refs(job)
-    with door.client(patience_s=30.0) as client:
+    with context.client(patience_s=30.0) as client:
         ended = [client.wait(ref, tenant=tenant) for ref in refs]
     failed = [one for one in ended if one.state is not JobState.SUCCEEDED]
 
@@ -164,7 +164,7 @@ def wait(door: Door, job: JobsArgument, tenant: TenantOption = None) -> None:
             print(f"{one.id}  {one.name}: {one.state}" + (f": {one.message}" if one.message else ""))
         print(f"{len(ended) - len(failed)} of {len(ended)} succeeded")
 
-    door.show(ended, human)
+    context.show(ended, human)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -177,12 +177,12 @@ def _refs(given: list[str]) -> list[str]:
     return refs
 
 
-def _follow(door: Door, client: Client, job_id: str, rank: int) -> JobDetail:
-    out = sys.stderr.buffer if door.json else sys.stdout.buffer
+def _follow(context: CliContext, client: Client, job_id: str, rank: int) -> JobDetail:
+    out = sys.stderr.buffer if context.json else sys.stdout.buffer
     if client.log_piece(job_id, rank=rank, wait_s=1.0, limit=1).attempt == 0:
         waiting = client.explain(job_id)
         if waiting.causes:
-            door.note(waiting.summary)
+            context.note(waiting.summary)
     harmless = Harmless() if out.isatty() else None
     for piece in client.logs(job_id, rank=rank, attempt=None, follow=True):
         out.write(harmless.feed(piece.data) if harmless else piece.data)
@@ -194,7 +194,7 @@ def _follow(door: Door, client: Client, job_id: str, rank: int) -> JobDetail:
 
 
 def jobs(
-    door: Door,
+    context: CliContext,
     tenant: TenantOption = None,
     state: Annotated[
         list[str] | None, typer.Option("--state", "-s", help="Only in this state; may be repeated.")
@@ -213,23 +213,24 @@ def jobs(
     if sort not in _ORDERS:
         raise Invalid(f"jobs have no order {sort!r}", where="--sort", hint=f"known: {', '.join(_ORDERS)}")
     oldest = 0.0 if since is None else times.since(since)
-    with door.client() as client:
+    with context.client() as client:
         found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before, replicas=everything)
     young = [job for job in found.jobs if job.submitted_at >= oldest]
     more = found.next if len(young) == len(found.jobs) else None
     found = found.model_copy(update={"jobs": sorted(young, key=_ORDERS[sort]), "next": more})
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
+        from shoal.cli import views
 
         if not found.jobs:
             print("no jobs")
             return
-        output.put(output.jobs(found.jobs))
+        output.put(views.jobs(found.jobs))
         if found.next:
-            door.note(f"there are more: --before {found.next}")
+            context.note(f"there are more: --before {found.next}")
 
-    door.show(found, human)
+    context.show(found, human)
 
 
 def _state(word: str) -> JobState:
@@ -240,15 +241,16 @@ def _state(word: str) -> JobState:
         raise Invalid(f"there is no state {word!r}", where="--state", hint=f"known: {known}") from None
 
 
-def show(door: Door, job: JobArgument, tenant: TenantOption = None) -> None:
+def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> None:
     """All about one job: where it is and why, its attempts and ranks."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.job(job, tenant=tenant)
-    door.show(found, lambda: _show(found))
+    context.show(found, lambda: _show(found))
 
 
 def _show(job: JobDetail) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
+    from shoal.cli import views
 
     reason = (job.reason or {}).get("text", "")
     waited_for = (job.wait_cause or {}).get("text", "")
@@ -257,17 +259,17 @@ def _show(job: JobDetail) -> None:
             "job": job.id,
             "name": job.name,
             "tenant": job.tenant,
-            "state": output.state(job),
+            "state": views.state(job),
             "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
             "class": f"{job.priority_class.value}, priority {job.priority}",
-            "needs": output.gang(job),
+            "needs": views.gang(job),
             "submitted": output.moment(job.submitted_at),
             "started": output.moment(job.started_at),
             "ended": output.moment(job.ended_at),
             "deadline": output.moment(job.deadline_at),
-            "waited": output.duration(output.waited(job)),
-            "ran": output.duration(output.ran(job)),
-            "progress": output.progress(job),
+            "waited": output.duration(views.waited(job)),
+            "ran": output.duration(views.ran(job)),
+            "progress": views.progress(job),
             "waits" if job.state is JobState.QUEUED else "decision": reason.removeprefix(_WAITS),
             "had waited": waited_for.removeprefix(_WAITS),
             "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),
@@ -295,24 +297,25 @@ def _show(job: JobDetail) -> None:
 
 
 def explain(
-    door: Door,
+    context: CliContext,
     job: Annotated[str, typer.Argument(metavar="JOB|SERVICE", help="A job's id or name, or a service's.")],
     tenant: TenantOption = None,
 ) -> None:
     """Why a job waits: every cause in order, what would have to change, and when it may start. Or why a service is not
     ready: the gateway's reasons and each replica's."""
-    with door.client() as client:
-        service = meant_service(client, job, tenant)
-        if service is not None:
-            why = client.explain_service(service.id)
-            door.show(why, lambda: print_explanation(why))
+    from shoal.base.console.subjects import meant
+
+    with context.client() as client:
+        subject = meant(client, job, tenant)
+        if subject is not None:
+            subject.explain(context)
             return
         found = client.explain(job, tenant=tenant)
-    door.show(found, lambda: _explain(found))
+    context.show(found, lambda: _explain(found))
 
 
 def _explain(found: ExplanationView) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     print(found.summary)
     for cause in found.causes:
@@ -328,40 +331,40 @@ def _explain(found: ExplanationView) -> None:
 
 
 def cancel(
-    door: Door, job: JobsArgument, tenant: TenantOption = None,
+    context: CliContext, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """End jobs; running ones are asked to stop, and killed when their grace is over."""
-    _change(door, "cancel", job, tenant, because)
+    _change(context, "cancel", job, tenant, because)
 
 
 def halt(
-    door: Door, job: JobsArgument, tenant: TenantOption = None,
+    context: CliContext, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """Pause jobs: they checkpoint if they can, and wait for `resume`."""
-    _change(door, "halt", job, tenant, because)
+    _change(context, "halt", job, tenant, because)
 
 
 def resume(
-    door: Door, job: JobsArgument, tenant: TenantOption = None,
+    context: CliContext, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "",
 ) -> None:  # fmt: skip
     """Put halted jobs back into the queue."""
-    _change(door, "resume", job, tenant, because)
+    _change(context, "resume", job, tenant, because)
 
 
-def _change(door: Door, verb: str, refs: list[str], tenant: str | None, cause: str) -> None:
+def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str) -> None:
     changed: list[JobView] = []
-    with door.client() as client:
+    with context.client() as client:
         act = {"cancel": client.cancel, "halt": client.halt, "resume": client.resume}[verb]
         try:
             for ref in _refs(refs):
                 job = act(ref, tenant=tenant, cause=cause)
                 changed.append(job)
-                if not door.json:
+                if not context.json:
                     wish = "" if job.state.terminal or verb == "resume" else f", {verb} asked for"
                     print(f"{job.id}  {job.name}: {job.state}{wish}", flush=True)
         finally:
-            if door.json and changed:
-                door.show(changed[0] if len(refs) == 1 else changed, lambda: None)
+            if context.json and changed:
+                context.show(changed[0] if len(refs) == 1 else changed, lambda: None)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.command import Door, TenantOption, command
+from shoal.base.console.command import TenantOption, command
+from shoal.cli.context import CliContext
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def check(
-    door: Door,
+    context: CliContext,
     file: Annotated[Path, typer.Argument(help="A manifest; - reads stdin.", allow_dash=True)],
     tenant: TenantOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
@@ -54,12 +55,14 @@ def check(
     answer: CheckView | None = None
     if not offline:
         try:
-            with door.client(patience_s=0.0) as client:
+            with context.client(patience_s=0.0) as client:
                 answer = client.check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
-            door.note("no server answers: checked the text only")
+            context.note("no server answers: checked the text only")
     if answer is None:
-        door.show({"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest))
+        context.show(
+            {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest)
+        )
         return
     found = answer
 
@@ -68,7 +71,7 @@ def check(
         for remark in found.remarks:
             print(f"  note: {remark.text}")
 
-    door.show(found, human)
+    context.show(found, human)
 
 
 def _good(manifest: JobManifest | ServiceManifest) -> None:
@@ -76,7 +79,7 @@ def _good(manifest: JobManifest | ServiceManifest) -> None:
 
 
 def schema(
-    door: Door,  # noqa: ARG001 - the schema is JSON either way
+    context: CliContext,  # noqa: ARG001 - the schema is JSON either way
     kind: Annotated[str, typer.Option(help="job or service.")] = "job",
 ) -> None:
     """The manifest's JSON Schema."""
@@ -89,7 +92,7 @@ def schema(
 
 
 def ffdl(
-    door: Door,
+    context: CliContext,
     file: Annotated[Path, typer.Argument(help="An FfDL manifest.yml; - reads stdin.", allow_dash=True)],
     submit: Annotated[bool, typer.Option("--submit", help="Submit the result at once.")] = False,
     tenant: TenantOption = None,
@@ -100,15 +103,15 @@ def ffdl(
     text, _ = _read(file)
     manifest, notes = import_ffdl(text)
     for note in notes:
-        door.note(f"note: {note}")
+        context.note(f"note: {note}")
     if submit:
         base = file.absolute().parent if str(file) != "-" else None
-        with door.client() as client:
+        with context.client() as client:
             job = client.submit(manifest.canonical_json(), tenant=tenant, base=base)
-        door.show(job, lambda: print(f"{job.id}  {job.name} ({job.tenant})"))
+        context.show(job, lambda: print(f"{job.id}  {job.name} ({job.tenant})"))
         return
     values = json.loads(manifest.canonical_json())
-    door.show({"manifest": values, "notes": [str(note) for note in notes]}, lambda: _yaml(values))
+    context.show({"manifest": values, "notes": [str(note) for note in notes]}, lambda: _yaml(values))
 
 
 def _yaml(values: object) -> None:

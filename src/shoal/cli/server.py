@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from shoal import __version__
-from shoal.cli.command import NO_SERVER, Door, command
+from shoal.base.console.command import NO_SERVER, command
+from shoal.cli.context import CliContext
 from shoal.core import ShoalError
 
 _PANEL = "Server"
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    door: Door,
+    context: CliContext,
     db: Annotated[str | None, typer.Option(help="sqlite:///PATH or postgresql://... [HOME/shoal.db]")] = None,
     host: Annotated[str | None, typer.Option(help="Listen on this address. [127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Listen on this port; 0: any free one. [7070]")] = None,
@@ -59,7 +60,7 @@ def up(
     from shoal.control.settings import load_settings
 
     flags: dict[str, Any] = {
-        "home": door.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
+        "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
         "preemption": preemption, "log_level": log_level,
     }  # fmt: skip
     settings = load_settings(flags, sets=sets or (), config=config)
@@ -67,12 +68,12 @@ def up(
     if detach:
         words = _again({**flags, "home": home.path}, sets or (), config)
         info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
-        door.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
+        context.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
         return
 
     def ready(info: Any) -> None:
         tell_starter(info)
-        door.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
+        context.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
 
     try:
         run_server(settings, ready=ready, accept_data_loss=accept_data_loss)
@@ -105,7 +106,7 @@ def _welcome(url: str, home: Path, pid: int) -> str:
 
 
 def settings(
-    door: Door, config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None
+    context: CliContext, config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None
 ) -> None:
     """Every setting of a server: its name, its value here, and what it means. Needs no server.
 
@@ -114,41 +115,44 @@ def settings(
     """
     from shoal.control.settings import describe, load_settings
 
-    rows = describe(load_settings({"home": door.home}, config=config))
+    rows = describe(load_settings({"home": context.home}, config=config))
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         lines = [[row.name, "-" if row.value is None else str(row.value), row.text] for row in rows]
         output.put(output.table(["setting", "value", "what it means"], lines))
 
-    door.show([asdict(row) for row in rows], human)
+    context.show([asdict(row) for row in rows], human)
 
 
-def down(door: Door, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0) -> None:
+def down(
+    context: CliContext, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0
+) -> None:
     """Stop the server. Running jobs go on, and the next server takes them over."""
     import os
 
-    from shoal.control.home import Home, default_home, stop_server
+    from shoal.base.home import default_home
+    from shoal.control.home import Home, stop_server
 
-    home = Home(door.home.absolute()) if door.home else Home(default_home(os.environ))
+    home = Home(context.home.absolute()) if context.home else Home(default_home(os.environ))
     info = stop_server(home, timeout_s=timeout)
     if info is None:
-        door.show({"stopped": False}, lambda: print(f"no server runs in {home.path}"))
+        context.show({"stopped": False}, lambda: print(f"no server runs in {home.path}"))
         return
-    door.show(
+    context.show(
         {"stopped": True, **asdict(info)}, lambda: print(f"the server at {info.url} has stopped; its jobs run on")
     )
 
 
-def status(door: Door) -> None:
+def status(context: CliContext) -> None:
     """How the server is. Exit code 4 when there is none."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.status()
     extra = found.model_extra or {}
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         counts = ", ".join(f"{count} {state}" for state, count in sorted(found.jobs.items())) or "none"
         simple = {key.replace("_", " "): value for key, value in extra.items() if not isinstance(value, list | dict)}
@@ -158,22 +162,22 @@ def status(door: Door) -> None:
         output.facts({"version": found.version, "ready": ready, "jobs": counts, **simple})
         _capabilities(extra.get("capabilities", ()))
 
-    door.show(found, human)
+    context.show(found, human)
     if not found.ready:
         raise typer.Exit(NO_SERVER)
 
 
 def collect_garbage(
-    door: Door,
+    context: CliContext,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
 ) -> None:
     """Remove what is over and old, as the server does by itself every ten minutes. How long what is kept: settings
     `keep_jobs`, `keep_runs`, `keep_events`, `keep_bundles`."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.collect_garbage(dry_run=dry_run)
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         output.facts(
             {
@@ -185,11 +189,11 @@ def collect_garbage(
             }
         )
 
-    door.show(found, human)
+    context.show(found, human)
 
 
 def _capabilities(found: Any) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     if not found:
         return
@@ -202,39 +206,39 @@ def _capabilities(found: Any) -> None:
         output.console().print(mark, soft_wrap=True)
 
 
-def doctor(door: Door) -> None:
+def doctor(context: CliContext) -> None:
     """What this machine offers to jobs, what is missing, and what that costs. Needs no server."""
-    import os
-
-    from shoal.control.guarding.process import guard_capability
-    from shoal.control.home import default_home
+    from shoal.base.discover import find
     from shoal.engine.probe import probe_machine
 
-    home = door.home.absolute() if door.home else default_home(os.environ)
-    found = [asdict(one) for one in (*probe_machine(home), guard_capability(home))]
-    door.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
+    home = context.folder().absolute()
+    extensions = [one.load() for one in find("shoal.extensions").values()]
+    told = [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
+    found = [asdict(one) for one in told]
+    context.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
 
 
-def nodes(door: Door) -> None:
+def nodes(context: CliContext) -> None:
     """Nodes, their devices, and which jobs hold them."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.nodes()
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
+        from shoal.cli import views
 
-        output.put(output.nodes(found))
+        output.put(views.nodes(found))
 
-    door.show({"nodes": found}, human)
+    context.show({"nodes": found}, human)
 
 
-def version(door: Door) -> None:
+def version(context: CliContext) -> None:
     """This program's version, and the server's where one answers."""
     answer: dict[str, str | None] = {"version": __version__, "server": None}
     try:
-        with door.client(patience_s=0.0) as client:
+        with context.client(patience_s=0.0) as client:
             answer["server"] = client.status().version
     except ShoalError:
         pass
     server = f"server {answer['server']}" if answer["server"] else "no server answers"
-    door.show(answer, lambda: print(f"shoal {__version__} ({server})"))
+    context.show(answer, lambda: print(f"shoal {__version__} ({server})"))

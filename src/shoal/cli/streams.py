@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from shoal.base.console.command import JobArgument, TenantOption, command
 from shoal.cli import times
-from shoal.cli.command import Door, JobArgument, TenantOption, command
-from shoal.cli.services import meant_service
+from shoal.cli.context import CliContext
 
 _PANEL = "Jobs"
 _PATIENCE_S = 30.0
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    door: Door,
+    context: CliContext,
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on to the job's end.")] = False,
     rank: Annotated[int, typer.Option(min=0, help="Which process of the gang.")] = 0,
@@ -45,22 +45,22 @@ def logs(
     harmless = Harmless() if sys.stdout.isatty() and not raw else None
     out = sys.stdout.buffer
     begin = None if since is None else times.since(since)
-    with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
+    with context.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
         for piece in client.logs(
             job, tenant=tenant, rank=rank, attempt=attempt, tail=tail, since=begin, timestamps=timestamps, follow=follow
         ):
-            if door.json:
-                door.line({"attempt": piece.attempt, "offset": piece.offset, "text": piece.text}, lambda: None)
+            if context.json:
+                context.line({"attempt": piece.attempt, "offset": piece.offset, "text": piece.text}, lambda: None)
             else:
                 out.write(harmless.feed(piece.data) if harmless else piece.data)
                 out.flush()
-    if harmless and not door.json:
+    if harmless and not context.json:
         out.write(harmless.feed(b"", last=True))
         out.flush()
 
 
 def events(
-    door: Door,
+    context: CliContext,
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB|SERVICE]", help="Of this job, or service and its replicas. [all]")
     ] = None,
@@ -69,21 +69,24 @@ def events(
     tenant: TenantOption = None,
 ) -> None:
     """What happened, when, by whom and why. Following all events begins now; --after 0 begins at the first."""
-    from shoal.cli import output
+    from shoal.base.console import output
+    from shoal.base.console.subjects import meant
 
-    with door.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
-        service = meant_service(client, job, tenant) if job is not None else None
-        of_service = service.id if service is not None else None
-        of_job = job if service is None else None
-        for event in client.events(of_job, service=of_service, tenant=tenant, after=after, follow=follow):
+    with context.client(patience_s=_PATIENCE_S if follow else 2.0) as client:
+        subject = meant(client, job, tenant) if job is not None else None
+        if subject is not None:
+            found = subject.events(after=after, follow=follow)
+        else:
+            found = client.events(job, tenant=tenant, after=after, follow=follow)
+        for event in found:
             move = f"{event.old_state or 'new'} > {event.new_state}" if event.new_state else event.kind
             about = event.job_id or event.service_id or event.tenant or ""
             text = f"{event.seq:>7}  {output.moment(event.at)}  {about:<16}  {move:<24}  {event.actor}: {event.cause}"
-            door.line(event, lambda text=text: print(text.rstrip(": "), flush=True))  # type: ignore[misc]
+            context.line(event, lambda text=text: print(text.rstrip(": "), flush=True))  # type: ignore[misc]
 
 
 def metrics(
-    door: Door,
+    context: CliContext,
     job: JobArgument,
     name: Annotated[str | None, typer.Option(help="Only this one.")] = None,
     limit: Annotated[
@@ -92,11 +95,11 @@ def metrics(
     tenant: TenantOption = None,
 ) -> None:
     """What a job reported, oldest first."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.metrics(job, tenant=tenant, name=name, limit=limit)
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         if not found:
             print("nothing was reported")
@@ -108,4 +111,4 @@ def metrics(
         ]  # fmt: skip
         output.put(output.table(["time", "try", "step", "name", "value"], rows))
 
-    door.show({"metrics": found}, human)
+    context.show({"metrics": found}, human)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.command import Door, TenantOption, command
+from shoal.base.console.command import TenantOption, command
+from shoal.cli.context import CliContext
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _typed(word: str) -> tuple[str, int]:
 
 
 def create(
-    door: Door,
+    context: CliContext,
     name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.")],
     weight: Weight = None,
     max_class: MaxClass = None,
@@ -125,25 +126,25 @@ def create(
         {"cpus": cpus, "default-cpus": default_cpus},
         {"memory": memory, "disk": disk, "default-memory": default_memory},
     )
-    with door.client() as client:
+    with context.client() as client:
         made = client.create_tenant(
             name,
             weight=1.0 if weight is None else weight,
             quota=quota,
             max_priority_class=max_class or "guaranteed",
         )
-    door.show(made, lambda: _table([made]))
+    context.show(made, lambda: _table([made]))
 
 
-def listing(door: Door) -> None:
+def listing(context: CliContext) -> None:
     """Tenants with their limits and what they hold now."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.tenants()
-    door.show({"tenants": found}, lambda: _table(found))
+    context.show({"tenants": found}, lambda: _table(found))
 
 
 def change(
-    door: Door,
+    context: CliContext,
     name: Annotated[str, typer.Argument()],
     weight: NewWeight = None,
     max_class: MaxClass = None,
@@ -151,17 +152,18 @@ def change(
     """Change a tenant's weight or highest class. Its limits: `shoal quota`."""
     if weight is None and max_class is None:
         raise Invalid("there is nothing to change", hint="give --weight or --max-class; limits: `shoal quota`")
-    with door.client() as client:
+    with context.client() as client:
         changed = client.change_tenant(name, weight=weight, max_priority_class=max_class)
-    door.show(changed, lambda: _table([changed]))
+    context.show(changed, lambda: _table([changed]))
 
 
 def _table(tenants: Iterable[TenantView]) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
+    from shoal.cli import views
 
     rows = [
         [one.name, f"{one.weight:g}", one.max_priority_class.value, one.running_jobs, one.jobs.get("QUEUED", 0),
-         output.needs(one.used), output.quota(one.quota)]
+         output.needs(one.used), views.quota(one.quota)]
         for one in tenants
     ]  # fmt: skip
     columns = ["tenant", "weight", "max class", "running", "queued", "holds", "quota"]
@@ -169,35 +171,35 @@ def _table(tenants: Iterable[TenantView]) -> None:
 
 
 def token(
-    door: Door,
+    context: CliContext,
     name: Annotated[str, typer.Argument()],
     label: Annotated[str, typer.Option(help="What it is for.")] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the tenant's tokens instead.")] = False,
     revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke this token instead, at once.")] = None,
 ) -> None:
     """Make a token for a tenant. It is shown this once; its holder sets SHOAL_TOKEN."""
-    with door.client() as client:
+    with context.client() as client:
         if revoke is not None:
             client.revoke_token(revoke)
-            door.show({"revoked": revoke}, lambda: print(f"{revoke} is revoked"))
+            context.show({"revoked": revoke}, lambda: print(f"{revoke} is revoked"))
         elif listed:
             found = client.tokens(name)
-            door.show({"tokens": found}, lambda: _tokens(found))
+            context.show({"tokens": found}, lambda: _tokens(found))
         else:
             made = client.create_token(name, label=label)
             # The token alone on stdout, so that it can go into a file or variable.
-            door.show(made, lambda: print(made.token))
+            context.show(made, lambda: print(made.token))
 
 
 def _tokens(found: Iterable[Any]) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     rows = [[one.id, output.moment(one.created_at), output.moment(one.revoked_at), one.label or "-"] for one in found]
     output.put(output.table(["token", "made", "revoked", "label"], rows))
 
 
 def quota(
-    door: Door,
+    context: CliContext,
     tenant: Annotated[str, typer.Argument()],
     accelerators: Accelerators = None,
     types: Types = None,
@@ -216,13 +218,13 @@ def quota(
         {"cpus": cpus, "default-cpus": default_cpus},
         {"memory": memory, "disk": disk, "default-memory": default_memory},
     )
-    with door.client() as client:
+    with context.client() as client:
         found = client.change_tenant(tenant, quota=given) if given else client.tenant(tenant)
-    door.show(found, lambda: _quota(found))
+    context.show(found, lambda: _quota(found))
 
 
 def _quota(tenant: TenantView) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     limits, used = tenant.quota, tenant.used
     held = sum(used.accelerators.values())
@@ -243,34 +245,34 @@ def _quota(tenant: TenantView) -> None:
         output.console().print(f"a rank of a job that does not say: cpus {cores}, memory {memory}")
 
 
-def set_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+def set_secret(context: CliContext, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
     """Store a secret. Its value is asked for, or read from stdin: never an argument, where others could see it."""
     value = typer.prompt("value", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.read()
     value = value.removesuffix("\n")
     if not value:
         raise Invalid("the value is empty", where="stdin", hint=f"`shoal secret set {name} < FILE`")
-    with door.client() as client:
+    with context.client() as client:
         client.set_secret(name, value, tenant=tenant)
-    door.show({"name": name, "set": True}, lambda: print(f"secret {name} is set"))
+    context.show({"name": name, "set": True}, lambda: print(f"secret {name} is set"))
 
 
-def list_secrets(door: Door, tenant: TenantOption = None) -> None:
+def list_secrets(context: CliContext, tenant: TenantOption = None) -> None:
     """Names of secrets, and when they were set."""
-    with door.client() as client:
+    with context.client() as client:
         found = client.secrets(tenant=tenant)
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         output.console().print(
             output.table(["secret", "set"], [[one.name, output.moment(one.set_at)] for one in found])
         )
 
-    door.show({"secrets": found}, human)
+    context.show({"secrets": found}, human)
 
 
-def delete_secret(door: Door, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+def delete_secret(context: CliContext, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
     """Delete a secret; jobs that run keep what they have."""
-    with door.client() as client:
+    with context.client() as client:
         client.delete_secret(name, tenant=tenant)
-    door.show({"name": name, "deleted": True}, lambda: print(f"secret {name} is deleted"))
+    context.show({"name": name, "deleted": True}, lambda: print(f"secret {name} is deleted"))

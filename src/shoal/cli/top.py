@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.command import Door, command
+from shoal.base.console.command import command
+from shoal.cli.context import CliContext
 from shoal.contract.lifecycle import ACTIVE, JobState
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ class Picture:
 
 
 def top(
-    door: Door,
+    context: CliContext,
     once: Annotated[bool, typer.Option("--once", help="One picture, then leave.")] = False,
     every: Annotated[float, typer.Option(min=0.25, help="Redraw at least so often, in seconds.")] = 1.0,
 ) -> None:
     """Live view of jobs, nodes and tenants; Ctrl-C leaves. With --json one line per picture."""
-    with door.client(patience_s=30.0) as client:
+    with context.client(patience_s=30.0) as client:
         if once:
             picture = _look(client)
-            door.show(picture.plain(), lambda: _print(picture))
-        elif door.json:
+            context.show(picture.plain(), lambda: _print(picture))
+        elif context.json:
             for picture in _pictures(client, every):
-                door.line(picture.plain(), lambda: None)
+                context.line(picture.plain(), lambda: None)
         else:
             _live(client, every)
 
@@ -56,7 +57,7 @@ def top(
 def _live(client: Client, every: float) -> None:
     from rich.live import Live
 
-    from shoal.cli import output
+    from shoal.base.console import output
 
     with Live(console=output.console(), screen=output.console().is_terminal, auto_refresh=False) as live:
         for picture in _pictures(client, every):
@@ -80,7 +81,7 @@ def _look(client: Client) -> Picture:
 
 
 def _print(picture: Picture) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     output.put(_drawn(picture))
 
@@ -88,7 +89,8 @@ def _print(picture: Picture) -> None:
 def _drawn(picture: Picture) -> RenderableType:
     from rich.console import Group
 
-    from shoal.cli import output
+    from shoal.base.console import output
+    from shoal.cli import views
 
     order = {state: position for position, state in enumerate((*sorted(ACTIVE), JobState.QUEUED, JobState.HALTED))}
     jobs = sorted(picture.jobs, key=lambda job: (order[job.state], job.submitted_at))
@@ -99,12 +101,12 @@ def _drawn(picture: Picture) -> RenderableType:
     head = output.styled(
         f"{time.strftime('%H:%M:%S')}  {running} running, {waiting} waiting, {busy}/{len(devices)} devices busy", "bold"
     )
-    return Group(head, "", output.nodes(picture.nodes), "", _shares(picture.tenants), "", output.jobs(jobs))
+    return Group(head, "", views.nodes(picture.nodes), "", _shares(picture.tenants), "", views.jobs(jobs))
 
 
 def _shares(tenants: list[TenantView]) -> RenderableType:
     """Each tenant's part of what is held now, beside the part that its weight would give it among those present."""
-    from shoal.cli import output
+    from shoal.base.console import output
 
     held = {one.name: sum(one.used.accelerators.values()) or one.used.cpu_milli / 1000 for one in tenants}
     present = [one for one in tenants if held[one.name] or one.jobs.get("QUEUED", 0)]

@@ -9,7 +9,6 @@ import json
 import os
 import select
 import signal
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,10 +62,6 @@ class ServerInfo:
 
     def alive(self) -> bool:
         return start_ticks(self.pid) == self.started
-
-
-def default_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("SHOAL_HOME") or "~/.shoal").expanduser().absolute()
 
 
 def prepare_home(path: Path) -> Home:

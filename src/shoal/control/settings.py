@@ -19,14 +19,16 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from shoal.admission import Policy, Spread
+from shoal.base.discover import find
+from shoal.base.home import default_home
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest.quantities import read_duration, read_memory
 from shoal.control.bundles import BundleLimits
-from shoal.control.home import Home, default_home
+from shoal.control.home import Home
 from shoal.control.limits import JobLimits
 from shoal.control.retention import Retention
 from shoal.core import Invalid
-from shoal.extension import Extension, Section, find
+from shoal.extension import Extension, Section
 
 DEFAULT_PORT = 7070
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

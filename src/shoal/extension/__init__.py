@@ -3,13 +3,13 @@
 A room offers a class derived from `Extension` under the entry point group `shoal.extensions`. The server finds it
 there, reads its section of the settings, and calls it at the points named below. Adding a room edits no file of the
 server, the command line or the client. Other entry point groups of the seam: `shoal.engines` (where processes run),
-`shoal.commands` (commands of the command line) and `shoal.client` (methods of the Python client).
+`shoal.commands` (commands of the command line), `shoal.subjects` (what `shoal explain` and
+`shoal events` are told of beside jobs) and `shoal.client` (methods of the Python client).
 """
 
 from shoal.extension.base import Decide, Explain, Extension, NoSection, Section
-from shoal.extension.discover import Found, find, load
 from shoal.extension.server import LiveJob, Server
 
 __all__ = [
-    "Decide", "Explain", "Extension", "Found", "LiveJob", "NoSection", "Section", "Server", "find", "load",
+    "Decide", "Explain", "Extension", "LiveJob", "NoSection", "Section", "Server",
 ]  # fmt: skip

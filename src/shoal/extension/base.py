@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -55,6 +56,11 @@ class Extension:
     @classmethod
     def off(cls) -> Sequence[Capability]:
         """What the server lacks while the extension is off, and what that costs."""
+        return ()
+
+    @classmethod
+    def probe(cls, home: Path) -> Sequence[Capability]:
+        """What it can do on this machine, for `shoal doctor`, which needs no server."""
         return ()
 
     # --- life ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from shoal.contract.records import Event
@@ -27,6 +28,12 @@ class Guard(Extension):
     def off(cls) -> Sequence[Capability]:
         consequence = "best-effort work may take memory bandwidth from guaranteed work"
         return (Capability("guard", False, "off: `shoal up --set guard.enabled=on`", consequence),)
+
+    @classmethod
+    def probe(cls, home: Path) -> Sequence[Capability]:
+        from shoal.control.guarding.process import guard_capability
+
+        return (guard_capability(home),)
 
     async def open(self) -> None:
         self.keeper.open()

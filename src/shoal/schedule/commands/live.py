@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.command import Door, command
+from shoal.base.console.command import CommandContext, command
 
 if TYPE_CHECKING:
     from shoal.schedule import JobView
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def what_if(
-    door: Door,
+    context: CommandContext,
     policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")],
     agnostic: Annotated[bool, typer.Option("--agnostic", help="It takes all types for equal.")] = False,
     restart_cost: Annotated[float, typer.Option("--restart-cost", min=0, help="Seconds that a move loses.")] = 30.0,
@@ -43,7 +43,7 @@ def what_if(
     if snapshot is not None:
         found = read_snapshot(snapshot)
     else:
-        with door.client() as client:
+        with context.client() as client:
             text = client.schedule_snapshot()
         if save is not None:
             save.write_text(text, encoding="utf-8")
@@ -52,12 +52,14 @@ def what_if(
             file.flush()
             found = read_snapshot(Path(file.name))
     if not found.jobs or not found.pools:
-        door.show({"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators"))
+        context.show(
+            {"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators")
+        )
         return
     plan = play(found, ScheduleSettings(policy, agnostic=agnostic, restart_cost_s=restart_cost))
     rows = {view.id: _row(view, plan) for view in found.jobs}
     body = {"simulated": True, "policy": policy, "prices": plan.prices, "jobs": rows}
-    door.show(body, lambda: _show(policy, found, plan, rows))
+    context.show(body, lambda: _show(policy, found, plan, rows))
 
 
 def _row(job: JobView, plan: Plan) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def _row(job: JobView, plan: Plan) -> dict[str, Any]:
 
 
 def _show(policy: str, found: Snapshot, plan: Plan, rows: dict[str, dict[str, Any]]) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     changed = sum(row["changes"] for row in rows.values())
     print(f"simulated: the next round by {policy} would change the place of {changed} of {len(rows)} jobs")

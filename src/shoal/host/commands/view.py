@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli import output
+from shoal.base.console import output
 from shoal.core import Capability, PriorityClass
 
 if TYPE_CHECKING:

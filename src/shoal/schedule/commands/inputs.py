@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from shoal.cli.quiet import hushed
-from shoal.cli.schedule_progress import bar
+from shoal.base.console.quiet import hushed
 from shoal.core import Invalid, Money
+from shoal.schedule.commands.progress import bar
 from shoal.schedule.metrics import Metrics, metrics_of
 from shoal.schedule.policy import POLICIES
 from shoal.schedule.simulate import Faults, Lengths, Simulated, cluster_of, run_of, simulate

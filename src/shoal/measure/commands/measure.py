@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli import measure_frontier
-from shoal.cli.command import FAILED, Door, JsonFlag, guarded
-from shoal.cli.measure_options import (
+from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.core import Invalid
+from shoal.measure.commands import frontier as measure_frontier
+from shoal.measure.commands.options import (
     BatchOption,
     CapOption,
     DimsOption,
@@ -29,7 +30,6 @@ from shoal.cli.measure_options import (
     input_maker,
     seconds_of,
 )
-from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,10 +109,10 @@ def run(
 
     shoal measure run -u http://127.0.0.1:8000 -m resnet --rate 200 --slo 50ms
     """
-    door = Door(json, None, url)
+    context = CommandContext(json, None, url)
 
     def act() -> None:
-        from shoal.cli import measure_view as view
+        from shoal.measure.commands import view
         from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, run_load
         from shoal.measure.oip import Encoding
         from shoal.measure.progress import bar
@@ -147,15 +147,15 @@ def run(
         with bar("measuring") as on_progress:
             results = run_load(loads, settings, on_progress=on_progress)
         documents = [result.as_json(slo_s=slo_s) for result in results]
-        door.show(documents[0] if len(documents) == 1 else documents, lambda: view.results(results, slo_s))
-        _warn(door, results)
+        context.show(documents[0] if len(documents) == 1 else documents, lambda: view.results(results, slo_s))
+        _warn(context, results)
         missed = require is not None and slo_s is not None and any(
             result.attainment(slo_s).value < require for result in results
         )  # fmt: skip
         if missed or any(result.aborted for result in results):
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @measure_app.command("capacity")
@@ -194,11 +194,11 @@ def capacity(
 
     Exit code 1 if no rate keeps it.
     """
-    door = Door(json, None, url)
+    context = CommandContext(json, None, url)
 
     def act() -> None:
-        from shoal.cli import measure_view as view
         from shoal.measure.capacity import Effort, Goal
+        from shoal.measure.commands import view
         from shoal.measure.generator import Settings
         from shoal.measure.live import measure_capacity
         from shoal.measure.oip import Encoding
@@ -207,7 +207,7 @@ def capacity(
 
         def told(trial: Trial) -> None:
             clear()
-            door.note(view.trial(trial))
+            context.note(view.trial(trial))
 
         if (slo_p99 is None) == (slo is None):
             raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
@@ -228,13 +228,13 @@ def capacity(
                 on_trial=told,
                 on_progress=on_progress,
             )
-        door.show(found.as_json(), lambda: view.capacity(found))
+        context.show(found.as_json(), lambda: view.capacity(found))
         for doubt in found.doubts:
-            door.note(f"warning: {doubt.text}")
+            context.note(f"warning: {doubt.text}")
         if found.capacity.rate_per_s.value == 0:
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @measure_app.command("coldstart")
@@ -252,11 +252,11 @@ def coldstart(
     json: JsonFlag = False,
 ) -> None:
     """Unload and load a model over and over, and time it until its first answer."""
-    door = Door(json, None, url)
+    context = CommandContext(json, None, url)
 
     def act() -> None:
-        from shoal.cli import measure_view as view
         from shoal.measure.coldstart import cold_starts
+        from shoal.measure.commands import view
         from shoal.measure.generator import run as run_loop
         from shoal.measure.oip import Encoding
         from shoal.measure.types import Target
@@ -265,21 +265,21 @@ def coldstart(
         found = run_loop(
             cold_starts(
                 target, repeats=repeats, timeout_s=seconds_of(timeout, "--timeout"), encoding=Encoding(encoding.value),
-                on_start=lambda number: door.note(f"cold start {number} of {repeats}"),
+                on_start=lambda number: context.note(f"cold start {number} of {repeats}"),
             )
         )  # fmt: skip
-        door.show(found.as_json(), lambda: view.cold_starts(found))
+        context.show(found.as_json(), lambda: view.cold_starts(found))
 
-    guarded(door, act)
+    guarded(context, act)
 
 
-def _warn(door: Door, results: Sequence[LoadResult]) -> None:
+def _warn(context: CommandContext, results: Sequence[LoadResult]) -> None:
     for result in results:
         name = f"{result.tenant}/{result.model}" if result.tenant else result.model
         if (doubt := result.bottleneck()) is not None:
-            door.note(f"warning: {name}: {doubt.text}")
+            context.note(f"warning: {name}: {doubt.text}")
         if result.aborted is not None:
-            door.note(f"aborted: {result.aborted.text}")
+            context.note(f"aborted: {result.aborted.text}")
 
 
 def _rates(given: list[float] | None, models: int, *, needed: bool) -> list[float | None]:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.command import Door, TenantOption, command
-from shoal.core import Invalid, NotFound
+from shoal.base.console.command import CommandContext, TenantOption, command
+from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.sdk import Client
-    from shoal.sdk.models import ServiceDetail, ServiceExplanationView, ServiceView
+    from shoal.contract.models import ServiceDetail, ServiceView
 
 _PANEL = "Services"
 _MANIFESTS = (".yaml", ".yml", ".json")
@@ -34,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def deploy(
-    door: Door,
+    context: CommandContext,
     file: Annotated[
         Path,
         typer.Argument(help="A service's manifest (YAML or JSON; - reads stdin), or a model file.", allow_dash=True),
@@ -58,14 +57,14 @@ def deploy(
         "priority_class": priority_class,
     }
     manifest, base = _manifest(file, {field: value for field, value in given.items() if value is not None})
-    with door.client(patience_s=10.0) as client:
+    with context.client(patience_s=10.0) as client:
         made = client.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
         if not wait:
-            door.show(made, lambda: print(_line(made)))
+            context.show(made, lambda: print(_line(made)))
             return
-        door.note(_line(made))
+        context.note(_line(made))
         ready = client.wait_ready(made.id, timeout_s=timeout)
-    door.show(ready, lambda: _ready(ready))
+    context.show(ready, lambda: _ready(ready))
 
 
 def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any], Path | None]:
@@ -115,7 +114,7 @@ def _endpoints(service: ServiceView) -> None:
 
 
 def services(
-    door: Door,
+    context: CommandContext,
     service: Annotated[str | None, typer.Argument(metavar="[SERVICE]", help="Show this one. [list all]")] = None,
     tenant: TenantOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
@@ -124,28 +123,28 @@ def services(
     """List services, or show one with its replicas and models."""
     from shoal.contract.service_lifecycle import ServiceState
 
-    with door.client() as client:
+    with context.client() as client:
         if service is not None:
             one = client.service(service, tenant=tenant)
-            door.show(one, lambda: _show(one))
+            context.show(one, lambda: _show(one))
             return
         found = client.services(tenant=tenant, state=list(ServiceState) if everything else None, limit=limit)
 
     def human() -> None:
-        from shoal.cli import output
+        from shoal.base.console import output
 
         if found.services:
             output.put(_table(found.services))
         else:
             print("no services")
         if found.next:
-            door.note("there are more: give a greater --limit")
+            context.note("there are more: give a greater --limit")
 
-    door.show(found, human)
+    context.show(found, human)
 
 
 def _table(found: list[ServiceView]) -> Any:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     columns = [
         "service", "name", "tenant", "state", "class", "ready", "gen", "models", "p99", "objective", "rate", "refused",
@@ -167,7 +166,7 @@ def _table(found: list[ServiceView]) -> Any:
 
 
 def _state(service: ServiceView) -> Any:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     styles = {"READY": "green", "DEPLOYING": "yellow", "DEGRADED": "bold yellow", "FAILED": "bold red"}
     return output.styled(service.state.value, styles.get(service.state.value, "dim"))
@@ -178,7 +177,7 @@ def _latency(seconds: float | None) -> str:
 
 
 def _show(service: ServiceDetail) -> None:
-    from shoal.cli import output
+    from shoal.base.console import output
 
     traffic = service.traffic
     output.facts(
@@ -219,7 +218,7 @@ def _show(service: ServiceDetail) -> None:
 
 
 def scale(
-    door: Door,
+    context: CommandContext,
     service: ServiceArgument,
     replicas: Annotated[int, typer.Argument(min=0, max=1000)],
     tenant: TenantOption = None,
@@ -228,17 +227,17 @@ def scale(
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Change how many replicas a service has; 0 keeps it without any."""
-    with door.client() as client:
+    with context.client() as client:
         changed: ServiceView = client.scale(service, replicas, tenant=tenant, cause=because)
         if wait:
             changed = client.wait_ready(changed.id, timeout_s=timeout)
     ready = f"{min(changed.ready, changed.replicas)} of {changed.replicas} replicas ready"
     leaving = changed.ready - changed.replicas
-    door.show(changed, lambda: print(f"{_line(changed)}, {ready}{f', {leaving} leaving' if leaving > 0 else ''}"))
+    context.show(changed, lambda: print(f"{_line(changed)}, {ready}{f', {leaving} leaving' if leaving > 0 else ''}"))
 
 
 def undeploy(
-    door: Door,
+    context: CommandContext,
     service: Annotated[list[str], typer.Argument(metavar="SERVICE...")],
     tenant: TenantOption = None,
     because: CauseOption = "",
@@ -247,45 +246,15 @@ def undeploy(
 ) -> None:
     """End services: their replicas finish what they were asked, and end."""
     changed: list[ServiceView] = []
-    with door.client() as client:
+    with context.client() as client:
         try:
             for ref in service:
                 one: ServiceView = client.undeploy(ref, tenant=tenant, cause=because)
                 if wait:
                     one = client.wait_stopped(one.id, timeout_s=timeout)
                 changed.append(one)
-                if not door.json:
+                if not context.json:
                     print(f"{one.id}  {one.name}: {one.state}", flush=True)
         finally:
-            if door.json and changed:
-                door.show(changed[0] if len(service) == 1 else changed, lambda: None)
-
-
-# --- for commands that take jobs and services ---
-
-
-def meant_service(client: Client, ref: str, tenant: str | None) -> ServiceView | None:
-    """The service that a reference means; None if it can only mean a job. A service that is over gives way to a job."""
-    try:
-        service = client.service(ref, tenant=tenant)
-    except NotFound:
-        return None
-    if service.state.terminal and service.id != ref:
-        try:
-            client.job(ref, tenant=tenant)
-        except NotFound:
-            return service
-        return None
-    return service
-
-
-def print_explanation(found: ServiceExplanationView) -> None:
-    from shoal.cli import output
-
-    print(f"{found.name} is {found.summary}")
-    for cause in found.causes:
-        line = output.styled(f"{cause.subject:<24}", "bold yellow")
-        line.append(f"  {cause.reason.text}", style="default")
-        if cause.change:
-            line.append(f"\n{'':<26}to change it: {cause.change}", style="dim")
-        output.console().print(line, soft_wrap=True)
+            if context.json and changed:
+                context.show(changed[0] if len(service) == 1 else changed, lambda: None)

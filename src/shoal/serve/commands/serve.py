@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.command import Door, command
+from shoal.base.console.command import CommandContext, command
 from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    door: Door,
+    context: CommandContext,
     models: Annotated[
         list[str],
         typer.Argument(
@@ -107,10 +107,10 @@ def serve(
             scheduler=scheduler,
             limits=Limits(body=body_limit_mib << 20),
         )
-        _run(door, alone, [spec.name for spec in specs])
+        _run(context, alone, [spec.name for spec in specs])
 
 
-def _run(door: Door, alone: Standalone, names: Sequence[str]) -> None:
+def _run(context: CommandContext, alone: Standalone, names: Sequence[str]) -> None:
     import uvloop
 
     from shoal.serve.gateway.process import end_on_signals
@@ -122,7 +122,7 @@ def _run(door: Door, alone: Standalone, names: Sequence[str]) -> None:
         try:
             await _until_ready(alone, ended)
             if not ended.is_set():
-                _announce(door, alone, names)
+                _announce(context, alone, names)
             await ended.wait()
         finally:
             await alone.stop()
@@ -146,7 +146,7 @@ async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
         await asyncio.sleep(0.02)
 
 
-def _announce(door: Door, alone: Standalone, names: Sequence[str]) -> None:
+def _announce(context: CommandContext, alone: Standalone, names: Sequence[str]) -> None:
     http, grpc = alone.process.http, alone.process.grpc
     url = f"http://{_bracketed(http.host)}:{http.port}"
     facts = {"http": url, "grpc": f"{_bracketed(grpc.host)}:{grpc.port}", "models": list(names)}
@@ -156,7 +156,7 @@ def _announce(door: Door, alone: Standalone, names: Sequence[str]) -> None:
             print(f"ready: {url}/v2/models/{name}/infer")
         print(f"gRPC on {facts['grpc']}; Ctrl-C ends it", flush=True)
 
-    door.line(facts, human)
+    context.line(facts, human)
 
 
 def _models(words: Sequence[str], threads: int, max_batch: int) -> tuple[ModelSpec, ...]:

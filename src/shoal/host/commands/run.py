@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.command import FAILED, Door, HomeOption, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def run(
     A guard that dies, however it does, leaves no limit behind: a small process beside it takes them back. Groups follow
     the configuration: it may be replaced while the guard runs.
     """
-    door = Door(json, home, None)
+    context = CommandContext(json, home, None)
 
     def act() -> None:
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.guard.daemon import Guard, spare_the_collector
         from shoal.host.guard.follow import FollowedFile, Following
         from shoal.host.guard.live import LiveHost
@@ -59,31 +59,31 @@ def run(
         machine = LiveHost(told, folder, look_only=dry_run)
         try:
             for problem in machine.left:
-                door.note(f"left by an earlier guard: {problem}")
+                context.note(f"left by an earlier guard: {problem}")
             journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
-            followed = Following(machine, FollowedFile(file), note=door.note)
-            guard = Guard(told, followed, journal, dry_run=dry_run, on_tick=_shower(door) if dry_run else None)
-            _announce(door, told, guard, journal, machine)
+            followed = Following(machine, FollowedFile(file), note=context.note)
+            guard = Guard(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
+            _announce(context, told, guard, journal, machine)
             for name, what in machine.unmatched(time.monotonic()).items():
-                door.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
+                context.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
             _until_ended(guard, ticks)
         finally:
             for problem in machine.close():
-                door.note(f"could not be taken back: {problem}")
+                context.note(f"could not be taken back: {problem}")
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
     """What a guard could sense and do on this machine, and what is missing; nothing is changed. Exit code 1 if it could
     not guard at all."""
-    door = Door(json, home, None)
+    context = CommandContext(json, home, None)
 
     def act() -> None:
         import tempfile
         from dataclasses import asdict
 
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.guard.config import parse_config
         from shoal.host.guard.live import LiveHost
 
@@ -102,15 +102,15 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
             "source": places.source, "disagreements": list(places.disagreements), "unmatched": nobody,
             **{name: [asdict(one) for one in some] for name, some in found.items()},
         }  # fmt: skip
-        door.show(document, lambda: view.doctor(places, found, nobody))
+        context.show(document, lambda: view.doctor(places, found, nobody))
         if not any(one.available for one in found["actuators"]):
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def _file(path: Path | None, home: Path | None) -> Path:
-    from shoal.cli.guard import home_of
+    from shoal.host.commands.guard import home_of
 
     return path or home_of(home) / "guard.yaml"
 
@@ -129,7 +129,7 @@ def _config(path: Path, policy: str | None) -> GuardConfig:
 
 
 def _folder(home: Path | None) -> Path:
-    from shoal.cli.guard import guard_folder
+    from shoal.host.commands.guard import guard_folder
 
     folder = guard_folder(home)
     try:
@@ -154,7 +154,9 @@ def _until_ended(guard: Guard, ticks: int | None) -> None:
         guard.close()
 
 
-def _announce(door: Door, told: GuardConfig, guard: Guard, journal: Path | None, machine: LiveHost) -> None:
+def _announce(
+    context: CommandContext, told: GuardConfig, guard: Guard, journal: Path | None, machine: LiveHost
+) -> None:
     working = [one.name for one in machine.capabilities()["actuators"] if one.available]
     names = [one.name for one in told.groups]
     facts = {
@@ -171,13 +173,13 @@ def _announce(door: Door, told: GuardConfig, guard: Guard, journal: Path | None,
             print(f"metrics: http://127.0.0.1:{guard.metrics_port}/metrics")
         print("Ctrl-C ends it and lifts all limits", flush=True)
 
-    door.line(facts, human)
+    context.line(facts, human)
 
 
-def _shower(door: Door) -> Callable[[Tick], None]:
-    from shoal.cli import guard_view as view
+def _shower(context: CommandContext) -> Callable[[Tick], None]:
+    from shoal.host.commands import view
 
     def show(tick: Tick) -> None:
-        door.line(view.tick_json(tick), lambda: view.plan_line(tick))
+        context.line(view.tick_json(tick), lambda: view.plan_line(tick))
 
     return show

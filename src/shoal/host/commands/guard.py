@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.command import FAILED, Door, HomeOption, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
+from shoal.base.home import default_home
 from shoal.core import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ GroupArgument = Annotated[str | None, typer.Argument(metavar="[GROUP]", help="On
 
 
 def register(app: typer.Typer) -> None:
-    from shoal.cli import guard_run
+    from shoal.host.commands import run as guard_run
 
     guard_run.register(guard_app)
     app.add_typer(guard_app, name="guard", rich_help_panel="Host")
@@ -51,24 +53,24 @@ def bench(
     In simulation nothing is started and nothing on this machine is touched: contention is a model that was fitted to
     one machine.
     """
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
         if live:
-            _live(door, policy, scenario, seconds)
+            _live(context, policy, scenario, seconds)
             return
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.policy import POLICIES
         from shoal.host.simulate import ORACLE, compare
 
         found = compare(policy or (*POLICIES, ORACLE), _scenarios(scenario, seed))
-        door.show(found.as_json(), lambda: view.comparison(found))
+        context.show(found.as_json(), lambda: view.comparison(found))
 
-    guarded(door, act)
+    guarded(context, act)
 
 
-def _live(door: Door, policies: list[str] | None, scenario: list[str] | None, seconds: float) -> None:
-    from shoal.cli import guard_view as view
+def _live(context: CommandContext, policies: list[str] | None, scenario: list[str] | None, seconds: float) -> None:
+    from shoal.host.commands import view
     from shoal.host.guard.livebench import measure
     from shoal.host.policy import make_policy
 
@@ -79,9 +81,9 @@ def _live(door: Door, policies: list[str] | None, scenario: list[str] | None, se
         make_policy(name)
     found = []
     for one in measure(names, seconds=seconds):
-        door.note(f"measured {one.policy}")
+        context.note(f"measured {one.policy}")
         found.append(one)
-    door.show([one.as_json() for one in found], lambda: view.measured(found))
+    context.show([one.as_json() for one in found], lambda: view.measured(found))
 
 
 def _scenarios(names: list[str] | None, seed: int) -> list[Scenario]:
@@ -105,19 +107,19 @@ def replay(
     json: JsonFlag = False,
 ) -> None:
     """Decide a journal's ticks again. The same policy must come to the same plans: exit code 1 if it does not."""
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.guard.replay import replay as decide
         from shoal.host.policy import make_policy
 
         found = list(decide(journal, make_policy(policy) if policy else None))
-        door.show(view.replayed_json(found, policy), lambda: view.replayed(found, policy))
+        context.show(view.replayed_json(found, policy), lambda: view.replayed(found, policy))
         if policy is None and any(one.differs for one in found):
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @guard_app.command("explain")
@@ -129,10 +131,10 @@ def explain(
     json: JsonFlag = False,
 ) -> None:
     """Why limits are what they are: the last changes, each with its reason; and what no limit shows now."""
-    door = Door(json, home, None)
+    context = CommandContext(json, home, None)
 
     def act() -> None:
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.guard.history import changes, faults, present
 
         path = journal_of(home, journal)
@@ -145,33 +147,29 @@ def explain(
             view.faults(wrong)
 
         entries = [one.as_json() for one in found] + [one.as_json() for one in wrong]
-        door.show(sorted(entries, key=lambda one: float(one["at"])), human)
+        context.show(sorted(entries, key=lambda one: float(one["at"])), human)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @guard_app.command("status")
 def status(journal: JournalOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
     """What the guard saw and decided last, and whether it runs. Exit code 1 if it does not."""
-    door = Door(json, home, None)
+    context = CommandContext(json, home, None)
 
     def act() -> None:
-        from shoal.cli import guard_view as view
+        from shoal.host.commands import view
         from shoal.host.guard.history import present
 
         found = present(journal_of(home, journal))
-        door.show(found.as_json(), lambda: view.status(found))
+        context.show(found.as_json(), lambda: view.status(found))
         if not found.running:
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def home_of(home: Path | None) -> Path:
-    import os
-
-    from shoal.control.home import default_home
-
     return home or default_home(os.environ)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shoal.cli.command import Door, JsonFlag, guarded
-from shoal.cli.quiet import hushed
+from shoal.base.console.command import CommandContext, JsonFlag, guarded
+from shoal.base.console.quiet import hushed
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ SnapshotOption = Annotated[Path, typer.Option("--snapshot", help="The live state
 
 
 def register(app: typer.Typer) -> None:
-    from shoal.cli import schedule_live
+    from shoal.schedule.commands import live as schedule_live
 
     schedule_live.register(schedule_app)
     app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
@@ -177,12 +177,12 @@ def simulate(
     shoal schedule simulate --trace jobs.trace --throughputs speeds.json --cluster v100=8,p100=16,k80=24
     --policy max-min,blend
     """
-    door = Door(json == "-", None, None)
+    context = CommandContext(json == "-", None, None)
 
     def act() -> None:
-        from shoal.cli import schedule_view as view
-        from shoal.cli.files import OutFile
-        from shoal.cli.schedule_inputs import Inputs, played
+        from shoal.base.console.files import OutFile
+        from shoal.schedule.commands import view
+        from shoal.schedule.commands.inputs import Inputs, played
 
         asked = {"--json": Path(json) if json not in (None, "-") else None, "--csv": csv, "--plot": plot}
         files = {option: OutFile(path, option) for option, path in asked.items() if path is not None}
@@ -197,9 +197,9 @@ def simulate(
             space_sharing=space_sharing, lengths=lengths, mechanism=mechanism.value,
             checkpoint=checkpoint, mtbf_h=mtbf, elastic=elastic, unsaved=unsaved,
         )  # fmt: skip
-        view.outcome(found, inputs, as_json=door.json, files=files, lengths=lengths, restart_s=restart_cost)
+        view.outcome(found, inputs, as_json=context.json, files=files, lengths=lengths, restart_s=restart_cost)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @schedule_app.command("compare")
@@ -219,11 +219,11 @@ def compare(
     json: JsonFlag = False,
 ) -> None:
     """Play a trace under several policies, and say what each is in parts of the first one's result. Simulated."""
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import schedule_view as view
-        from shoal.cli.schedule_inputs import Inputs, played
+        from shoal.schedule.commands import view
+        from shoal.schedule.commands.inputs import Inputs, played
         from shoal.schedule.metrics import relative
 
         names = _names(policy)
@@ -241,9 +241,9 @@ def compare(
             "base": every[0].policy,
             "policies": [{**each.as_json(), "relative": relative(each, every[0])} for each in every],
         }
-        door.show(body, lambda: view.compared(every))
+        context.show(body, lambda: view.compared(every))
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @schedule_app.command("generate")
@@ -298,9 +298,9 @@ def generate(
     """Draw jobs from the papers' distributions, or from ones with a heavy tail, and write them as a trace."""
 
     def act() -> None:
-        from shoal.cli.files import OutFile
-        from shoal.cli.schedule_inputs import mix_of, table_of
+        from shoal.base.console.files import OutFile
         from shoal.schedule import workloads
+        from shoal.schedule.commands.inputs import mix_of, table_of
 
         written = OutFile(out, "--out")
         written.check()
@@ -319,7 +319,7 @@ def generate(
         speeds = f", with the made-up speeds of {table.source}" if throughputs is None else ""
         print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}{speeds}")
 
-    guarded(Door(False, None, None), act)
+    guarded(CommandContext(False, None, None), act)
 
 
 @schedule_app.command("solve")
@@ -331,15 +331,15 @@ def solve(
     json: JsonFlag = False,
 ) -> None:
     """What a policy decides on a snapshot: shares of time, prices, and how good it is."""
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import schedule_view as view
+        from shoal.schedule.commands import view
 
         found = _solved(snapshot, policy, agnostic, space_sharing)
-        door.show(view.allocation_json(found), lambda: view.allocation(found))
+        context.show(view.allocation_json(found), lambda: view.allocation(found))
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 @schedule_app.command("explain")
@@ -352,7 +352,7 @@ def explain(
     json: JsonFlag = False,
 ) -> None:
     """Why each job of a snapshot would get what it would get: the prices that keep it waiting."""
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
         from shoal.core import NotFound
@@ -370,9 +370,9 @@ def explain(
             for name, reason in reasons.items():
                 print(f"{name:<{width}}  {reason.text}")
 
-        door.show(body, human)
+        context.show(body, human)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def _solved(snapshot: Path, policy: str, agnostic: bool, space_sharing: bool) -> Allocation:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.cli import output
-from shoal.cli.files import OutFile
-from shoal.cli.schedule_inputs import Inputs, Played
+from shoal.base.console import output
+from shoal.base.console.files import OutFile
+from shoal.schedule.commands.inputs import Inputs, Played
 from shoal.schedule.metrics import COMPARED, JOB_COLUMNS, Metrics, job_rows, relative
 from shoal.schedule.plots import cells, page
 from shoal.schedule.types import Allocation

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shoal.cli import output
+from shoal.base.console import output
 from shoal.measure.types import QUANTILES
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shoal.cli import output
-from shoal.cli.measure_view import milliseconds, rate
+from shoal.base.console import output
+from shoal.measure.commands.view import milliseconds, rate
 
 if TYPE_CHECKING:
     from shoal.core import Money

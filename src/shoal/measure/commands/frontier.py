@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.command import FAILED, Door, JsonFlag, guarded
-from shoal.cli.measure_options import (
+from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.core import Invalid
+from shoal.measure.commands.options import (
     BatchOption,
     CapOption,
     DimsOption,
@@ -32,7 +33,6 @@ from shoal.cli.measure_options import (
     input_maker,
     seconds_of,
 )
-from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.measure.feasibility import Feasibility
@@ -116,12 +116,12 @@ def frontier(
 
     Exit code 1 if a tenant keeps its objective at no rate.
     """
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import measure_frontier_view as view
         from shoal.core import Money
         from shoal.measure import report
+        from shoal.measure.commands import frontier_view as view
         from shoal.measure.cost import mix_cost
         from shoal.measure.frontier import VectorTrial, find_frontier
         from shoal.measure.judge import Effort, Goal
@@ -138,7 +138,7 @@ def frontier(
 
         def told(trial: VectorTrial) -> None:
             clear()
-            door.note(view.trial(trial))
+            context.note(view.trial(trial))
 
         with bar("searching") as on_progress:
             together = Together(
@@ -160,12 +160,12 @@ def frontier(
             cost = mix_cost(wanted, alone, found.total(wanted), per_hour)
             document["cost"] = cost.as_json()
             sections.append(report.mix_costs(cost))
-        _write(door, html, "What tenants can have of one server", sections)
-        door.show(document, lambda: view.frontier(found, wanted, cost))
+        _write(context, html, "What tenants can have of one server", sections)
+        context.show(document, lambda: view.frontier(found, wanted, cost))
         for doubt in together.doubts():
-            door.note(f"warning: {doubt.text}")
+            context.note(f"warning: {doubt.text}")
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def interference(
@@ -192,11 +192,11 @@ def interference(
 
     shoal measure interference -T a=http://127.0.0.1:8000,resnet,40 -T b=http://127.0.0.1:8000,bert,20
     """
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import measure_frontier_view as view
         from shoal.measure import report
+        from shoal.measure.commands import frontier_view as view
         from shoal.measure.interference import measure_interference
         from shoal.measure.together import Together
 
@@ -212,12 +212,12 @@ def interference(
                 lambda each, number: together.run(each, duration_s=duration_s, seed=number), rates,
                 rounds=rounds, seed=seed, on_run=on_run,
             )  # fmt: skip
-        _write(door, html, "Who slows down whom", [report.interference(found)])
-        door.show(found.as_json(), lambda: view.interference(found))
+        _write(context, html, "Who slows down whom", [report.interference(found)])
+        context.show(found.as_json(), lambda: view.interference(found))
         for doubt in found.doubts:
-            door.note(f"warning: {doubt.text}")
+            context.note(f"warning: {doubt.text}")
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def compare(
@@ -250,12 +250,12 @@ def compare(
 
     shoal measure compare -T shoal=http://127.0.0.1:8000,ocr -T triton=http://127.0.0.1:9000,ocr --rate 100
     """
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import measure_frontier_view as view
         from shoal.measure import report
         from shoal.measure.arrivals import poisson, recorded
+        from shoal.measure.commands import frontier_view as view
         from shoal.measure.compare import compare as compared
         from shoal.measure.together import Together
         from shoal.measure.traces import read_trace
@@ -284,12 +284,12 @@ def compare(
 
         with steps("loads") as on_run:
             found = compared(play, [one.name for one in specs], rounds=rounds, slo_s=slo_s, on_run=on_run)
-        _write(door, html, "The same requests to several servers", [report.comparison(found)])
-        door.show(found.as_json(), lambda: view.comparison(found))
+        _write(context, html, "The same requests to several servers", [report.comparison(found)])
+        context.show(found.as_json(), lambda: view.comparison(found))
         for doubt in found.doubts:
-            door.note(f"warning: {doubt.text}")
+            context.note(f"warning: {doubt.text}")
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def plan(
@@ -315,12 +315,12 @@ def plan(
 
     Exit code 1 if something could not be placed.
     """
-    door = Door(json, None, None)
+    context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.cli import measure_files as files
-        from shoal.cli import measure_frontier_view as view
         from shoal.measure import report
+        from shoal.measure.commands import files
+        from shoal.measure.commands import frontier_view as view
         from shoal.measure.planner import plan as planned
 
         known = files.read_profiles(profiles)
@@ -335,12 +335,12 @@ def plan(
                 demands, files.read_servers(servers), model=_model(model), check=check, asks=asks, seed=seed,
                 on_step=on_step,
             )  # fmt: skip
-        _write(door, html, "Who shares which server", [report.plan(found)])
-        door.show(found.as_json(), lambda: view.plan(found))
+        _write(context, html, "Who shares which server", [report.plan(found)])
+        context.show(found.as_json(), lambda: view.plan(found))
         if found.refused:
             raise typer.Exit(FAILED)
 
-    guarded(door, act)
+    guarded(context, act)
 
 
 def _model(model: Model) -> Feasibility:
@@ -426,14 +426,14 @@ def _settings(warmup: str, timeout: str, encoding: Form, max_outstanding: int, s
     )  # fmt: skip
 
 
-def _write(door: Door, path: Path | None, title: str, sections: Sequence[Section]) -> None:
+def _write(context: CommandContext, path: Path | None, title: str, sections: Sequence[Section]) -> None:
     if path is None:
         return
     from shoal.measure.report import Report, write_html
 
     command = "shoal " + shlex.join(_without_secrets(sys.argv[1:]))
     write_html(Report.of(title, sections, facts={"command": command}), path)
-    door.note(f"report: {path}")
+    context.note(f"report: {path}")
 
 
 def _without_secrets(words: Sequence[str]) -> list[str]:

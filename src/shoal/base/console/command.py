@@ -8,18 +8,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.base.home import default_home
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-    from shoal.sdk import Client
 
 FAILED, USAGE, NOT_FOUND, NO_SERVER, FORBIDDEN, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 
@@ -49,18 +49,21 @@ TenantOption = Annotated[str | None, typer.Option("--tenant", "-t", help="For th
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """How one command talks to the server and to its caller."""
+class CommandContext:
+    """How one command talks to the server and to its caller. The command line gives its commands one that has a client;
+    see `command`."""
 
     json: bool
     home: Path | None
     url: str | None
 
-    def client(self, *, patience_s: float = 2.0) -> Client:
-        """`patience_s`: how long a server that is just restarting is waited for."""
-        from shoal.sdk import Client
+    def client(self, *, patience_s: float = 2.0) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """A `shoal.Client`. `patience_s`: how long a server that is just restarting is waited for."""
+        raise ShoalError("this command has no client", hint="run it as a command of `shoal`")
 
-        return Client(self.url, home=self.home, patience_s=patience_s)
+    def folder(self) -> Path:
+        """The home directory, named or not."""
+        return self.home or default_home(os.environ)
 
     def show(self, value: BaseModel | Iterable[BaseModel] | object, human: Callable[[], None]) -> None:
         """One JSON document with --json, else whatever `human` prints."""
@@ -81,6 +84,9 @@ class Door:
         print(text, file=sys.stderr, flush=True)
 
 
+MakeContext = Callable[[bool, Path | None, str | None], CommandContext]
+
+
 def plain(value: Any) -> Any:
     """As JSON can hold it."""
     if hasattr(value, "model_dump"):
@@ -93,7 +99,9 @@ def plain(value: Any) -> Any:
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function whose first parameter is a `Door`; the common options are added to its own."""
+    """Register a function whose first parameter is a `CommandContext`; the common options are added to its own.
+
+    The context is made by the click context's object where it has one, a `MakeContext`."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
@@ -102,11 +110,14 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[
             inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for one, default, kind in (("json", False, JsonFlag), ("home", None, HomeOption), ("url", None, UrlOption))
         ]
+        # Typer gives its own context to a parameter of this type.
+        common.append(inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            door = Door(given.pop("json"), given.pop("home"), given.pop("url"))
-            guarded(door, lambda: function(door, **given))
+            make: MakeContext = given.pop("typer_context").obj or CommandContext
+            context = make(given.pop("json"), given.pop("home"), given.pop("url"))
+            guarded(context, lambda: function(context, **given))
 
         parameters = own + common
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -117,18 +128,18 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[
     return register
 
 
-def guarded(door: Door, action: Callable[[], None]) -> None:
+def guarded(context: CommandContext, action: Callable[[], None]) -> None:
     """Run a command; its errors become one clear block and an exit code."""
     try:
         action()
         sys.stdout.flush()
     except ShoalError as error:
-        complain(error, as_json=door.json)
+        complain(error, as_json=context.json)
         raise typer.Exit(exit_code(error)) from None
     except OSError as error:
         if error.filename is None:  # not a file that was opened, but what we print: to a full disk, for one
-            raise typer.Exit(lost_output(error, as_json=door.json)) from None
-        complain(ShoalError(error.strerror or str(error), where=error.filename), as_json=door.json)
+            raise typer.Exit(lost_output(error, as_json=context.json)) from None
+        complain(ShoalError(error.strerror or str(error), where=error.filename), as_json=context.json)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.core import Invalid
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_OWN = "shoal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,26 @@ class Found:
 
 @cache
 def find(group: str) -> dict[str, Found]:
-    """By name, in the order of names. Of two with one name the first that Python finds counts."""
+    """By name, in the order of names. Of two with one name Shoal's own counts, else the first that Python finds."""
+    from importlib.metadata import entry_points  # takes as long to import as a short command
+
     found: dict[str, Found] = {}
-    for entry in entry_points(group=group):
+    for entry in (*_own(group), *entry_points(group=group)):
         found.setdefault(entry.name, Found(entry.name, entry))
     return dict(sorted(found.items()))
 
 
-def load(group: str, name: str, *, what: str) -> Any:
-    """Raises Invalid when there is none of this name."""
-    known = find(group)
-    if name not in known:
-        raise Invalid(f"there is no {what} {name!r}", hint=f"installed: {', '.join(known) or 'none'}")
-    return known[name].load()
+def find_one(group: str, name: str) -> Found | None:
+    """The one of this name. Shoal's own are found without a look at every installed package."""
+    own = next((entry for entry in _own(group) if entry.name == name), None)
+    return Found(name, own) if own is not None else find(group).get(name)
+
+
+@cache
+def _own(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        return tuple(distribution(_OWN).entry_points.select(group=group))
+    except PackageNotFoundError:
+        return ()

@@ -1,0 +1,127 @@
+"""Jobs, nodes and quotas as tables for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from shoal.base.console import output
+from shoal.contract.lifecycle import JobState
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.sdk.models import JobView, NodeView, QuotaView
+
+STATE_STYLES = {
+    JobState.QUEUED: "yellow",
+    JobState.RUNNING: "green",
+    JobState.SUCCEEDED: "bold green",
+    JobState.FAILED: "bold red",
+    JobState.CANCELLED: "dim",
+    JobState.HALTED: "magenta",
+}
+
+
+def state(job: JobView) -> Any:
+    return output.styled(job.state.value, STATE_STYLES.get(job.state))
+
+
+def gang(job: JobView) -> str:
+    """What a job needs: `2x(a100:1 1cpu)`; where its size is open `1-4x(...)`, and `2 of 1-4x(...)` once it has one."""
+    each, least = output.needs(job.resources), job.ranks if job.min_ranks is None else job.min_ranks
+    if least == job.ranks:
+        return each if job.ranks == 1 else f"{job.ranks}x({each})"
+    has = "" if job.size is None else f"{job.size} of "
+    return f"{has}{least}-{job.ranks}x({each})"
+
+
+def waited(job: JobView, now: float | None = None) -> float:
+    now = time.time() if now is None else now
+    return job.waited_s + (max(0.0, now - job.queued_at) if job.state is JobState.QUEUED else 0.0)
+
+
+def ran(job: JobView, now: float | None = None) -> float | None:
+    """Run time of ended attempts, and of the present one as far as it is known."""
+    now = time.time() if now is None else now
+    if job.started_at is None:
+        return None
+    if job.state in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING) and not job.ran_s:
+        return max(0.0, now - job.started_at)
+    return job.ran_s
+
+
+def progress(job: JobView) -> str:
+    """`40/100 12/s 5.0s left`, as far as the job reports it."""
+    known = job.progress
+    parts = []
+    if known.get("step") is not None:
+        parts.append(f"{known['step']:g}/{known['total']:g}" if known.get("total") else f"step {known['step']:g}")
+    if known.get("rate_per_s") and not job.terminal:
+        parts.append(f"{known['rate_per_s']:.3g}/s")
+    if known.get("eta_s") is not None and not job.terminal:
+        parts.append(f"{output.duration(known['eta_s'])} left")
+    return " ".join(parts) or "-"
+
+
+def why(job: JobView) -> str:
+    """What a person would ask next about this job."""
+    if job.state is JobState.QUEUED:
+        return str((job.reason or {}).get("text", "waits behind another job of its kind"))
+    if job.state is JobState.FAILED:
+        return f"{job.error_code}: {job.message}" if job.error_code else job.message
+    return job.message
+
+
+def jobs(found: Iterable[JobView], *, tenants: bool = True) -> Table:
+    columns = ["job", "name", "tenant", "state", "class", "needs", "try", "waited", "ran", "progress", "why"]
+    rows = []
+    for job in found:
+        row = [
+            job.id, job.name, job.tenant, state(job), job.priority_class.value, gang(job),
+            job.attempt, output.duration(waited(job)), output.duration(ran(job)), progress(job), why(job),
+        ]  # fmt: skip
+        rows.append(row if tenants else row[:2] + row[3:])
+    return output.table(columns if tenants else columns[:2] + columns[3:], rows)
+
+
+def quota(limits: QuotaView) -> str:
+    parts = []
+    if limits.accelerators is not None:
+        parts.append(f"accelerators {limits.accelerators}")
+    parts += [f"{kind} {count}" for kind, count in limits.by_type.items()]
+    if limits.cpu_milli is not None:
+        parts.append(f"cpus {limits.cpu_milli / 1000:g}")
+    if limits.memory_bytes is not None:
+        parts.append(f"memory {output.size(limits.memory_bytes)}")
+    if limits.running_jobs is not None:
+        parts.append(f"running {limits.running_jobs}")
+    if limits.queued_jobs is not None:
+        parts.append(f"queued {limits.queued_jobs}")
+    if limits.disk_bytes is not None:
+        parts.append(f"disk {output.size(limits.disk_bytes)}")
+    return ", ".join(parts) or "unlimited"
+
+
+def squares(node: NodeView) -> Any:
+    """One square per device: hollow where it is free."""
+    text = output.styled("", None)
+    for device in node.devices:
+        text.append("□ " if device.free else "■ ", style="green" if device.free else "bold yellow")
+    return text
+
+
+def nodes(found: Iterable[NodeView]) -> Table:
+    rows = []
+    for node in found:
+        kinds = sorted({device.type for device in node.devices})
+        holders = sorted({f"{device.job_id}" for device in node.devices if device.job_id})
+        rows.append(
+            [
+                node.name, "yes" if node.schedulable else "no", ", ".join(kinds) or "-", squares(node),
+                f"{node.free_cpu_milli / 1000:g}/{node.cpu_milli / 1000:g}",
+                f"{output.size(node.free_memory_bytes)}/{output.size(node.memory_bytes)}", " ".join(holders) or "-",
+            ]
+        )  # fmt: skip
+    return output.table(["node", "open", "type", "devices", "cpus free", "memory free", "jobs"], rows)
