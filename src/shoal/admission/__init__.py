@@ -24,8 +24,10 @@ from shoal.admission.types import (
     Start,
     TenantState,
 )
+from shoal.admission.without import without
 
 __all__ = [
     "Blocker", "ClusterIndex", "Decision", "Explanation", "NodeState", "Outlook", "Pending", "Policy",
     "Preemption", "Running", "Snapshot", "Spread", "Start", "TenantState", "decide", "explain", "obstacles",
+    "without",
 ]  # fmt: skip
