@@ -24,7 +24,7 @@ FILES = 128
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """`shoal up` with few descriptors and little patience."""
     home = Home(tmp_path_factory.mktemp("home"))
-    (home.path / "config.yaml").write_text("limits: {head_s: 1, idle_s: 60, head_kib: 8, connections: 1000}\n")
+    (home.path / "config.yaml").write_text("http: {head_s: 1, idle_s: 60, head_kib: 8, connections: 1000}\n")
     log = (home.path / "out.log").open("wb")
     process = subprocess.Popen(
         [sys.executable, "-m", "shoal.cli", "up", "--home", str(home.path), "--port", "0", "--slots", "1"],

@@ -23,7 +23,7 @@ from .test_restart_doors import kill
 
 
 def words(home: Home) -> list[str]:
-    return ["--home", str(home.path), "--port", "0", "--serve-port", "0", "--serve-grpc-port", "0", "--slots", "4"]
+    return ["--home", str(home.path), "--port", "0", "--slots", "4"]
 
 
 def start(home: Home, *more: str) -> None:

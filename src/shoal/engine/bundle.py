@@ -96,13 +96,17 @@ def _too_much(why: str) -> Invalid:
 def _broken(problem: BaseException) -> BaseException:
     if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, gzip.BadGzipFile):
         return problem  # of the disk; bzip2 tells of bad data by one without a number
-    return Invalid(f"the archive cannot be unpacked: {_first_line(problem)}", where="files", hint=_HINT)
+    return Invalid(f"the archive cannot be unpacked: {_fault(problem)}", where="files", hint=_HINT)
 
 
-def _first_line(problem: BaseException) -> str:
+def _fault(problem: BaseException) -> str:
     if isinstance(problem, tarfile.FilterError):
         return f"its member {problem.tarinfo.name!r} is a device, or is or points to something outside the directory"
-    return str(problem).strip().partition("\n")[0] or type(problem).__name__
+    return str(problem) if isinstance(problem, _Claims) else "it is no tar archive, or it is cut or damaged"
+
+
+class _Claims(tarfile.ReadError):
+    """The archive says of itself what cannot be."""
 
 
 class _Bounded:
@@ -114,12 +118,12 @@ class _Bounded:
 
     def read(self, size: int = -1) -> bytes:
         if size < 0 or self._file.tell() + size > self._limit:
-            raise tarfile.ReadError("a header claims more than the archive may hold")
+            raise _Claims("a header claims more than the archive may hold")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         if offset > self._limit:
-            raise tarfile.ReadError("a member claims more than the archive may hold")
+            raise _Claims("a member claims more than the archive may hold")
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:

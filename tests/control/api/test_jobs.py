@@ -226,17 +226,18 @@ async def test_bundles_are_named_by_content_and_needed_before_the_job(house: Hou
 
 
 async def test_a_bundle_is_its_tenants_alone(house: House) -> None:
+    files = archive(secret=10)  # once: an archive holds the time at which it was made
     async with house.client("red") as client:
-        bundle = (await client.post("/v1/bundles", content=archive(secret=10))).json()["bundle"]
+        bundle = (await client.post("/v1/bundles", content=files)).json()["bundle"]
     async with house.client("blue") as client:
         stolen = await client.post("/v1/jobs", json={**MANIFEST, "bundle": bundle})
         assert stolen.status_code == 422
         assert stolen.json()["error"]["what"] == f"tenant blue has no bundle {bundle}"
-        assert (await client.post("/v1/bundles?tenant=red", content=archive(secret=10))).status_code == 403
-        await client.post("/v1/bundles", content=archive(secret=10))  # whoever has the files may use them
+        assert (await client.post("/v1/bundles?tenant=red", content=files)).status_code == 403
+        await client.post("/v1/bundles", content=files)  # whoever has the files may use them
         assert (await client.post("/v1/jobs", json={**MANIFEST, "bundle": bundle})).status_code == 201
     async with house.client() as client:
-        assert (await client.post("/v1/bundles?tenant=nobody", content=archive(secret=10))).status_code == 404
+        assert (await client.post("/v1/bundles?tenant=nobody", content=files)).status_code == 404
 
 
 async def test_an_archive_that_cannot_be_unpacked_is_refused_at_once(house: House) -> None:
