@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import typer
 from pydantic import Field
-from shoal.base.console.command import CommandContext, command
 
 from shoal.admission import Blocker, Decision, Explanation, Snapshot, without
+from shoal.base.console.command import CommandContext, command
 from shoal.core import Reason
 from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
 
