@@ -32,9 +32,9 @@ from common import Row, parser, report
 from serving_common import VARIETY, gateway, note, options_of, rows, service
 from serving_overhead import in_process
 
+from shoal.base.arrivals import poisson
 from shoal.core import ShoalError
 from shoal.demo.models import samples
-from shoal.measure.arrivals import poisson
 from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.live import live_trial

@@ -29,8 +29,8 @@ import psutil
 from common import Row, Server, median, parser, report, server
 from serving_common import VARIETY, Gateway, gateway, options_of, service
 
+from shoal.base.arrivals import poisson
 from shoal.demo.models import fetch, samples
-from shoal.measure.arrivals import poisson
 from shoal.measure.generator import OpenLoad, Settings, drive, run
 from shoal.measure.inputs import given_inputs
 from shoal.measure.oip import prepare

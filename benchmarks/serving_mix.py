@@ -34,7 +34,7 @@ import numpy as np
 from common import Row, parser, report
 from serving_common import Gateway, doubt, gateway, options_of, service
 
-from shoal.measure.arrivals import bursty
+from shoal.base.arrivals import bursty
 from shoal.measure.capacity import Effort, Goal
 from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity

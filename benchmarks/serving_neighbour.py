@@ -20,7 +20,7 @@ import numpy as np
 from common import Row, parser, percentile, report
 from serving_common import Gateway, doubt, gateway, options_of, rows, service
 
-from shoal.measure.arrivals import modulated, poisson
+from shoal.base.arrivals import modulated, poisson
 from shoal.measure.generator import Settings
 from shoal.measure.statistics import proportion
 from shoal.measure.together import Together

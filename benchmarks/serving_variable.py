@@ -19,9 +19,10 @@ from random import Random
 
 from common import Row, parser, report
 
+from shoal.base.arrivals import poisson
 from shoal.serve.scheduling import make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Simulation, Stream, affine, poisson, simulate
+from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
 
 Work = tuple[float, float]
 """Bytes and seconds of one request."""
@@ -68,7 +69,7 @@ def stream(kind: str, load: float, seed: int, horizon_s: float) -> Stream:
     draw, slo_s = KINDS[kind]
     random = Random(f"{kind} {seed}")
     mean_s = sum(draw(random, nan)[1] for _ in range(20_000)) / 20_000
-    arrivals = poisson(load / mean_s, horizon_s, random)
+    arrivals = poisson(load / mean_s, horizon_s, seed=[*kind.encode(), seed]).tolist()
     works = [draw(random, at) for at in arrivals]
     return Stream(QueueSpec("a/m", "a", slo_s=slo_s, steady=False), arrivals, affine(0.0, 0.0), works=works)
 

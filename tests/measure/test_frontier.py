@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
 from shoal.measure.frontier import Frontier, NoCapacity, find_frontier
 from shoal.measure.judge import Effort, Goal, Judge, Verdict
@@ -185,7 +186,7 @@ def test_a_simulated_server_has_the_front_of_its_queue() -> None:
     """Two like models on one slot: only the sum of their rates counts, so the front is the straight line."""
     same = ExecutionTime.constant(0.01)
     demands = tuple(Demand(ModelProfile(name, (same,)), 0.0, 0.05) for name in ("a", "b"))
-    server = SimulatedServer(demands, ServerType("one", Money.usd(1)), seed=5)
+    server = SimulatedServer(demands, ServerType("one", Money.usd(1)), scheduled("all-share"), seed=5)
     found = find_frontier(
         server.probe(), {"a": Goal(0.05), "b": Goal(0.05)}, start_per_s={"a": 50.0, "b": 50.0}, rays=2,
         effort=Effort(tolerance=0.1, most_requests=4_000),

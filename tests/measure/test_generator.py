@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from shoal.base.arrivals import constant, poisson
 from shoal.core import Invalid
 from shoal.measure.alarm import Alarm
-from shoal.measure.arrivals import constant, poisson
 from shoal.measure.capacity import Goal
 from shoal.measure.coldstart import cold_starts
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run, run_load

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
 from shoal.measure.interference import Interference, measure_interference
 from shoal.measure.paired import geometric_mean
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.simulated import Order, SimulatedServer
+from shoal.measure.simulated import SimulatedServer
 from shoal.measure.types import LoadResult, Sample
 
 
@@ -67,22 +68,22 @@ def test_a_tenant_whose_requests_fail_beside_others_has_no_isolation() -> None:
     assert found.slowdown["a"]["b"][0.99].value == math.inf
 
 
-def simulated(order: Order, slots: int) -> Interference:
-    small = Demand(ModelProfile("small", (ExecutionTime.constant(0.002),)), 80, 0.02, priority=0)
-    large = Demand(ModelProfile("large", (ExecutionTime.constant(0.05),)), 8, 1.0, priority=1)
-    server = SimulatedServer((small, large), ServerType("s", Money.usd(1), slots), order)
+def simulated(scheduler: str, slots: int) -> Interference:
+    small = Demand(ModelProfile("small", (ExecutionTime.constant(0.002),)), 80, 0.1)
+    large = Demand(ModelProfile("large", (ExecutionTime.constant(0.05),)), 8, 1.0)
+    server = SimulatedServer((small, large), ServerType("s", Money.usd(1), slots), scheduled(scheduler))
     return measure_interference(
-        lambda rates, number: server.run(rates, duration_s=30.0, warmup_s=1.0, seed=number),
+        lambda rates, number: server.run(rates, duration_s=30.0, warmup_s=1.0, seed=[number]),
         {"small": 80.0, "large": 8.0},
         rounds=4,
     )
 
 
-def test_a_simulated_server_disturbs_less_with_priorities_and_hardly_with_many_slots() -> None:
-    fifo, priority, wide = simulated(Order.FIFO, 1), simulated(Order.PRIORITY, 1), simulated(Order.FIFO, 16)
+def test_a_simulated_server_disturbs_less_with_deadlines_and_hardly_with_many_slots() -> None:
+    fifo, deadline, wide = simulated("all-share", 1), simulated("deadline", 1), simulated("all-share", 16)
     assert fifo.slowdown["small"]["large"][0.99].low > 2
-    assert fifo.isolation_of["small"].high < priority.isolation_of["small"].low * 1.5
-    assert fifo.isolation.value < priority.isolation.value
+    assert fifo.isolation_of["small"].high < deadline.isolation_of["small"].low * 1.5
+    assert fifo.isolation.value < deadline.isolation.value
     assert wide.isolation.value == pytest.approx(1.0, abs=0.02)
     assert fifo.isolation.low <= fifo.isolation.value <= fifo.isolation.high
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money, Reason
 from shoal.measure.dutycycle import DutyCycle
 from shoal.measure.feasibility import Fit
@@ -17,6 +19,7 @@ from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerTy
 from shoal.measure.queueing import Queueing
 
 GIB = 2**30
+planned = partial(plan, serve=scheduled())
 SMALL = ServerType("small", Money.usd("0.50"), 1, 8 * GIB)
 BIG = ServerType("big", Money.usd("1.40"), 4, 16 * GIB)
 
@@ -75,13 +78,13 @@ def wishes(draw: st.DrawFn) -> list[Demand]:
 @given(wishes(), st.sampled_from([[SMALL], [SMALL, BIG], [replace(SMALL, limit=2)]]))
 @settings(max_examples=30, deadline=None)
 def test_a_plan_is_sound_whatever_is_wished(demands: list[Demand], servers: list[ServerType]) -> None:
-    assert_sound(plan(demands, servers, check=False), demands)
+    assert_sound(planned(demands, servers, check=False), demands)
 
 
 def test_a_plan_shares_servers_and_is_confirmed_by_simulation() -> None:
     demands = [demand(f"m{at}", 0.15) for at in range(6)]
     steps: list[str] = []
-    found = plan(demands, [SMALL, BIG], on_step=steps.append)
+    found = planned(demands, [SMALL, BIG], on_step=steps.append)
     assert_sound(found, demands)
     assert found.optimal
     assert found.saving > 0.5
@@ -93,7 +96,7 @@ def test_a_plan_shares_servers_and_is_confirmed_by_simulation() -> None:
 
 def test_what_one_server_cannot_carry_is_split() -> None:
     demands = [demand("large", 5.3), demand("little", 0.1)]
-    found = plan(demands, [SMALL])
+    found = planned(demands, [SMALL])
     assert_sound(found, demands)
     large = [one for one in found.servers if any(each.demand.name == "large" for each in one.placements)]
     assert len(large) >= 6
@@ -106,11 +109,11 @@ def test_what_one_server_cannot_carry_is_split() -> None:
 def test_many_cheap_servers_are_preferred_to_a_dear_one_that_would_hold_all() -> None:
     dear = ServerType("dear", Money.usd(10), 8, 64 * GIB)
     demands = [demand("large", 2.3), demand("little", 0.1)]
-    found = plan(demands, [SMALL, dear], check=False)
+    found = planned(demands, [SMALL, dear], check=False)
     assert_sound(found, demands)
     assert {one.server.name for one in found.servers} == {"small"}
     # But one large server is taken where it is the cheaper one for the load.
-    assert {one.server.name for one in plan(demands, [SMALL, BIG], check=False).servers} == {"big"}
+    assert {one.server.name for one in planned(demands, [SMALL, BIG], check=False).servers} == {"big"}
 
 
 def test_what_cannot_be_placed_is_named_with_its_constraint() -> None:
@@ -120,7 +123,7 @@ def test_what_cannot_be_placed_is_named_with_its_constraint() -> None:
         demand("fine", 0.1),
         Demand(ModelProfile("wide", (ExecutionTime.constant(0.01),), slots=9), 1.0, 0.1),
     ]
-    found = plan(demands, [SMALL, BIG])
+    found = planned(demands, [SMALL, BIG])
     assert_sound(found, demands)
     assert [one.demand.name for one in found.refused] == ["fat", "slow", "wide"]
     codes = {one.demand.name: {reason.code for _, reason in one.reasons} for one in found.refused}
@@ -131,13 +134,13 @@ def test_what_cannot_be_placed_is_named_with_its_constraint() -> None:
 
 def test_servers_that_run_out_are_named() -> None:
     demands = [demand(f"m{at}", 0.5) for at in range(4)]
-    found = plan(demands, [replace(SMALL, limit=2)])
+    found = planned(demands, [replace(SMALL, limit=2)])
     assert_sound(found, demands)
     assert len(found.servers) == 2
     assert [one.reasons[0][1].code for one in found.refused] == ["limit", "limit"]
     assert "no small is left" in found.refused[0].text
     # A demand larger than all servers together is placed as far as it goes.
-    found = plan([demand("huge", 5.0)], [replace(SMALL, limit=2)])
+    found = planned([demand("huge", 5.0)], [replace(SMALL, limit=2)])
     assert len(found.servers) == 2
     assert found.refused[0].demand.rate_per_s < 500
 
@@ -156,12 +159,12 @@ class Trusting(Queueing):
 
 def test_sets_that_fail_in_simulation_are_packed_anew() -> None:
     demands = [demand(f"m{at}", 0.4, slo_s=0.05) for at in range(5)]
-    found = plan(demands, [SMALL], model=Trusting())
+    found = planned(demands, [SMALL], model=Trusting())
     assert found.repaired
     assert all(reason.code == "simulation" for reason in found.repaired)
     assert not any(check.broken for one in found.servers for check in one.checks)
     assert {each.demand.name for one in found.servers for each in one.placements} == {one.name for one in demands}
-    unchecked = plan(demands, [SMALL], model=Trusting(), check=False)
+    unchecked = planned(demands, [SMALL], model=Trusting(), check=False)
     assert len(unchecked.servers) == 1
     assert not unchecked.repaired
 
@@ -169,7 +172,7 @@ def test_sets_that_fail_in_simulation_are_packed_anew() -> None:
 def test_nexus_model_plans_with_batches() -> None:
     times = tuple(ExecutionTime.constant(0.004 + 0.002 * batch, batch=batch) for batch in (1, 4, 16))
     demands = [Demand(ModelProfile(f"m{at}", times, GIB), 40, 0.3) for at in range(4)]
-    found = plan(demands, [SMALL], model=DutyCycle())
+    found = planned(demands, [SMALL], model=DutyCycle())
     assert_sound(found, demands)
     assert max(each.batch for one in found.servers for each in one.placements) > 1
     assert len(found.servers) < 4
@@ -177,7 +180,7 @@ def test_nexus_model_plans_with_batches() -> None:
 
 def test_plans_come_out_the_same_again() -> None:
     demands = [demand(f"m{at}", 0.05 + 0.03 * (at % 4), memory=1 + at % 3) for at in range(9)]
-    first, again = (plan(demands, [SMALL, BIG], check=False).as_json() for _ in range(2))
+    first, again = (planned(demands, [SMALL, BIG], check=False).as_json() for _ in range(2))
     assert first == again
 
 
@@ -192,4 +195,4 @@ def test_plans_come_out_the_same_again() -> None:
 )
 def test_input_that_means_nothing_is_refused(demands: list[Demand], servers: list[ServerType], said: str) -> None:
     with pytest.raises(Invalid, match=said):
-        plan(demands, servers)
+        planned(demands, servers)

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.cli.serving import scheduled
 from shoal.core import Invalid, ManualClock, Money
 from shoal.measure import report
 from shoal.measure.coldstart import ColdStarts
 from shoal.measure.compare import compare
-from shoal.measure.cost import mix_cost, trace_cost
+from shoal.measure.cost import mix_cost
 from shoal.measure.frontier import find_frontier
 from shoal.measure.interference import measure_interference
 from shoal.measure.judge import Effort, Goal
@@ -39,7 +40,7 @@ def server(*names: str, slots: int = 2) -> SimulatedServer:
         Demand(ModelProfile(name, (ExecutionTime.lognormal(0.004 * (at + 1), 0.3),)), 40.0, 0.05)
         for at, name in enumerate(names)
     )
-    return SimulatedServer(demands, ServerType("s", Money.usd(1), slots))
+    return SimulatedServer(demands, ServerType("s", Money.usd(1), slots), scheduled("all-share"))
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +49,19 @@ def made() -> report.Report:
     two, three = server("a", EVIL), server("a", "b" * 80, EVIL)
     found = {
         count: find_frontier(
-            one.probe(first=400), {each.name: Goal(each.slo_s, 0.9) for each in one.demands},
+            one.probe(), {each.name: Goal(each.slo_s, 0.9) for each in one.demands},
             start_per_s={each.name: 100.0 for each in one.demands}, effort=Effort(0.2, 0.9, 800), rays=2,
         )
         for count, one in ((2, two), (3, three))
     }  # fmt: skip
     loads = two.run(duration_s=10)
-    alone = {name: two.run({name: 40.0}, duration_s=10)[name] for name in loads}
-    goals = {name: Goal(0.05) for name in loads}
     disturbed = measure_interference(
-        lambda rates, number: three.run(rates, duration_s=2, seed=number),
+        lambda rates, number: three.run(rates, duration_s=2, seed=[number]),
         {each.name: 40.0 for each in three.demands}, rounds=2,
     )  # fmt: skip
 
     def play(name: str, number: int) -> LoadResult:
-        return two.run({EVIL: 40.0}, duration_s=2, seed=number)[EVIL]
+        return two.run({EVIL: 40.0}, duration_s=2, seed=[number])[EVIL]
 
     rng = np.random.default_rng(0)
     planned = plan(
@@ -71,6 +70,7 @@ def made() -> report.Report:
             Demand(ModelProfile("never", (ExecutionTime.constant(1.0),)), 1, 0.1),
         ],
         [ServerType("s" + EVIL, Money.usd("0.5"))],
+        serve=scheduled(),
     )
     cold = ColdStarts(rng.random(9), rng.random(9), rng.random(9))
     return report.Report.of(
@@ -80,7 +80,6 @@ def made() -> report.Report:
             report.frontier(found[2], simulated=True),
             report.frontier(found[3], simulated=True),
             report.interference(disturbed, simulated=True),
-            report.trace_costs(trace_cost(alone, loads, goals, Money.usd(1)), simulated=True),
             report.mix_costs(
                 mix_cost({"a": 90.0}, {"a": found[2].dedicated["a"].value}, found[2].total({"a": 90.0}), Money.usd(1))
             ),
@@ -175,7 +174,7 @@ def test_the_json_document_holds_the_same(made: report.Report, tmp_path: Path) -
     assert document["made_at"] == 1_700_000_000.0
     kinds = [one["kind"] for one in document["sections"]]
     assert kinds == [
-        "latency", "frontier", "frontier", "interference", "trace-cost", "mix-cost", "coldstart", "comparison", "plan",
+        "latency", "frontier", "frontier", "interference", "mix-cost", "coldstart", "comparison", "plan",
     ]  # fmt: skip
     assert document["sections"][0]["data"][0]["requests"] > 0
 

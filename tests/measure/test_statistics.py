@@ -38,6 +38,16 @@ def test_quantiles_are_scipys(values: list[float], p: float, confidence: float) 
     assert found.high == (oracle.high if not math.isnan(oracle.high) else math.inf)
 
 
+@pytest.mark.parametrize("n", range(1, 9))
+def test_a_rank_that_is_just_sure_enough_counts(n: int) -> None:
+    """Of a median the distribution of ranks is known exactly, and so are confidences that it meets to the last bit."""
+    for k in range((n + 1) // 2):
+        tail = sum(math.comb(n, at) for at in range(k + 1)) / 2**n
+        found = statistics.quantile(np.arange(1, n + 1), 0.5, confidence=1 - 2 * tail)
+        if 0 < tail < 0.5:
+            assert (found.low, found.high) == (k if k else -math.inf, n - k)
+
+
 def test_quantile_intervals_cover_as_often_as_they_say() -> None:
     rng = np.random.default_rng(4)
     truth = stats.expon.ppf(0.95)
@@ -46,24 +56,6 @@ def test_quantile_intervals_cover_as_often_as_they_say() -> None:
         found = statistics.quantile(rng.exponential(size=200), 0.95, confidence=0.9)
         hits += found.low <= truth <= found.high
     assert stats.binomtest(600 - hits, 600, 0.1, alternative="greater").pvalue > 0.001
-
-
-def test_blocks_make_the_bootstrap_honest_about_neighbours() -> None:
-    rng = np.random.default_rng(2)
-    noise = rng.normal(size=3000)
-    walk = np.array([noise[max(0, at - 30) : at + 1].sum() for at in range(3000)])
-    plain = statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=1)
-    blocks = statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=100)
-    assert plain.value == blocks.value == pytest.approx(walk.mean())
-    assert blocks.high - blocks.low > 3 * (plain.high - plain.low)
-    assert blocks == statistics.bootstrap(walk, lambda v: float(v.mean()), seed=1, resamples=300, block=100)
-
-
-def test_the_bootstrap_of_independent_values_is_the_textbooks() -> None:
-    values = np.random.default_rng(3).normal(10.0, 2.0, size=400)
-    found = statistics.bootstrap(values, lambda v: float(v.mean()), seed=1, resamples=2000, block=1)
-    low, high = stats.norm.interval(0.95, values.mean(), values.std() / 20)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
 
 
 @settings(max_examples=30, deadline=None)

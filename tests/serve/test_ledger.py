@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shoal.core import Invalid, Money, PriorityClass
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.gateway.meter import INTERVAL_S, Meter
-from shoal.serve.ledger import OPERATOR, LedgerBook, LedgerRecord, Share, read_ledger, what_if_dedicated
+from shoal.serve.ledger import OPERATOR, LedgerBook, LedgerRecord, Share, read_ledger
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 TENANTS = ("ada", "bob", "cleo")
@@ -95,29 +95,6 @@ def test_a_record_is_read_as_it_was_written(
     again = LedgerRecord.from_json(json.loads(json.dumps(record.as_json())))
     assert (again.bill, [share.cost for share in again.shares]) == (record.bill, [one.cost for one in record.shares])
     assert again.as_json() == record.as_json()
-
-
-def record(length_s: float, bill: Money, **busy_s: float) -> LedgerRecord:
-    shares = tuple(Share(tenant, use_s=each) for tenant, each in busy_s.items())
-    return LedgerRecord(0.0, length_s, 2, bill, (*shares, Share(OPERATOR)))
-
-
-def test_sharing_is_compared_with_servers_of_each_tenants_own() -> None:
-    hour = Money.usd(2)
-    # ada fills a server of two slots in one of two half hours, bob a tenth of one: shared, one server is enough.
-    records = [record(1800, Money.usd(1), ada=3600, bob=180), record(1800, Money.usd(1), ada=0, bob=360)]
-    found = what_if_dedicated(records, hour)
-    assert dict(found.servers) == {"ada": 2, "bob": 1}
-    assert dict(found.dedicated) == {"ada": Money.usd(4), "bob": Money.usd(2)}
-    assert (found.shared, found.saving) == (Money.usd(2), pytest.approx(2 / 3))
-    assert dict(what_if_dedicated(records, hour, most_busy=1.0).servers) == {"ada": 1, "bob": 1}
-
-
-def test_a_comparison_of_nothing_saves_nothing() -> None:
-    assert what_if_dedicated([], Money.usd(1)).saving == 0
-    assert what_if_dedicated([record(0, Money(0), ada=0)], Money.usd(1)).saving == 0
-    with pytest.raises(Invalid, match="more than 0 and at most 1"):
-        what_if_dedicated([], Money.usd(1), most_busy=0.0)
 
 
 # --- the meter, which keeps the book and the file ---

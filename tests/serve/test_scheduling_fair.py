@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.base.arrivals import poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import FairScheduler, Item, Profiles, QueueSpec, Scheduler, make_scheduler
-from shoal.serve.scheduling.simulate import Simulation, Stream, affine, poisson, simulate
+from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
 
 from .oracle_gps import served_s
 from .oracle_referee import Referee
@@ -86,8 +87,8 @@ def test_nobody_falls_far_behind_the_fluid_ideal(seed: int, rates: list[int]) ->
     weights = {f"t{at}": random.choice([1.0, 3.0]) for at in range(len(rates))}
     cost_s = 0.01
     streams = [
-        Stream(QueueSpec(f"t{at}", f"t{at}", weights[f"t{at}"]), poisson(rate, 2.0, random), affine(0.0, cost_s))
-        for at, rate in enumerate(rates)
+        Stream(QueueSpec(name, name, weight), poisson(rate, 2.0, seed=[seed, at]), affine(0.0, cost_s))
+        for at, ((name, weight), rate) in enumerate(zip(weights.items(), rates, strict=True))
     ]
     result = simulate(primed("fair", streams, 1), streams)
     work = {stream.spec.key: [(at, cost_s) for at in stream.arrivals] for stream in streams}
@@ -161,9 +162,8 @@ def test_a_tenant_with_many_models_has_one_share() -> None:
 
 @pytest.mark.parametrize("name", ["fair", "deadline"])
 def test_nobody_starves_beside_tighter_deadlines(name: str) -> None:
-    random = Random(5)
     tight = [
-        Stream(QueueSpec(f"n{at}", f"n{at}", slo_s=0.02), poisson(400, 5.0, random), affine(0.0, 0.002, 0.1))
+        Stream(QueueSpec(f"n{at}", f"n{at}", slo_s=0.02), poisson(400, 5.0, seed=at), affine(0.0, 0.002, 0.1))
         for at in range(3)
     ]
     loose = Stream(QueueSpec("loose", "loose"), [0.0] * 2000, affine(0.0, 0.002, 0.1))
@@ -174,11 +174,10 @@ def test_nobody_starves_beside_tighter_deadlines(name: str) -> None:
 
 
 def test_every_rule_is_kept_under_load() -> None:
-    random = Random(8)
     streams = [
         Stream(
             QueueSpec(f"q{at}", f"t{at % 4}", 1.0 + at % 3, max_batch=1 + 3 * (at % 2), executors=1 + at % 2),
-            poisson(60, 3.0, random),
+            poisson(60, 3.0, seed=at),
             affine(0.002, 0.001, 0.3),
         )
         for at in range(12)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import inf
-from random import Random
 
 import pytest
 
+from shoal.base.arrivals import poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Item, Profiles, QueueSpec, make_scheduler
 from shoal.serve.scheduling.headroom import Headroom, Promise, patience_s
-from shoal.serve.scheduling.simulate import Stream, affine, poisson, simulate
+from shoal.serve.scheduling.simulate import Stream, affine, simulate
 
 BEST_EFFORT = PriorityClass.BEST_EFFORT
 
@@ -63,7 +63,7 @@ def test_promises_hold_beside_best_effort_work_that_never_ends(name: str, slots:
     """Executions take exactly as long as always, so that every broken promise is the scheduler's doing."""
     scheduler = make_scheduler(name, slots=slots)
     service = Stream(
-        QueueSpec("g/m", "g", slo_s=0.02, executors=slots), poisson(40 * slots, 6, Random(1)), affine(0, 0.003)
+        QueueSpec("g/m", "g", slo_s=0.02, executors=slots), poisson(40 * slots, 6, seed=1), affine(0, 0.003)
     )
     filler = QueueSpec("b/m", "b", priority_class=BEST_EFFORT, executors=slots)
     arrivals = [at * best_effort_s / slots for at in range(int(6 * slots / best_effort_s))]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 import pytest
 
+from shoal.base.arrivals import bursty, poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Profiles, Scheduler, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Outcome, Simulation, Stream, affine, bursts, poisson, simulate
+from shoal.serve.scheduling.simulate import Outcome, Simulation, Stream, affine, simulate
 
 from .oracle_referee import Referee
 
@@ -30,13 +32,13 @@ def in_time(result: Simulation) -> float:
 
 def noisy(slots: int, seed: int) -> list[Stream]:
     """A sends what takes a fifth of the device; B the same, and for a third of the time many times the device."""
-    random, execution = Random(seed), affine(0.0, 0.002, 0.1)
-    calm = poisson(100 * slots, 5, random)
-    storm = poisson(1500 * slots, 10, random, 5)
-    after = poisson(100 * slots, 15, random, 10)
+    execution = affine(0.0, 0.002, 0.1)
+    calm, quiet = (poisson(100 * slots, 15, seed=[seed, number]) for number in range(2))
+    storm = 5 + poisson(1500 * slots, 5, seed=[seed, 2])
+    storms = [*calm[calm < 5], *storm, *calm[calm >= 10]]
     return [
-        Stream(QueueSpec("a/m", "a", slo_s=0.02, executors=slots), poisson(100 * slots, 15, random), execution),
-        Stream(QueueSpec("b/m", "b", slo_s=0.02, executors=slots), calm + storm + after, execution),
+        Stream(QueueSpec("a/m", "a", slo_s=0.02, executors=slots), quiet, execution),
+        Stream(QueueSpec("b/m", "b", slo_s=0.02, executors=slots), storms, execution),
     ]
 
 
@@ -67,13 +69,12 @@ def test_what_a_noisy_tenant_is_promised_is_mostly_kept_too() -> None:
 
 
 def eight_bursty(seed: int) -> list[Stream]:
-    random = Random(seed)
     objectives = [0.02, 0.02, 0.03, 0.03, 0.05, 0.05, 0.1, 0.2]
     costs = [0.001, 0.002, 0.002, 0.003, 0.004, 0.005, 0.005, 0.01]
     return [
         Stream(
             QueueSpec(f"t{at}/m", f"t{at}", slo_s=objective, executors=2),
-            bursts(1.0 / cost, 15, random, on_s=0.25, off_s=1.75),
+            bursty(1 / 8 / cost, 15, seed=[seed, at], factor=inf, share=1 / 8, burst_s=0.25),
             affine(0.0, cost, 0.1),
         )
         for at, (objective, cost) in enumerate(zip(objectives, costs, strict=True))
@@ -96,15 +97,14 @@ def test_eight_bursty_tenants_get_more_in_time_than_from_a_shared_queue() -> Non
 def bursts_that_fit(seed: int) -> list[Stream]:
     """Eight tenants who calmly use a third of the device; each for a second of ten five times as much, at moments of
     its own, so that seldom more than all of it is asked for."""
-    random = Random(seed)
     objectives = [0.05, 0.05, 0.05, 0.05, 0.1, 0.1, 0.15, 0.15]
     costs = [0.0004, 0.0004, 0.0008, 0.0008, 0.003, 0.003, 0.0075, 0.0075]
     streams = []
     for at, (objective, cost) in enumerate(zip(objectives, costs, strict=True)):
         calm = 1 / 24 / cost
-        arrivals = poisson(calm, 20, random) + bursts(4 * calm, 20, random, on_s=1.0, off_s=9.0)
+        arrivals = bursty(1.4 * calm, 20, seed=[seed, at], factor=5, share=0.1, burst_s=1.0)
         spec = QueueSpec(f"t{at}/m", f"t{at}", slo_s=objective)
-        streams.append(Stream(spec, sorted(arrivals), affine(0.0, cost, 0.15)))
+        streams.append(Stream(spec, arrivals, affine(0.0, cost, 0.15)))
     return streams
 
 
@@ -114,13 +114,13 @@ def test_a_burst_may_have_what_others_leave_idle() -> None:
         for seed in range(6):
             tenants = run(name, 1, bursts_that_fit(seed), seed).tenants.values()
             missed[name] += sum(each.in_time < 0.99 * each.offered for each in tenants)
-    assert missed["deadline"] <= 1  # of 48 objectives
-    assert missed["deadline"] < missed["fair"]
+    assert missed["deadline"] <= 2  # of 48 objectives: once all burst together
+    assert missed["deadline"] < missed["fair"] / 2
 
 
 def rnn(rate: float, max_batch: int) -> list[Stream]:
     spec = QueueSpec("a/rnn", "a", slo_s=0.01, max_batch=max_batch)
-    return [Stream(spec, poisson(rate, 1.0, Random(4)), affine(0.00008, 0.00003, 0.05))]
+    return [Stream(spec, poisson(rate, 1.0, seed=4), affine(0.00008, 0.00003, 0.05))]
 
 
 def test_batches_of_a_recurrent_network_more_than_double_what_is_served() -> None:
@@ -137,7 +137,7 @@ def test_at_low_load_nothing_is_delayed_for_the_sake_of_batches() -> None:
 
 def test_a_network_that_gains_nothing_is_never_batched() -> None:
     spec = QueueSpec("a/cnn", "a", slo_s=0.3, max_batch=8)
-    stream = Stream(spec, poisson(60, 20, Random(4)), affine(0.0, 0.019, 0.05))
+    stream = Stream(spec, poisson(60, 20, seed=4), affine(0.0, 0.019, 0.05))
     result = run("deadline", 1, [stream])
     assert {span.samples for span in result.timeline} == {1}
     assert max(span.samples for span in run("all-share", 1, [stream]).timeline) == 8
@@ -146,11 +146,10 @@ def test_a_network_that_gains_nothing_is_never_batched() -> None:
 @pytest.mark.parametrize("rate", [400, 1500, 3000])
 def test_batching_tenants_under_overload_keep_large_batches(rate: float) -> None:
     """5 ms to start and 0.5 ms a sample: without batches the device serves 180 a second, with the largest 1,230."""
-    random = Random(6)
     streams = [
         Stream(
             QueueSpec(f"t{at}/m", f"t{at}", slo_s=0.05, max_batch=16),
-            poisson(rate / 4, 8, random),
+            poisson(rate / 4, 8, seed=at),
             affine(0.005, 0.0005, 0.05),
         )
         for at in range(4)
@@ -163,16 +162,15 @@ def test_batching_tenants_under_overload_keep_large_batches(rate: float) -> None
 
 def test_clippers_batches_settle_around_the_objective() -> None:
     spec = QueueSpec("a/m", "a", slo_s=0.02, max_batch=64)
-    result = run("aimd", 1, [Stream(spec, poisson(1500, 5, Random(1)), affine(0.005, 0.001))])
+    result = run("aimd", 1, [Stream(spec, poisson(1500, 5, seed=1), affine(0.005, 0.001))])
     later = [span for span in result.timeline if span.start_s > 2]
     assert max(span.samples for span in later) <= 17
     assert sum(span.samples for span in later) / len(later) > 12
 
 
 def test_one_tenant_with_two_hundred_models_is_served_like_two_hundred_tenants() -> None:
-    random = Random(2)
     rates = [3000 / (at + 1) / 5.9 for at in range(200)]
-    arrivals = [poisson(rate, 2, random) for rate in rates]
+    arrivals = [poisson(rate, 2, seed=at) for at, rate in enumerate(rates)]
     for tenant in ("t{}", "one"):
         streams = [
             Stream(QueueSpec(f"m{at}", tenant.format(at), slo_s=0.05), each, affine(0.0, 0.0006, 0.1))
@@ -198,7 +196,7 @@ def test_every_rule_is_kept_under_mixed_load(seed: int) -> None:
             slo_s=random.choice([None, 0.03, 0.2]),
         )
         service = affine(random.choice([0.0, 0.002]), random.choice([0.0005, 0.004]), 0.2)
-        streams.append(Stream(spec, poisson(70, 2.5, random), service, timeout_s=random.choice([None, 0.5])))
+        streams.append(Stream(spec, poisson(70, 2.5, seed=[seed, at]), service, timeout_s=random.choice([None, 0.5])))
     referee = Referee(make_scheduler(slots=4), 4)
     result = simulate(referee, streams, seed=seed)
     ended = sum(each.offered for each in result.queues.values())

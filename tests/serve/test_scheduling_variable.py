@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
+from shoal.base.arrivals import poisson
 from shoal.serve.scheduling import make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Stream, affine, poisson, simulate
+from shoal.serve.scheduling.simulate import Stream, affine, simulate
 
 
 def stream(arrivals: list[float], works: list[tuple[float, float]], slo_s: float) -> Stream:
@@ -56,7 +57,7 @@ def heavy_tail(random: Random) -> tuple[float, float]:
 def test_of_what_would_be_in_time_one_in_a_hundred_is_refused_at_most(draw, slo_s: float, load: float) -> None:  # type: ignore[no-untyped-def]
     random = Random(1)
     mean_s = sum(draw(random)[1] for _ in range(10_000)) / 10_000
-    arrivals = poisson(load / mean_s, 40.0, random)
+    arrivals = poisson(load / mean_s, 40.0, seed=1).tolist()
     one = stream(arrivals, [draw(random) for _ in arrivals], slo_s)
     fine = [end - at <= slo_s for end, at in zip(ended_s("fair", one), arrivals, strict=True) if end is not None]
     assert len(fine) == len(arrivals)
@@ -70,7 +71,7 @@ def test_of_what_would_be_in_time_one_in_a_hundred_is_refused_at_most(draw, slo_
 def test_of_texts_the_long_ones_are_refused_before_they_cost_anything() -> None:
     """The longest would be late even alone: they are known by their size, and harm nobody while the device is busy."""
     random = Random(2)
-    arrivals = poisson(100, 60.0, random)
+    arrivals = poisson(100, 60.0, seed=2).tolist()
     works = [(4000.0, 0.2) if random.random() < 0.1 else (200.0, 0.004) for _ in arrivals]
     ends = ended_s("deadline", stream(arrivals, works, 0.1))
     late = [end for end, (size, _) in zip(ends[500:], works[500:], strict=True) if size == 4000 and end is not None]

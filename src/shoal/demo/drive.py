@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.base.arrivals import poisson
 from shoal.demo.models import samples
-from shoal.measure.arrivals import poisson
 from shoal.measure.generator import OpenLoad, Settings, run_load
 from shoal.measure.inputs import given_inputs
 from shoal.measure.types import LoadResult, Target

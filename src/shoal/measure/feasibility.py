@@ -7,7 +7,7 @@ holds keeps holding when a demand is taken away, exactly so for `Queueing`; pack
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Reason
+from shoal.measure.judge import Effort, Goal, Judge, Verdict
 from shoal.measure.profiles import Demand, ServerType
-from shoal.measure.simulated import Order, SimulatedServer
-from shoal.measure.statistics import Estimate, design_effect, lower_bound, upper_bound
+from shoal.measure.simulated import Serve, SimulatedServer
+from shoal.measure.statistics import Estimate
 
 Floats = NDArray[np.float64]
 
@@ -86,20 +87,23 @@ def milliseconds(seconds: float) -> str:
 @dataclass(frozen=True, slots=True)
 class Check:
     """What a simulation says of one demand: the share of late requests, of which `allowed` may be, and its quantile's
-    latency in seconds. The interval of the share counts the requests for as many as they are worth, because those that
-    wait together are late together. `holds`: even the share's upper end (one-sided) is allowed."""
+    latency in seconds. A refused request is late, and takes for ever. Neither `holds` nor `broken`: so many requests
+    could not tell."""
 
     name: str
     requests: int
     late: Estimate
     latency_s: float
     allowed: float
-    holds: bool
+    verdict: Verdict
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict is Verdict.KEPT
 
     @property
     def broken(self) -> bool:
-        """Not even the lower end is allowed. Neither this nor `holds`: so many requests could not tell."""
-        return self.late.low > self.allowed
+        return self.verdict is Verdict.BROKEN
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -118,41 +122,39 @@ def simulate(
     demands: Sequence[Demand],
     server: ServerType,
     *,
-    order: Order = Order.FIFO,
+    serve: Serve,
     seed: int = 0,
-    requests: int = 20_000,
+    effort: Effort | None = None,
     most: int = 200_000,
-    confidence: float = 0.95,
 ) -> tuple[Check, ...]:
-    """Simulate demands that share a server until the rarest has had so many `requests`, or all together `most`.
+    """Simulate demands that share a server until one surely breaks its objective, or all surely keep it.
 
-    A demand holds if even the upper end of its late share is allowed. One without a rate has nothing to be late.
+    The nearer a demand is to its limit, the more of its requests that takes: `effort.most_requests` of each at most,
+    and `most` of all together, in which a rare demand beside frequent ones may remain undecided. One without a rate has
+    nothing to be late.
     """
-    live = [demand for demand in demands if demand.rate_per_s > 0]
+    live = {demand.name: demand for demand in demands if demand.rate_per_s > 0}
     if not live:
         return ()
-    total = sum(demand.rate_per_s for demand in live)
-    duration_s = min(requests / min(demand.rate_per_s for demand in live), most / total)
-    # A simulated server starts empty, which no server in use is.
-    found = SimulatedServer(tuple(live), server, order, seed).run(duration_s=duration_s, warmup_s=duration_s / 10)
-    return tuple(_check(demand, found[demand.name].latencies_s(), confidence) for demand in live)
+    effort = effort or Effort()
+    # What is said of all of them is as sure as the effort asks (Bonferroni).
+    surer = replace(effort, confidence=1 - (1 - effort.confidence) / len(live))
+    judges = {name: Judge(Goal(demand.slo_s, demand.quantile), surer) for name, demand in live.items()}
+
+    def enough(news: Mapping[str, Floats]) -> bool:
+        done = [judge(news[name]) for name, judge in judges.items()]
+        broken = any(judge.verdict is Verdict.BROKEN for judge in judges.values())
+        return broken or all(done) or sum(judge.requests for judge in judges.values()) >= most
+
+    simulated = SimulatedServer(tuple(live.values()), server, serve, seed)
+    simulated.probe()({name: demand.rate_per_s for name, demand in live.items()}, enough)
+    return tuple(_check(live[name], judge) for name, judge in judges.items())
 
 
-def _check(demand: Demand, latencies_s: Floats, confidence: float) -> Check:
-    late = latencies_s > demand.slo_s
-    count, worth = len(late), max(1, int(len(late) / design_effect(late)))
-    share = float(late.mean()) if count else 0.0
-    misses = round(share * worth)
-    tail = (1 - confidence) / 2
-    limit = upper_bound(misses, worth, alpha=1 - confidence)
-    return Check(
-        demand.name,
-        count,
-        Estimate(share, lower_bound(misses, worth, alpha=tail), upper_bound(misses, worth, alpha=tail), confidence),
-        float(np.quantile(latencies_s, demand.quantile)) if count else math.nan,
-        1 - demand.quantile,
-        count > 0 and limit <= 1 - demand.quantile,
-    )
+def _check(demand: Demand, judge: Judge) -> Check:
+    trial, latencies_s = judge.finish(demand.rate_per_s), judge.latencies_s
+    latency_s = float(np.quantile(latencies_s, demand.quantile, method="inverted_cdf")) if trial.requests else math.nan
+    return Check(demand.name, trial.requests, trial.share, latency_s, 1 - demand.quantile, trial.verdict)
 
 
 def contradiction(checks: Sequence[Check]) -> Reason | None:

@@ -23,6 +23,8 @@ _FIRST_LOOK = 3.0
 """Late requests to be expected at the first look: before, one clump could pass for an overload."""
 _BATCHES = (10, 20)
 """Design effects are measured with so many batches, and the largest is believed."""
+_TICK_S = 1e-9
+"""What differs by less is rounding, which clumps: all requests of a simulated server may take equally long."""
 
 
 class Verdict(StrEnum):
@@ -126,6 +128,11 @@ class Judge:
             self.verdict = self._look(self._look_error)
         return self.verdict is not Verdict.UNDECIDED
 
+    @property
+    def latencies_s(self) -> Floats:
+        """All that came, (requests,)."""
+        return np.concatenate(self._chunks) if self._chunks else np.empty(0)
+
     def finish(self, rate_per_s: float) -> Trial:
         """The trial at this rate: no more will come."""
         self._last_look()
@@ -143,10 +150,10 @@ class Judge:
     def _effect(self) -> float:
         """The design effect of the misses; of the slowest tenth as well, which clump alike and are there before the
         first miss is."""
-        latencies = np.concatenate(self._chunks) if self._chunks else np.empty(0)
+        latencies = self.latencies_s
         if len(latencies) == 0:
             return 1.0
-        slow = latencies > np.quantile(latencies, 0.9, method="inverted_cdf")
+        slow = latencies > np.quantile(latencies, 0.9, method="inverted_cdf") + _TICK_S
         late = latencies > self._goal.slo_s
         return max(design_effect(series, batches=batches) for series in (slow, late) for batches in _BATCHES)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shoal.base.arrivals import poisson
 from shoal.core import Clock, Reason, SystemClock, Unavailable
-from shoal.measure.arrivals import poisson
 from shoal.measure.capacity import Capacity, Effort, Goal, Trial, find_capacity
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.oip import Prepared, prepare

@@ -7,35 +7,32 @@ from dataclasses import replace
 
 from shoal.core import Reason
 from shoal.measure.feasibility import Feasibility, Fit, contradiction, limited, simulate, static_limits
+from shoal.measure.judge import Effort
 from shoal.measure.profiles import Demand, ServerType
-from shoal.measure.queueing import Queueing
-from shoal.measure.simulated import Order
+from shoal.measure.simulated import Serve
+
+SEARCHING = Effort(most_requests=1_000)
+"""For each demand of a set. A search asks about many sets, and what it chooses is simulated for longer."""
 
 
 class Simulated:
-    """Simulate the set and look: tighter and slower than a model on paper. `batched` False keeps batches at 1.
-
-    Where nothing is batched, what `Queueing` proves is not simulated.
-    """
+    """Simulate the set and look: tighter and slower than a model on paper. `batched` False keeps batches at 1."""
 
     name = "simulated"
-    asks = 500
+    asks = 100
     trusted = True
 
     def __init__(
         self,
+        serve: Serve,
         *,
         batched: bool = True,
-        order: Order = Order.FIFO,
-        requests: int = 1_000,
-        most: int = 50_000,
+        effort: Effort = SEARCHING,
         seed: int = 0,
     ) -> None:
-        self._proof = Queueing() if order is Order.FIFO else None
+        self._serve = serve
         self._batched = batched
-        self._order = order
-        self._requests = requests
-        self._most = most
+        self._effort = effort
         self._seed = seed
 
     def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
@@ -47,21 +44,16 @@ class Simulated:
             text = f"{occupancy:.0%} of the slots would be in use even with the best batches"
             return Fit(False, occupancy, Reason("load", text, {"occupancy": occupancy}))
         batches = tuple(demand.profile.max_batch if self._batched else 1 for demand in demands)
-        if self._proof is not None and max(batches) == 1:
-            proven = self._proof.judge(demands, server)
-            if proven.holds:
-                return proven
         found = simulate(
             limited(demands, batches),
             server,
-            order=self._order,
+            serve=self._serve,
             seed=self._seed,
-            requests=self._requests,
-            most=self._most,
+            effort=self._effort,
         )
         if not found:
             return Fit(True, occupancy, Reason("holds", "nothing is asked of it"), batches, (0.0,) * len(demands))
-        tight = max(found, key=lambda one: (not one.holds, one.late.high / one.allowed))
+        tight = max(found, key=lambda one: (one.broken, not one.holds, one.late.high / one.allowed))
         facts = {
             "model": tight.name,
             "late": tight.late.value,
@@ -91,17 +83,20 @@ class Confirmed:
 
     trusted = True
 
-    def __init__(self, model: Feasibility, *, seed: int = 0) -> None:
+    def __init__(self, model: Feasibility, serve: Serve, *, seed: int = 0) -> None:
         self.name = f"{model.name}, confirmed by simulation"
         self.asks = min(model.asks, Simulated.asks)
         self._model = model
+        self._serve = serve
         self._seed = seed
 
     def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
         fit = self._model.judge(demands, server)
         if not fit.holds:
             return fit
-        broken = contradiction(simulate(limited(demands, fit.batches), server, seed=self._seed, requests=1_000))
+        broken = contradiction(
+            simulate(limited(demands, fit.batches), server, serve=self._serve, seed=self._seed, effort=SEARCHING)
+        )
         return fit if broken is None else replace(fit, holds=False, reason=broken)
 
     def least_share(self, demand: Demand, server: ServerType) -> float:

@@ -20,10 +20,9 @@ from shoal.measure.packing import Bin, Members, Oracle, Packing, fill, squishy
 from shoal.measure.partition import least_cost, pack
 from shoal.measure.profiles import Demand, ServerType
 from shoal.measure.queueing import Queueing
+from shoal.measure.simulated import Serve
 from shoal.measure.splitting import Parts, Refusal, splits, taken
 
-_LOOKS = (1_000, 20_000)
-"""Requests of the rarest model that are simulated: few show what is badly wrong, many what is nearly right."""
 _ROUNDS = 10
 """Sets that fail in simulation are packed anew so often; then their models get servers of their own."""
 
@@ -138,23 +137,27 @@ def plan(
     demands: Sequence[Demand],
     servers: Sequence[ServerType],
     *,
+    serve: Serve,
     model: Feasibility | None = None,
     check: bool = True,
     asks: int | None = None,
     seed: int = 0,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """`model` decides what may share (default: `Queueing`); `asks` limits how many sets it is asked about, None leaves
-    that to the model. Demands that no server can take are refused by name, the others are planned.
+    """`serve` is the server that will carry the plan out: every planned server is simulated by it. `model` decides what
+    may share (default: `Queueing`); `asks` limits how many sets it is asked about, None leaves that to the model.
+    Demands that no server can take are refused by name, the others are planned.
 
     Raises Invalid for names that are given twice, and where there is nothing to plan or nothing to plan with.
     """
     _check_input(demands, servers)
     model = model or Queueing()
     on_step("looking at each model alone")
-    careful = Confirmed(model, seed=seed) if check and not model.trusted else model
+    careful = Confirmed(model, serve, seed=seed) if check and not model.trusted else model
+    simulations = _Simulations(serve, seed, on_step)
     drafts = [
-        _draft(parts, model, asks or model.asks, check, seed, on_step) for parts in splits(demands, servers, careful)
+        _draft(parts, model, asks or model.asks, check, simulations, seed, on_step)
+        for parts in splits(demands, servers, careful)
     ]
     chosen = min(drafts, key=lambda one: (one.refused, one.per_hour))
     on_step("working out what it saves")
@@ -168,7 +171,7 @@ def plan(
     wholly = [one for one in demands if one.name not in away]
     return Plan(
         servers=(
-            *naming.named(whole, _Trials(whole, seed, on_step), full, [one.count for one in parts.full]),
+            *naming.named(whole, _Trials(whole, simulations), full, [one.count for one in parts.full]),
             *naming.named(chosen.oracle, chosen.trials, packing.bins, [1] * len(packing.bins)),
         ),
         refused=(*parts.refused, *(_unplaced(chosen.oracle, at) for at in sorted(packing.unplaced))),
@@ -208,10 +211,16 @@ class _Draft:
 
 
 def _draft(
-    parts: Parts, model: Feasibility, asks: int, check: bool, seed: int, on_step: Callable[[str], None]
+    parts: Parts,
+    model: Feasibility,
+    asks: int,
+    check: bool,
+    simulations: _Simulations,
+    seed: int,
+    on_step: Callable[[str], None],
 ) -> _Draft:
     oracle = Oracle(parts.rests, parts.left, model, most=asks)
-    trials = _Trials(oracle, seed, on_step)
+    trials = _Trials(oracle, simulations)
     on_step(f"packing {len(parts.rests)} models")
     packing = pack(oracle, seed=seed)
     repaired: list[Reason] = []
@@ -238,43 +247,49 @@ def _dedicated(chosen: _Draft, drafts: Sequence[_Draft]) -> Money:
     return sum([*alone, *filled], Money())
 
 
-class _Trials:
-    """Simulations of planned servers, each made once."""
+class _Simulations:
+    """Of servers with these demands on them, each made once, however many drafts contain it."""
 
-    def __init__(self, oracle: Oracle, seed: int, on_step: Callable[[str], None]) -> None:
-        self._oracle = oracle
-        self._seed = seed
+    def __init__(self, serve: Serve, seed: int, on_step: Callable[[str], None]) -> None:
+        self._serve = serve
+        self._seed = seed + 1  # another one than a model may have decided by
         self._on_step = on_step
-        self._known: dict[Bin, tuple[Check, ...]] = {}
+        self._known: dict[tuple[ServerType, tuple[Demand, ...]], tuple[Check, ...]] = {}
+
+    def of(self, server: ServerType, demands: Sequence[Demand]) -> tuple[Check, ...]:
+        key = (server, tuple(demands))
+        if key not in self._known:
+            self._on_step(f"simulating {len(demands)} models on one {server.name}")
+            self._known[key] = simulate(demands, server, serve=self._serve, seed=self._seed)
+        return self._known[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Simulations of planned servers."""
+
+    oracle: Oracle
+    simulations: _Simulations
 
     def of(self, one: Bin) -> tuple[Check, ...]:
-        if one not in self._known:
-            self._on_step(f"simulating {len(one.members)} models on one {one.server.name}")
-            fit = self._oracle.fit(one.server, one.members)
-            demands = [self._oracle.pieces[at] for at in sorted(one.members)]
-            for requests in _LOOKS:
-                # Another seed than the one that a model may have decided by.
-                self._known[one] = simulate(
-                    limited(demands, fit.batches), one.server, seed=self._seed + 1, requests=requests
-                )
-                if contradiction(self._known[one]):
-                    break
-        return self._known[one]
+        fit = self.oracle.fit(one.server, one.members)
+        demands = [self.oracle.pieces[at] for at in sorted(one.members)]
+        return self.simulations.of(one.server, limited(demands, fit.batches))
 
     def apart(self, packing: Packing, failed: Container[Bin]) -> Packing:
         """Models whose servers failed get servers of their own, of types on which they do not fail as well."""
         kept = tuple(one for one in packing.bins if one not in failed)
         lone = packing.unplaced.union(*(one.members for one in packing.bins if one in failed))
         for at in lone:
-            while any(self._fails(Bin(server, Members({at}))) for server in self._oracle.choices(Members({at}))):
+            while any(self._fails(Bin(server, Members({at}))) for server in self.oracle.choices(Members({at}))):
                 pass
-        return fill(self._oracle, Packing(kept, lone))
+        return fill(self.oracle, Packing(kept, lone))
 
     def _fails(self, one: Bin) -> bool:
         """And is forbidden then."""
         if contradiction(self.of(one)) is None:
             return False
-        self._oracle.forbid(one.server, one.members)
+        self.oracle.forbid(one.server, one.members)
         return True
 
 

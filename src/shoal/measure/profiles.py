@@ -162,8 +162,8 @@ class Demand:
     """What one tenant wants of a model: `rate_per_s` requests, of which a share `quantile` within `slo_s`.
 
     Requests arrive in bursts at Poisson times, `burst` of them in the mean (geometrically distributed): 1 is a Poisson
-    process, and an index of dispersion I (variance of a count over its mean) is matched by (I + 1) / 2. `weight` counts
-    under fair order, a lower `priority` goes first under priority order.
+    process, and an index of dispersion I (variance of a count over its mean) is matched by (I + 1) / 2. `weight` is
+    that of its tenant.
     """
 
     profile: ModelProfile
@@ -173,7 +173,6 @@ class Demand:
     burst: float = 1.0
     tenant: str = ""
     weight: float = 1.0
-    priority: int = 0
 
     def __post_init__(self) -> None:
         if not (0 <= self.rate_per_s < math.inf and 0 < self.slo_s < math.inf):

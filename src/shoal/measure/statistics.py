@@ -1,4 +1,4 @@
-"""How sure a measurement is: intervals for quantiles and proportions, resampling, correlation.
+"""How sure a measurement is: intervals for quantiles and proportions, and correlation.
 
 Of scipy only its special functions are used: they load quickly, and here, so that no load has to wait for an import.
 """
@@ -6,7 +6,6 @@ Of scipy only its special functions are used: they load quickly, and here, so th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,35 +77,6 @@ def upper_bound(successes: float, n: float, *, alpha: float) -> float:
     return float(special.betaincinv(successes + 1, n - successes, 1 - alpha)) if successes < n else 1.0
 
 
-def bootstrap(
-    values: ArrayLike,
-    statistic: Callable[[Floats], float],
-    *,
-    seed: int,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    block: int | None = None,
-) -> Estimate:
-    """Percentile interval of a statistic of `values` (n,), which are in order of time.
-
-    Whole blocks of neighbours are drawn (circular block bootstrap: Politis and Romano 1992), so that requests which
-    waited behind the same jam are not taken for independent. `block` None takes n^(1/3), the usual rate, rounded up.
-    """
-    series = np.asarray(values, dtype=np.float64)
-    n = len(series)
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, confidence)
-    length = min(n, block if block is not None else math.ceil(n ** (1 / 3)))
-    rng = np.random.default_rng(seed)
-    offsets = np.arange(length)
-    found = np.empty(resamples)
-    for at in range(resamples):
-        starts = rng.integers(0, n, size=math.ceil(n / length))
-        found[at] = statistic(series[((starts[:, None] + offsets) % n).ravel()[:n]])
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(float(statistic(series)), float(low), float(high), confidence)
-
-
 def design_effect(values: ArrayLike, *, batches: int = 20) -> float:
     """How many samples of the series `values` (n,), in order of time, say as much as one independent one; at least 1.
 
@@ -139,7 +109,7 @@ def ecdf(values: ArrayLike, *, points: int = 200) -> tuple[Floats, Floats]:
 def _binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest k with P(B <= k) >= q for B ~ Bin(n, p)."""
     k = max(int(np.ceil(special.bdtrik(q, n, p))), 0)
-    while k > 0 and special.bdtr(k - 1, n, p) >= q:
+    while special.bdtr(k - 1, n, p) >= q:  # at -1 it is not a number
         k -= 1
     return k
 

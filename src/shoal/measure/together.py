@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.base.arrivals import poisson
 from shoal.core import Invalid, Reason, Unavailable
-from shoal.measure.arrivals import poisson
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.judge import Effort, Goal
 from shoal.measure.oip import prepare

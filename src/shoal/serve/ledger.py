@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -153,38 +152,3 @@ class LedgerBook:
         if not reserved:
             return {OPERATOR: idle}
         return dict(zip(reserved, idle.split(tuple(reserved.values())), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """What the recorded work cost shared, and would have cost on `servers` of its own for each tenant."""
-
-    shared: Money
-    dedicated: Mapping[str, Money]
-    servers: Mapping[str, int]
-
-    @property
-    def saving(self) -> float:
-        """Part of the dedicated cost that sharing saves; negative where it costs more."""
-        total = sum(cost.micro_usd for cost in self.dedicated.values())
-        return 1 - self.shared.micro_usd / total if total else 0.0
-
-
-def what_if_dedicated(records: Iterable[LedgerRecord], price_per_hour: Money, *, most_busy: float = 0.7) -> WhatIf:
-    """Had every tenant rented servers of the recorded kind for itself: as many as its busiest interval needs at a
-    load of `most_busy`, and at least one, for the whole time."""
-    if not 0 < most_busy <= 1:
-        raise Invalid(f"a load is more than 0 and at most 1, not {most_busy}", where="most_busy")
-    shared, seconds = Money(0), 0.0
-    peaks: dict[str, float] = {}
-    for record in records:
-        shared += record.bill
-        length = record.end - record.start
-        seconds += length
-        for share in record.shares:
-            if share.tenant != OPERATOR:
-                load = (share.use_s + share.overhead_s) / (record.slots * length) if length else 0.0
-                peaks[share.tenant] = max(peaks.get(share.tenant, 0.0), load)
-    servers = {tenant: max(1, ceil(peak / most_busy)) for tenant, peak in peaks.items()}
-    alone = price_per_hour * (seconds / 3600)
-    return WhatIf(shared, {tenant: alone * count for tenant, count in servers.items()}, servers)

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from shoal.measure.feasibility import Feasibility
     from shoal.measure.generator import Settings
     from shoal.measure.report import Section
+    from shoal.measure.simulated import Serve
     from shoal.measure.types import InputMaker, Target
+
+
+SERVING = "shoal.serving"
+"""Entry points that make a `Serve` for simulations."""
 
 
 class Model(StrEnum):
@@ -253,8 +258,8 @@ def compare(
     context = CommandContext(json, None, None)
 
     def act() -> None:
+        from shoal.base.arrivals import poisson, recorded
         from shoal.measure import report
-        from shoal.measure.arrivals import poisson, recorded
         from shoal.measure.commands import frontier_view as view
         from shoal.measure.compare import compare as compared
         from shoal.measure.together import Together
@@ -332,8 +337,8 @@ def plan(
             )
         with line() as on_step:
             found = planned(
-                demands, files.read_servers(servers), model=_model(model), check=check, asks=asks, seed=seed,
-                on_step=on_step,
+                demands, files.read_servers(servers), serve=_serving(), model=_model(model), check=check, asks=asks,
+                seed=seed, on_step=on_step,
             )  # fmt: skip
         _write(context, html, "Who shares which server", [report.plan(found)])
         context.show(found.as_json(), lambda: view.plan(found))
@@ -343,13 +348,24 @@ def plan(
     guarded(context, act)
 
 
+def _serving() -> Serve:
+    """What serves simulated requests. This room knows no scheduler: it is installed as an entry point."""
+    from shoal.base.discover import find_one
+
+    found = find_one(SERVING, "scheduler")
+    if found is None:
+        raise Invalid("no scheduler is installed that could be simulated", where=SERVING, hint="install Shoal again")
+    serve: Serve = found.load()()
+    return serve
+
+
 def _model(model: Model) -> Feasibility:
     from shoal.measure.dutycycle import DutyCycle
     from shoal.measure.looking import Simulated
     from shoal.measure.queueing import Queueing
 
     made: Mapping[Model, Callable[[], Feasibility]] = {
-        Model.QUEUEING: Queueing, Model.DUTY_CYCLE: DutyCycle, Model.SIMULATED: Simulated,
+        Model.QUEUEING: Queueing, Model.DUTY_CYCLE: DutyCycle, Model.SIMULATED: lambda: Simulated(_serving()),
     }  # fmt: skip
     return made[model]()
 

@@ -307,7 +307,7 @@ def _times(
     burst_s: float,
     period_s: float,
 ) -> Floats:
-    from shoal.measure import arrivals as processes
+    from shoal.base import arrivals as processes
     from shoal.measure.traces import read_trace
 
     if (trace is not None) != (arrivals is Arrivals.TRACE):

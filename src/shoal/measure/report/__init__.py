@@ -1,11 +1,11 @@
 """Reports of measurements: one JSON document for programs, one HTML page for people.
 
-A `Report` is made of sections, one for each result (`latency`, `frontier`, `interference`, `trace_costs`, `mix_costs`,
+A `Report` is made of sections, one for each result (`latency`, `frontier`, `interference`, `mix_costs`,
 `cold_starts`, `comparison`, `plan`). The page holds its figures as inline SVG, with a table under each, and needs no
 network, no scripts and no fonts; it follows the reader's light or dark theme.
 """
 
-from shoal.measure.report.bills import mix_costs, plan, trace_costs
+from shoal.measure.report.bills import mix_costs, plan
 from shoal.measure.report.document import Report, Section
 from shoal.measure.report.front import frontier
 from shoal.measure.report.page import html, write_html
@@ -13,5 +13,5 @@ from shoal.measure.report.sections import cold_starts, comparison, interference,
 
 __all__ = [
     "Report", "Section", "cold_starts", "comparison", "frontier", "html", "interference", "latency", "mix_costs",
-    "plan", "trace_costs", "write_html",
+    "plan", "write_html",
 ]  # fmt: skip

@@ -1,36 +1,14 @@
-"""The sections about money: what a trace or a mix costs, and a consolidation plan."""
+"""The sections about money: what a mix costs, and a consolidation plan."""
 
 from __future__ import annotations
 
 from shoal.core import Money
-from shoal.measure.cost import Bill, MixCost, TraceCost
+from shoal.measure.cost import MixCost
 from shoal.measure.planner import Plan, PlannedServer
 from shoal.measure.report.document import Section, Table
 from shoal.measure.report.figures import bars
 from shoal.measure.report.scales import duration
 from shoal.measure.report.words import number, percent, share
-
-
-def trace_costs(found: TraceCost, *, simulated: bool = False) -> Section:
-    """Dedicated against shared servers under the same trace."""
-    rows = [
-        [alone.tenant, *(cell for bill in (alone, shared) for cell in _billed(bill))]
-        for alone, shared in zip(found.dedicated, found.shared, strict=True)
-    ]
-    rows.append(["all", _money(found.dedicated_cost), "", "", _money(found.shared_cost), "", ""])
-    table = Table(
-        "Bills of the measured windows; per 1,000 requests within the objective",
-        ["tenant", "dedicated", "per 1,000", "within", "shared", "per 1,000", "within"], rows,
-    )  # fmt: skip
-    lengths = {
-        bill.tenant: {"dedicated": first.cost.micro_usd / 1e6, "shared": bill.cost.micro_usd / 1e6}
-        for first, bill in zip(found.dedicated, found.shared, strict=True)
-    }
-    figure = bars(
-        "Cost of the trace", "The bill by tenant, on servers of their own and shared.", "dollars", lengths, table
-    )
-    text = [f"Sharing saves {share(found.saving, 1)} of the cost of a request within its objective."]
-    return Section("trace-cost", "Cost", text, [figure], data=found.as_json(), simulated=simulated)
 
 
 def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
@@ -124,10 +102,6 @@ def _placements(server: PlannedServer) -> list[list[str]]:
         ]
         for one in server.placements
     ]  # fmt: skip
-
-
-def _billed(bill: Bill) -> tuple[str, str, str]:
-    return _money(bill.cost), f"${bill.per_thousand.value:.4g}", percent(bill.within / max(1, bill.requests))
 
 
 def _money(money: Money) -> str:

@@ -13,6 +13,9 @@ from math import ceil, inf, nan
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Scheduler
 
 ServiceTime = Callable[[int, Random], float]
@@ -29,35 +32,14 @@ def affine(setup_s: float, per_sample_s: float, jitter: float = 0.0) -> ServiceT
     return draw
 
 
-def poisson(rate: float, until_s: float, random: Random, since_s: float = 0.0) -> list[float]:
-    """Arrival times at this mean rate per second."""
-    times = []
-    now = since_s + random.expovariate(rate)
-    while now < until_s:
-        times.append(now)
-        now += random.expovariate(rate)
-    return times
-
-
-def bursts(rate: float, until_s: float, random: Random, *, on_s: float, off_s: float) -> list[float]:
-    """Poisson arrivals at this rate during bursts, none between them; both are exponential with these means."""
-    times: list[float] = []
-    now = random.expovariate(1 / off_s)
-    while now < until_s:
-        end = min(until_s, now + random.expovariate(1 / on_s))
-        times += poisson(rate, end, random, now)
-        now = end + random.expovariate(1 / off_s)
-    return times
-
-
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What arrives at a queue, in ascending order of time, and how long it takes: as `service` draws it, or each as
-    `works` says, as (bytes, seconds). `timeout_s` None means that an answer is wanted within the queue's objective, or
-    whenever it comes if it has none."""
+    """What arrives at a queue, in ascending order of time (`shoal.base.arrivals` makes such), and how long it takes: as
+    `service` draws it, or each as `works` says, as (bytes, seconds). `timeout_s` None means that an answer is wanted
+    within the queue's objective, or whenever it comes if it has none."""
 
     spec: QueueSpec
-    arrivals: Sequence[float]
+    arrivals: Sequence[float] | NDArray[np.float64]
     service: ServiceTime
     timeout_s: float | None = None
     works: Sequence[tuple[float, float]] = ()
@@ -154,7 +136,9 @@ def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) 
     outcomes = {key: Outcome() for key in by_key}
     for stream in by_key.values():
         scheduler.add_queue(stream.spec)
-    arrivals = sorted((at, key, index) for key, stream in by_key.items() for index, at in enumerate(stream.arrivals))
+    arrivals = sorted(
+        (float(at), key, index) for key, stream in by_key.items() for index, at in enumerate(stream.arrivals)
+    )
     ended_s = {key: [nan] * len(stream.arrivals) for key, stream in by_key.items()}
     wanted = {key: stream.wanted_within_s for key, stream in by_key.items()}
     ends: list[tuple[float, int, Batch, float]] = []

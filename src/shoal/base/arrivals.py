@@ -7,7 +7,7 @@ load. All processes are given by their mean rate, whatever their shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.core import Invalid
 
 Floats = NDArray[np.float64]
+Seed = int | Sequence[int]
 
 MOST_ARRIVALS = 50_000_000
 """More would not fit into a process; a load that long is a slip of the pen."""
@@ -26,7 +27,7 @@ def constant(rate_per_s: float, duration_s: float) -> Floats:
     return np.arange(math.ceil(rate_per_s * duration_s - 1e-9), dtype=np.float64) / rate_per_s
 
 
-def poisson(rate_per_s: float, duration_s: float, *, seed: int) -> Floats:
+def poisson(rate_per_s: float, duration_s: float, *, seed: Seed) -> Floats:
     """Independent users: exponential gaps."""
     _check(rate_per_s, duration_s)
     rng = np.random.default_rng(seed)
@@ -37,13 +38,14 @@ def bursty(
     rate_per_s: float,
     duration_s: float,
     *,
-    seed: int,
+    seed: Seed,
     factor: float = 5.0,
     share: float = 0.1,
     burst_s: float = 1.0,
 ) -> Floats:
     """A Markov-modulated Poisson process with two states (Fischer and Meier-Hellstern 1993): calm, and bursts of
-    `factor` times the calm rate that last `burst_s` on average and fill `share` of the time."""
+    `factor` times the calm rate (infinity: nothing arrives between them) that last `burst_s` on average and fill
+    `share` of the time."""
     _check(rate_per_s, duration_s)
     if not (factor >= 1 and 0 < share < 1 and burst_s > 0):
         raise Invalid(
@@ -52,25 +54,36 @@ def bursty(
             hint="factor is at least 1, share between 0 and 1, length positive",
         )
     rng = np.random.default_rng(seed)
-    calm_rate, calm_s = rate_per_s / (1 - share + share * factor), burst_s * (1 - share) / share
+    burst_rate, calm_s = rate_per_s / ((1 - share) / factor + share), burst_s * (1 - share) / share
     bursting = bool(rng.random() < share)
     starts: list[float] = []
     rates: list[float] = []
     now = 0.0
     while now < duration_s:
         starts.append(now)
-        rates.append(calm_rate * factor if bursting else calm_rate)
+        rates.append(burst_rate if bursting else burst_rate / factor)
         now += rng.exponential(burst_s if bursting else calm_s)
         bursting = not bursting
     ends = [*starts[1:], duration_s]
     return _scattered(rng, np.array(starts), np.array(ends), np.array(rates))
 
 
+def clustered(rate_per_s: float, duration_s: float, *, seed: Seed, size: float) -> Floats:
+    """A compound Poisson process: clusters at Poisson times, all requests of one at the same moment, a geometric number
+    of them with this mean. Its index of dispersion is 2 * `size` - 1."""
+    if not 1 <= size < math.inf:
+        raise Invalid(f"clusters of {size:g} requests do not exist", where="clustered arrivals", hint="1 or more")
+    times = poisson(rate_per_s / size, duration_s, seed=seed)
+    if size == 1:
+        return times
+    return np.repeat(times, np.random.default_rng(_key(seed, 1)).geometric(1 / size, size=len(times)))
+
+
 def diurnal(
     rate_per_s: float,
     duration_s: float,
     *,
-    seed: int,
+    seed: Seed,
     period_s: float = 86_400.0,
     swing: float = 0.8,
     peak_at: float = 0.5,
@@ -90,7 +103,7 @@ def diurnal(
     return modulated(rate, rate_per_s * (1 + swing), duration_s, seed=seed)
 
 
-def modulated(rate: Callable[[Floats], Floats], highest_per_s: float, duration_s: float, *, seed: int) -> Floats:
+def modulated(rate: Callable[[Floats], Floats], highest_per_s: float, duration_s: float, *, seed: Seed) -> Floats:
     """A Poisson process of any rate over time, by thinning (Lewis and Shedler 1979).
 
     `rate` maps times (n,) to rates (n,) between 0 and `highest_per_s`; one outside raises ValueError.
@@ -99,7 +112,7 @@ def modulated(rate: Callable[[Floats], Floats], highest_per_s: float, duration_s
     wanted = rate(candidates)
     if ((wanted < 0) | (wanted > highest_per_s * (1 + 1e-9))).any():
         raise ValueError(f"a rate left the range from 0 to {highest_per_s:g}")
-    kept = np.random.default_rng((seed, 1)).random(len(candidates)) * highest_per_s < wanted
+    kept = np.random.default_rng(_key(seed, 1)).random(len(candidates)) * highest_per_s < wanted
     return np.asarray(candidates[kept])
 
 
@@ -130,6 +143,10 @@ def _scattered(rng: np.random.Generator, starts: Floats, ends: Floats, rates: Fl
     times = np.repeat(starts, counts) + places * np.repeat(ends - starts, counts)
     times.sort()
     return times
+
+
+def _key(seed: Seed, number: int) -> list[int]:
+    return [*([seed] if isinstance(seed, int) else seed), number]
 
 
 def _check(rate_per_s: float, duration_s: float) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from shoal.base import arrivals
 from shoal.core import Invalid
-from shoal.measure import arrivals
 
 RATES = st.floats(1.0, 500.0)
 DURATIONS = st.floats(1.0, 100.0)
@@ -19,6 +19,7 @@ SEEDS = st.integers(0, 2**31)
 PROCESSES = {
     "poisson": arrivals.poisson,
     "bursty": arrivals.bursty,
+    "clustered": lambda rate, duration, seed: arrivals.clustered(rate, duration, seed=seed, size=2.0),
     "diurnal": lambda rate, duration, seed: arrivals.diurnal(rate, duration, seed=seed, period_s=duration / 2),
 }
 
@@ -76,6 +77,28 @@ def test_bursts_are_as_dispersed_as_theory_says() -> None:
     assert arrivals.dispersion(times, 200.0) == pytest.approx(expected, rel=0.2)
 
 
+def test_bursts_with_nothing_between_them_keep_the_mean_rate() -> None:
+    times = arrivals.bursty(50.0, 4_000.0, seed=1, factor=math.inf, share=0.2, burst_s=0.5)
+    assert len(times) / 4_000 == pytest.approx(50.0, rel=0.1)
+    counts = np.bincount((times / 0.1).astype(np.int64), minlength=40_000)
+    assert np.mean(counts == 0) == pytest.approx(0.8 * math.exp(-0.1 / 2.0), abs=0.03)  # wholly in a pause
+    assert counts.max() > 3 * counts.mean()
+
+
+def test_clusters_are_as_large_and_as_dispersed_as_they_say() -> None:
+    times = arrivals.clustered(60.0, 10_000.0, seed=2, size=3.0)
+    assert len(times) / 10_000 == pytest.approx(60.0, rel=0.02)
+    assert len(times) / len(np.unique(times)) == pytest.approx(3.0, rel=0.02)
+    assert arrivals.dispersion(times, 5.0) == pytest.approx(5.0, rel=0.15)
+    assert np.array_equal(arrivals.clustered(60.0, 10.0, seed=2, size=1), arrivals.poisson(60.0, 10.0, seed=2))
+
+
+def test_a_seed_may_have_several_parts() -> None:
+    first, again, other = (arrivals.clustered(9.0, 50.0, seed=seed, size=2.0) for seed in ([1, 2], [1, 2], [1, 3]))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def test_a_day_has_its_peak_where_it_was_put() -> None:
     times = arrivals.diurnal(100.0, 1000.0, seed=2, period_s=100.0, swing=0.9, peak_at=0.25)
     in_day = times % 100.0
@@ -100,6 +123,8 @@ def test_recorded_arrivals_begin_at_zero_and_are_cut() -> None:
         (lambda: arrivals.constant(1.0, math.nan), "not a duration"),
         (lambda: arrivals.poisson(1e9, 1e9, seed=1), "more than one load can hold"),
         (lambda: arrivals.bursty(1.0, 1.0, seed=1, factor=0.5), "bursts of factor 0.5"),
+        (lambda: arrivals.clustered(1.0, 1.0, seed=1, size=0.5), "clusters of 0.5"),
+        (lambda: arrivals.clustered(1.0, 1.0, seed=1, size=math.inf), "clusters of inf"),
         (lambda: arrivals.diurnal(1.0, 1.0, seed=1, swing=1.5), "swing of 1.5"),
         (lambda: arrivals.recorded([]), "no arrivals"),
         (lambda: arrivals.recorded([1.0, math.nan]), "not numbers"),
