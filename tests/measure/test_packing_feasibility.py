@@ -295,6 +295,13 @@ def test_a_rare_demand_beside_frequent_ones_has_an_end_too() -> None:
     assert sum(check.requests for check in checks) < 10_000
 
 
+def test_one_broken_objective_ends_a_simulation_whatever_is_known_of_the_others() -> None:
+    crowd, rare = Demand(profile("crowd", 0.01), 150, 0.05), Demand(profile("rare", 0.0001), 1, 0.1)
+    checks = simulate([crowd, rare], server(), serve=SERVED, most=5_000)
+    assert [check.broken for check in checks] == [True, False]
+    assert sum(check.requests for check in checks) < 3_000
+
+
 def test_checks_say_what_they_could_not_tell() -> None:
     easy = Demand(profile("m", 0.01), 20, 0.1, quantile=0.9999)
     (check,) = simulate([easy], server(), serve=SERVED, effort=Effort(most_requests=100))
