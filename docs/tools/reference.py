@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "shoal"
 MADE = "<!-- Made from the code by docs/tools/reference.py. -->\n"
@@ -40,6 +38,8 @@ def code(text: str) -> str:
 
 
 def commands() -> str:
+    import typer
+
     from shoal.cli.app import app
 
     group = typer.main.get_command(app)
@@ -286,6 +286,11 @@ def metrics() -> str:
 EVENTS = {
     "job.submitted": "A job was accepted.",
     "job.state": "A job stepped from one state to another; `data` says with which attempt and why.",
+    "job.preempt-requested": "A job was asked to make room for a guaranteed one.",
+    "job.halt-requested": "A job was asked to stop and to be resumable.",
+    "job.cancel-requested": "A job was asked to end.",
+    "job.max-runtime-requested": "A job was asked to end, for it has run for its `max_runtime`.",
+    "job.deadline-requested": "A job was asked to end, for its `deadline` has passed.",
     "job.waiting": "The reason for which a job waits is another one now.",
     "attempt.adopted": "A server took over a running attempt.",
     "service.deployed": "A service was deployed or updated.",
@@ -313,12 +318,15 @@ EVENTS = {
 
 
 def event_kinds() -> set[str]:
+    from shoal.contract.lifecycle import Stop
+
     families = {kind.split(".")[0] for kind in EVENTS}
     not_events = {"secret.key", "service.id", "tenant.name", "job.id", "bundle.tar"}
     found = {node.value for path, node in _nodes(ast.Constant) if isinstance(node.value, str) and path.parts[0] in
              ("control", "store", "contract", "serve", "schedule", "host")}  # fmt: skip
     shaped = re.compile(rf"(?:{'|'.join(sorted(families))})\.[a-z]+(?:-[a-z]+)*")
-    return {one for one in found if shaped.fullmatch(one)} - not_events
+    asked = {f"job.{stop}-requested" for stop in Stop}
+    return {one for one in found if shaped.fullmatch(one)} - not_events | asked
 
 
 def events() -> str:
@@ -332,6 +340,7 @@ def events() -> str:
         "`old_state`, `new_state`, `data`.", "",
         table(("kind", "when"), [(code(kind), EVENTS[kind]) for kind in EVENTS]), "",
         "## States of a job", "",
+        "![The states of a job and the steps between them](../pictures/job.svg)", "",
         table(("from", "to"), _steps()),
     ]  # fmt: skip
     return "\n".join(parts) + "\n"

@@ -124,7 +124,7 @@ def test_quota_names_the_limit_to_raise() -> None:
     assert quota.blocking
     assert quota.reason.facts["to_start"] == {"quota": {"accelerators.a100": 5, "accelerators": 5}}
     assert quota.reason.text == "waits: needs 2 a100, quota of a leaves 0 of 3"
-    assert quota.change == "raise the quota: shoal tenant set a --type a100=5 --accelerators 5; or end jobs of a"
+    assert quota.change == "raise the quota: shoal quota a --type a100=5 --accelerators 5; or end jobs of a"
 
 
 def test_the_estimate_counts_the_jobs_ahead() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
 from shoal.admission import decide, explain, reasons
 from shoal.admission.quota import Limit
 from shoal.admission.snapshot import CPU_POOL, Need
+from shoal.cli.app import app
 from shoal.core import Resources
 
 from .cases import GIB, NOW, G, decide_on, devices, index_of, job, node, nodes, running
@@ -53,8 +55,19 @@ def test_a_quota_counts_in_words(name: str, number: int, text: str) -> None:
 def test_a_quota_to_raise_is_said_as_a_command() -> None:
     wanted = {"accelerators.a100": 2, "accelerators.h100": 1, "cpu_milli": 2500, "memory_bytes": 3 * GIB + 1}
     assert reasons.raise_quota("red", wanted | {"running_jobs": 4}) == (
-        "raise the quota: shoal tenant set red --type a100=2 --type h100=1 --cpus 2.5 --memory 3073MiB --running 4"
+        "raise the quota: shoal quota red --type a100=2 --type h100=1 --cpus 2.5 --memory 3073MiB --running 4"
     )
+
+
+def test_the_command_that_raises_a_quota_is_one_that_the_command_line_has() -> None:
+    _, _, said = reasons.raise_quota("red", {"accelerators": 2, "cpu_milli": 1000, "running_jobs": 4}).partition(
+        "shoal "
+    )
+    group = typer.main.get_command(app)
+    name, *arguments = said.split()
+    command = group.get_command(group.make_context("shoal", ["--help"], resilient_parsing=True), name)
+    given = command.make_context(name, arguments).params
+    assert (given["accelerators"], given["cpus"], given["running"]) == ("2", "1", "4")
 
 
 def test_a_gang_is_told_how_many_of_its_ranks_fit_now() -> None:

@@ -80,7 +80,7 @@ def raise_quota(tenant: str, limits: Mapping[str, int]) -> str:
             f"{kind}={value}" if kind else _exact(limit, value)
         )
     given = " ".join(f"{flag} {value}" for flag, values in flags.items() for value in values)
-    return f"raise the quota: shoal tenant set {tenant} {given}"
+    return f"raise the quota: shoal quota {tenant} {given}"
 
 
 _FLAGS = {

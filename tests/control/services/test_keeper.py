@@ -198,7 +198,7 @@ def test_what_a_service_waits_for_is_told(tmp_path: Path) -> None:
         await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(services_of(plane).look(ocr)))
         found = await services_of(plane).explain(ocr)
         assert [cause.subject for cause in found.causes] == ["replica ocr-2-1"]
-        assert found.causes[0].change == "raise the quota: shoal tenant set ada --accelerators 3; or end jobs of ada"
+        assert found.causes[0].change == "raise the quota: shoal quota ada --accelerators 3; or end jobs of ada"
         await plane.put_tenant("ada", quota=Quota(), actor="admin")
         await until(world, ocr, READY)
 

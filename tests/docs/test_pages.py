@@ -1,0 +1,107 @@
+"""The commands of the pages do what the pages show."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages
+
+PAGES = pages.pages()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty home with a short path: sockets have little room for theirs."""
+    made = Path(tempfile.mkdtemp(prefix="shoal-page-"))
+    try:
+        yield made
+        pages.clean(made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=str(page.path.relative_to(pages.ROOT)), marks=[pytest.mark.slow] if page.slow else [])
+        for page in PAGES
+    ],
+)
+@pytest.mark.timeout(300)
+def test_a_page_does_what_it_shows(page: pages.Page, home: Path) -> None:
+    pages.run(page, home)
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown", "same"),
+    [
+        ("job j-0t62wbgff3jt ran 0.1s\n", ["job j-c05497a580f1 ran 12.5s"], True),
+        ("a  b\n", ["a b"], True),
+        ("first\nmiddle\nlast\n", ["first", "...", "last"], True),
+        ("first\nlast\n", ["first", "...", "last"], True),
+        ("first\nlast\n", ["first"], False),
+        ("RUNNING\n", ["SUCCEEDED"], False),
+        ("", ["something"], False),
+    ],
+)
+def test_what_is_printed_may_differ_in_ids_and_numbers_only(printed: str, shown: list[str], same: bool) -> None:
+    assert pages.agrees(printed, tuple(shown)) is same
+
+
+def test_a_command_that_fails_fails_its_page(home: Path) -> None:
+    page = home / "page.md"
+    for block in ("$ false", "$ echo one\ntwo"):
+        page.write_text(f"<!-- run -->\n```console\n{block}\n```\n")
+        found = pages.read(page)
+        assert found is not None
+        found = pages.Page(pages.ROOT / "docs" / "page.md", found.slow, found.steps)
+        with pytest.raises(AssertionError, match=r"docs/page\.md:3"):
+            pages.run(found, home)
+
+
+def test_files_here_documents_and_continued_lines_are_read(home: Path) -> None:
+    page = home / "page.md"
+    page.write_text(
+        '```yaml title="a/job.yaml"\nname: x\n```\n\n<!-- run slow -->\n```console\n'
+        "$ cat > b <<'END'\n$ no command\nEND\n$ cat a/job.yaml \\\n  b\nname: x\n$ no command\n```\n"
+    )
+    found = pages.read(page)
+    assert found is not None
+    assert found.slow
+    assert found.steps[1:] == (
+        pages.Command("cat > b <<'END'\n$ no command\nEND", (), 7),
+        pages.Command("cat a/job.yaml \\\n  b", ("name: x",), 10),
+        pages.Command("no command", (), 13),
+    )
+
+
+def test_the_extension_of_its_page_gives_a_real_job_its_threads(home: Path) -> None:
+    source = (pages.ROOT / "docs" / "how-to" / "write-extension.md").read_text()
+    files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', source, re.MULTILINE | re.DOTALL))
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    (home / "threads.py").write_text(files["threads.py"])
+    installed = home / f"shoal_threads-{project['version']}.dist-info"  # what `pip install .` leaves behind
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    ((group, entries),) = project["entry-points"].items()
+    (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
+    job = "name: job\ncommand: [printenv, OMP_NUM_THREADS]\nresources: {cpus: 2, memory: 64MiB}\n"
+    script = [
+        pages.Command("shoal settings | grep threads.most", ("threads.most  16  threads that a rank gets at most",), 1),
+        pages.Command("shoal up --detach --slots 2 --set threads.most=1", (), 2),
+        pages.Command("shoal run job.yaml", ("...", "1", "..."), 3),
+        pages.Command("shoal status --json | grep -A1 threads", ("...", '"gangs": 1', "..."), 4),
+    ]
+    page = pages.Page(
+        pages.ROOT / "docs" / "how-to" / "write-extension.md", False, (pages.File("job.yaml", job), *script)
+    )
+    pages.run(page, home, {"PYTHONPATH": str(home)})
