@@ -311,6 +311,7 @@ async def simulate(
     world.schedule = schedule
     world.questioner = Questioner(world) if questions else None
     world.fault = lambda point: crash_at(draw, crash_rate, point)
+    machinery = Machinery(world.cluster, machines, random.Random(f"{seed}-nodes"))
     await reopen(world)
     await tenants(world)
     wanted: dict[str, JobManifest] = {}
@@ -335,9 +336,11 @@ async def simulate(
             await _wish(world, draw, draw.choice(list(acknowledged.values())))
         if draw.random() < 0.05:
             break_something(world.cluster, draw)
+        machinery.turn()
         if world.dead.is_set():
             await reopen(world)
     world.fault = lambda _: None
+    machinery.restore()
     await reopen(world)
     await _finish(world, set(acknowledged.values()))
     assert world.store is not None
@@ -408,6 +411,42 @@ def break_something(cluster: SimulatedCluster, draw: random.Random) -> None:
         return
     what = draw.choice((cluster.kill_rank, cluster.kill_supervisor))
     what(draw.choice(sorted(alive)))
+
+
+class Machinery:
+    """Nodes and devices that go and come back, new ones, and nodes that are closed for a while."""
+
+    def __init__(self, cluster: SimulatedCluster, machines: tuple[Node, ...], draw: random.Random) -> None:
+        self._cluster = cluster
+        self._draw = draw
+        self._nodes = list(machines)
+        self._added = 0
+
+    def turn(self) -> None:
+        """Now and then, one thing happens to one node."""
+        if self._draw.random() >= 0.15:
+            return
+        node, cluster = self._draw.choice(self._nodes), self._cluster
+        what = self._draw.randrange(7)
+        if what == 0:
+            cluster.lose_node(node.name)
+        elif what == 1:
+            cluster.lose_device(node.name, self._draw.choice(node.devices).id)
+        elif what == 2:
+            cluster.close_node(node.name, "its fan is loud")
+        elif what == 3:
+            cluster.open_node(node.name)
+        elif what == 4 and self._added < 2:
+            self._added += 1
+            self._nodes.append(replace(node, name=f"new{self._added}"))
+            cluster.add_node(self._nodes[-1])
+        else:
+            cluster.restore_node(node.name)
+
+    def restore(self) -> None:
+        for node in self._nodes:
+            self._cluster.restore_node(node.name)
+            self._cluster.open_node(node.name)
 
 
 async def _finish(world: World, job_ids: set[str]) -> None:

@@ -13,7 +13,7 @@ async def test_declared_slots_stand_instead_of_what_the_machine_has(tmp_path: Pa
     engine = local_engine(load_settings({"home": tmp_path, "slots": 3}, environ={}))
     await engine.open()
     try:
-        [node] = await engine.inventory()
+        [node] = (await engine.inventory()).nodes
         [accelerators] = [each for each in engine.capabilities() if each.name == "accelerators"]
     finally:
         await engine.close()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pytest
 
 from shoal.core import Fault, NotFound
-from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Phase
+from shoal.engine import Engine, Gang, GangStatus, Inventory, LaunchFailed, Phase
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,14 @@ class EngineKit(ABC):
     async def restart(self, down_s: float = 0.0) -> None:
         """Close the engine, let `down_s` pass with none, and open a new instance over the same home."""
 
+    @abstractmethod
+    async def lose_device(self) -> None:
+        """Some device of some node is gone; return once the engine knows."""
+
+    @abstractmethod
+    async def restore_devices(self) -> None:
+        """What was lost is there again; return once the engine knows."""
+
     async def log(self, name: str, rank: int = 0) -> str:
         """The whole log of a rank as it is now."""
         parts: list[bytes] = []
@@ -121,13 +129,17 @@ def exits(status: GangStatus) -> dict[int, tuple[int | None, int | None, bool]]:
     return found
 
 
+def _devices(inventory: Inventory) -> set[tuple[str, str]]:
+    return {(node.name, device.id) for node in inventory.nodes for device in node.devices}
+
+
 class EngineConformance:
     """Subclass it with a `kit` fixture. Every test uses the protocol alone."""
 
     # --- what there is ---
 
     async def test_inventory_names_devices_uniquely_and_keeps_them_over_a_restart(self, kit: EngineKit) -> None:
-        before = await kit.engine.inventory()
+        before = (await kit.engine.inventory()).nodes
         assert before
         assert len({node.name for node in before}) == len(before)
         for node in before:
@@ -137,7 +149,47 @@ class EngineConformance:
             assert node.cpu_milli > 0
             assert node.memory_bytes > 0
         await kit.restart()
-        assert await kit.engine.inventory() == before
+        assert (await kit.engine.inventory()).nodes == before
+
+    async def test_following_the_nodes_begins_with_the_present(self, kit: EngineKit) -> None:
+        for _ in range(2):
+            assert await anext(kit.engine.nodes()) == await kit.engine.inventory()
+
+    async def test_everyone_who_follows_hears_of_a_device_that_goes_and_of_its_return(self, kit: EngineKit) -> None:
+        whole = await kit.engine.inventory()
+        followers = [kit.engine.nodes() for _ in range(2)]
+        assert [await anext(each) for each in followers] == [whole, whole]
+        await kit.lose_device()
+        smaller = await kit.engine.inventory()
+        assert _devices(smaller) < _devices(whole)
+        assert len(_devices(smaller)) == len(_devices(whole)) - 1
+        assert [await anext(each) for each in followers] == [smaller, smaller]
+        await kit.restore_devices()
+        assert [await anext(each) for each in followers] == [whole, whole]
+
+    async def test_a_slow_follower_hears_what_is_true_last(self, kit: EngineKit) -> None:
+        follower = kit.engine.nodes()
+        whole = await anext(follower)
+        await kit.lose_device()
+        await kit.restore_devices()
+        await kit.lose_device()
+        smaller = await anext(follower)
+        assert smaller == await kit.engine.inventory() != whole
+
+    async def test_following_the_nodes_ends_with_the_engine(self, kit: EngineKit) -> None:
+        follower = kit.engine.nodes()
+        await anext(follower)
+        await kit.engine.close()
+        assert [each async for each in follower] == []
+        await kit.restart()
+
+    async def test_a_gang_runs_on_without_a_device_that_others_had(self, kit: EngineKit) -> None:
+        await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        await kit.lose_device()
+        adopted = await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        assert adopted.phase is Phase.RUNNING
+        await kit.engine.stop("a.1.run")
+        assert (await kit.settle("a.1.run")).ended
 
     async def test_every_absent_capability_says_what_it_costs(self, kit: EngineKit) -> None:
         for capability in kit.engine.capabilities():

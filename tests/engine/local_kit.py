@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from shoal.engine import Gang, GangStatus, RankSpec
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.processes import marked
+from shoal.engine.local.sightings import MISSES
 from tests.engine.conformance import Behaviour, Cooperate, EngineKit, Missing, RunForever
 
 _BEHAVE = f"""#!{os.path.realpath(sys.executable)} -IS
@@ -50,6 +51,20 @@ def two_accelerators() -> Accelerators:
     return Accelerators((Device("GPU-a", "h200", 0), Device("GPU-b", "h200", 1)), "two in name only")
 
 
+@dataclass
+class CardBus:
+    """Eight accelerators in name only, some of which fell off their bus."""
+
+    gone: set[str] = field(default_factory=set)
+    answers: bool = True
+
+    def probe(self) -> Accelerators:
+        if not self.answers:
+            return Accelerators((), "the driver says nothing", answered=False)
+        cards = tuple(Device(f"cpu{index}", "h200", index) for index in range(8))
+        return Accelerators(tuple(card for card in cards if card.id not in self.gone), "in name only")
+
+
 class LocalKit(EngineKit):
     """`home` is the engine's; run directories and the command lie beside it."""
 
@@ -58,6 +73,9 @@ class LocalKit(EngineKit):
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
         self.home = root / "home"
+        self.cards = CardBus()
+        if options.get("accelerators") is CardBus.probe:
+            options["accelerators"] = self.cards.probe
         self.options = {"slots": 8, "accelerators": no_accelerators, **options}
         self.bin = root / "bin"
         self.bin.mkdir()
@@ -120,6 +138,16 @@ class LocalKit(EngineKit):
                 if status.name == name and status.ended:
                     return status
         raise AssertionError(f"{name} never ended")
+
+    async def lose_device(self) -> None:
+        """Rank 0's, of a kit with `CardBus.probe`."""
+        self.cards.gone.add("cpu0")
+        for _ in range(MISSES):
+            await self.engine.inventory()
+
+    async def restore_devices(self) -> None:
+        self.cards.gone.clear()
+        await self.engine.inventory()
 
     async def restart(self, down_s: float = 0.0) -> None:
         await self.engine.close()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conformance import EngineConformance
-from tests.engine.local_kit import LocalKit, local_kit
+from tests.engine.local_kit import CardBus, LocalKit, local_kit
 
 
 class TestLocal(EngineConformance):
     @pytest.fixture
     async def kit(self, tmp_path: Path) -> AsyncIterator[LocalKit]:
-        async with local_kit(tmp_path) as kit:
+        async with local_kit(tmp_path, accelerators=CardBus.probe) as kit:
             yield kit

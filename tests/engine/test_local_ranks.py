@@ -55,7 +55,7 @@ async def test_ranks_find_what_torchrun_would_give_them(kit: LocalKit) -> None:
 
 async def test_accelerators_are_made_visible_by_their_id(tmp_path: Path) -> None:
     async with local_kit(tmp_path, accelerators=two_accelerators) as kit:
-        (node,) = await kit.engine.inventory()
+        (node,) = (await kit.engine.inventory()).nodes
         assert node.capacity().accelerators == {"h200": 2}
         gang = kit.python("a.1.run", SHOW_ENV)
         gang = replace(gang, ranks=(RankSpec(0, kit.node, ("GPU-b", "GPU-a")),))

@@ -88,6 +88,12 @@ class SimulatedKit(EngineKit):
                     return status
         raise AssertionError(f"{name} never ended")
 
+    async def lose_device(self) -> None:
+        self.cluster.lose_device("node1", "gpu3")
+
+    async def restore_devices(self) -> None:
+        self.cluster.restore_node("node1")
+
     async def restart(self, down_s: float = 0.0) -> None:
         await self.engine.close()
         await asyncio.sleep(down_s)

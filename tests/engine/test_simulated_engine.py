@@ -288,7 +288,7 @@ async def test_a_lost_node_takes_its_ranks_and_refuses_new_ones() -> None:
     engine.cluster.lose_node("n0")
     assert await exits(engine, "a.1.run") == [(None, None, True, False)]
     assert engine.cluster.alive() == ("b.1.run",)
-    assert [n.name for n in await engine.inventory()] == ["n1"]
+    assert [n.name for n in (await engine.inventory()).nodes] == ["n1"]
     with pytest.raises(LaunchFailed, match="no node n0") as failure:
         await engine.launch(gang("a.2.run", nodes=("n0",)))
     assert failure.value.fault is Fault.INFRASTRUCTURE

@@ -63,6 +63,7 @@ class Stop(StrEnum):
     CANCEL = "cancel"
     MAX_RUNTIME = "max-runtime"
     DEADLINE = "deadline"
+    NODE_LOST = "node-lost"
 
 
 class ErrorCode(StrEnum):

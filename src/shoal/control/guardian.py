@@ -130,11 +130,11 @@ class Guardian:
                 try:
                     stored = await self._stage(live, STORE, JobState.STORING, "storing outputs", finished=finished)
                 except LaunchFailed as error:
-                    stored = _not_launched(error)
+                    stored = self._not_launched(live, error)
                 return steps.with_store(end, stored, finished=finished)
             return end
         except LaunchFailed as error:
-            return _not_launched(error)
+            return self._not_launched(live, error)
         except SecretMissing as error:
             return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
 
@@ -246,25 +246,26 @@ class Guardian:
     def _fault(self, point: str) -> None:
         self._ledger.fault(point)
 
-    def lose(self, job_id: str, name: str) -> None:
-        """The patroller found that the engine no longer knows a gang that should run."""
+    def lose(self, job_id: str, name: str, detail: str = "vanished") -> None:
+        """The engine no longer knows a gang that should run, or tells nothing more of it."""
         live = self._ledger.view.get(job_id)
         known = self._statuses.get(name)
         if live is None or known is None or known.ended:
             return
-        self._statuses[name] = steps.lost(known)
+        self._statuses[name] = steps.lost(known, detail)
         live.poke.set()
+
+    def _not_launched(self, live: Live, error: LaunchFailed) -> AttemptEnd:
+        code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
+        if error.fault is not Fault.USER and self._ledger.view.missing(live):
+            code = ErrorCode.NODE_LOST
+        return AttemptEnd(code, str(error), rolled_back=True)
 
 
 def _must(attempt: AttemptRecord | None) -> AttemptRecord:
     if attempt is None:
         raise AssertionError("an active job has an attempt")
     return attempt
-
-
-def _not_launched(error: LaunchFailed) -> AttemptEnd:
-    code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
-    return AttemptEnd(code, str(error), rolled_back=True)
 
 
 def _stopped(live: Live) -> bool:

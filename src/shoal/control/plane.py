@@ -40,6 +40,7 @@ from shoal.control.garbage import GarbageCollector
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
+from shoal.control.nodes import NodeWatch
 from shoal.control.patroller import Patroller
 from shoal.control.retention import Retention
 from shoal.control.stages import Layout
@@ -116,6 +117,7 @@ class ControlPlane:
             decided=lambda: self.extensions.decided(),
         )  # fmt: skip
         self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
+        self.node_watch = NodeWatch(self.ledger, engine, self.guardian, on_fatal=on_fatal)
         facilities = Facilities(
             home=home, view=self.view, known_tenants=self._tenants, extensions=lambda: self.extensions,
             wake=self.decider.wake_from_thread, ledger=self.ledger, layout=self._layout, explain=self.explain,
@@ -145,6 +147,7 @@ class ControlPlane:
             self.guardian.take(job_id)
         self.decider.open()
         self.patroller.open()
+        self.node_watch.open()
         self.collector.open()
         self.garbage.open()
         await self.extensions.open(self.store)
@@ -159,7 +162,15 @@ class ControlPlane:
     @property
     def loops(self) -> tuple[Loop, ...]:
         """In the order in which they are to be closed."""
-        return (self.extensions, self.decider, self.patroller, self.collector, self.garbage, self.guardian)
+        return (
+            self.extensions,
+            self.decider,
+            self.patroller,
+            self.node_watch,
+            self.collector,
+            self.garbage,
+            self.guardian,
+        )
 
     async def close(self) -> None:
         """Stop the loops. Running work goes on and is adopted by the next server."""

@@ -180,7 +180,7 @@ def request_stop(
     )
 
 
-_STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.HALT: 2, Stop.CANCEL: 3}
+_STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.NODE_LOST: 1, Stop.HALT: 2, Stop.CANCEL: 3}
 
 
 def stop_late(job: JobRecord, attempt: AttemptRecord, now: float) -> Change | None:
@@ -298,13 +298,15 @@ def _verdict(
         return Outcome.FAILED, JobState.FAILED, ErrorCode.MAX_RUNTIME, attempt.stop_cause
     if attempt.stop is Stop.DEADLINE:
         return Outcome.FAILED, JobState.FAILED, ErrorCode.DEADLINE, attempt.stop_cause
-    code = end.code or ErrorCode.EXIT
+    code, message = end.code or ErrorCode.EXIT, end.message
+    if attempt.stop is Stop.NODE_LOST:
+        code, message = ErrorCode.NODE_LOST, attempt.stop_cause
     if end.rolled_back:
         outcome = Outcome.ROLLED_BACK
     else:
         outcome = Outcome.LOST if code.fault is Fault.INFRASTRUCTURE else Outcome.FAILED
     may_retry = job.retries.get(code.fault, 0) < restart.retry_limit(code.fault)
-    return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, end.message or "it ended by itself"
+    return outcome, JobState.QUEUED if may_retry else JobState.FAILED, code, message or "it ended by itself"
 
 
 def left_early(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd) -> bool:
@@ -373,7 +375,8 @@ def _read_end(status: GangStatus, placement: Iterable[RankPlacement], stage: str
     name = f"rank {rank.rank}" if len(status.ranks) > 1 else "the process"
     if exit_ is None or exit_.lost:
         detail = exit_.detail if exit_ else ""
-        return AttemptEnd(ErrorCode.RANK_LOST, f"{name} was lost{': ' + detail if detail else ''}", facts)
+        code = ErrorCode.NODE_LOST if exit_ is not None and exit_.node_lost else ErrorCode.RANK_LOST
+        return AttemptEnd(code, f"{name} was lost{': ' + detail if detail else ''}", facts)
     if stage == "download":
         return AttemptEnd(ErrorCode.INPUT, f"inputs could not be fetched: {exit_.detail or _how(exit_)}", facts)
     if stage == "store":
@@ -392,10 +395,10 @@ def _how(exit_: Exit) -> str:
     return f"killed by signal {exit_.signal}" if exit_.signal is not None else f"left with exit code {exit_.code}"
 
 
-def lost(status: GangStatus) -> GangStatus:
+def lost(status: GangStatus, detail: str = "vanished") -> GangStatus:
     """The same gang after its processes vanished without an exit that anybody saw."""
     ranks = tuple(
-        rank if rank.exit is not None else replace(rank, phase=Phase.ENDED, exit=Exit(lost=True, detail="vanished"))
+        rank if rank.exit is not None else replace(rank, phase=Phase.ENDED, exit=Exit(lost=True, detail=detail))
         for rank in status.ranks
     )
     return replace(status, phase=Phase.ENDED, ranks=ranks)

@@ -15,7 +15,8 @@ from shoal.admission import ClusterIndex, Pending, Running, Spread
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import AttemptRecord, Change, JobRecord
-from shoal.core import Node, NotFound, Reason, Tenant
+from shoal.core import NotFound, Reason, Tenant
+from shoal.engine import Inventory
 
 
 @dataclass(slots=True)
@@ -37,6 +38,14 @@ class Live:
         return self._manifest
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """`text` says what is gone; `whole_node` when nothing on that node can be asked to stop."""
+
+    text: str
+    whole_node: bool
+
+
 class View:
     """`room_changed` is called when a job came to wait or what was taken became free: time to decide again."""
 
@@ -48,6 +57,8 @@ class View:
         self._queued: dict[str, int] = {}
         self._replicas: dict[str, dict[str, Live]] = {}
         self.deadlines: set[str] = set()
+        self.inventory = Inventory(())
+        self._places: dict[str, frozenset[str]] = {}
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._live
@@ -85,14 +96,32 @@ class View:
 
     def load(
         self, jobs: Iterable[JobRecord], attempts: Mapping[str, AttemptRecord], tenants: Iterable[Tenant],
-        nodes: Iterable[Node],
+        inventory: Inventory,
     ) -> None:  # fmt: skip
         """Fill an empty view from the store, as after a restart."""
-        self.index.set_nodes(tuple(nodes))
+        self.see_nodes(inventory)
         for tenant in tenants:
             self.index.set_tenant(tenant)
         for job in jobs:
             self.added(job, attempts.get(job.id))
+
+    def see_nodes(self, inventory: Inventory) -> None:
+        """These are the nodes from now on."""
+        self.inventory = inventory
+        self._places = {node.name: frozenset(device.id for device in node.devices) for node in inventory.nodes}
+        self.index.set_nodes(inventory.nodes, unschedulable=inventory.closed)
+        self._room_changed()
+
+    def missing(self, live: Live) -> Missing | None:
+        """What the present attempt of a job was given and is gone; None when all of it is there."""
+        for rank in live.attempt.placement if live.attempt is not None else ():
+            there = self._places.get(rank.node)
+            if there is None:
+                return Missing(f"node {rank.node} is gone", whole_node=True)
+            if not there.issuperset(rank.devices):
+                gone = ", ".join(sorted(set(rank.devices) - there))
+                return Missing(f"device {gone} of node {rank.node} is gone", whole_node=False)
+        return None
 
     def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
         live = self._live[job.id] = Live(job, attempt, _manifest=manifest)

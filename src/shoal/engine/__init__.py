@@ -10,6 +10,7 @@ from shoal.engine.protocol import (
     Exit,
     Gang,
     GangStatus,
+    Inventory,
     LaunchFailed,
     Limits,
     LogChunk,
@@ -20,6 +21,6 @@ from shoal.engine.protocol import (
 )
 
 __all__ = [
-    "Engine", "Exit", "Gang", "GangStatus", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Phase", "RankSpec",
-    "RankStatus",
+    "Engine", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Phase",
+    "RankSpec", "RankStatus",
 ]  # fmt: skip

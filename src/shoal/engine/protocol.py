@@ -67,6 +67,19 @@ class Gang:
     launch_timeout_s: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All nodes that an engine has at one time.
+
+    A node or device that is missing is gone, and so is what ran on it: an engine that merely could not look says what
+    it said before. `closed` gives, by node, why the engine lets no new work start there (drained or cordoned by its
+    own means, not answering); what runs there goes on.
+    """
+
+    nodes: tuple[Node, ...]
+    closed: Mapping[str, str] = field(default_factory=dict)
+
+
 class Phase(StrEnum):
     """A gang's or rank's phase. STARTING: some rank is not ready yet; RUNNING: all user processes were let go;
     ENDED: no process of it is left."""
@@ -79,14 +92,16 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Exit:
     """How a rank ended: `code` if the process exited, `signal` if a signal killed it; both None when its end was not
-    seen (the supervisor or machine died): then `lost` is True. `oom` when the memory limit killed it. `stopped` when
-    its end may be an answer to a stop: a signal ended it, or it had found a notice or a signal that it handles. One
-    that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the
+    seen (the supervisor or machine died): then `lost` is True, and `node_lost` where that is because its node is gone.
+    No process of a lost rank is left, nor comes back with its node. `oom` when the memory limit killed it. `stopped`
+    when its end may be an answer to a stop: a signal ended it, or it had found a notice or a signal that it handles.
+    One that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the
     limit whose excess ended it (`detail` tells)."""
 
     code: int | None = None
     signal: int | None = None
     lost: bool = False
+    node_lost: bool = False
     oom: bool = False
     stopped: bool = False
     detail: str = ""
@@ -163,7 +178,15 @@ class Engine(Protocol):
 
     def capabilities(self) -> tuple[Capability, ...]: ...
 
-    async def inventory(self) -> tuple[Node, ...]: ...
+    async def inventory(self) -> Inventory:
+        """What there is now, looked at anew. Raises Unavailable where nothing can be said."""
+        ...
+
+    def nodes(self) -> AsyncIterator[Inventory]:
+        """First what there is, then again whole whenever a node comes, goes, changes, closes or opens. A slow caller
+        may miss what was true in between, never what is true last. A gang on a node or device that is gone is to be
+        stopped by the caller, and ends (`Exit.lost`) as soon as the engine is sure that no process of it is left."""
+        ...
 
     async def launch(self, gang: Gang) -> GangStatus:
         """Start the gang whole, or nothing of it.

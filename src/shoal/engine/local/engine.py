@@ -17,23 +17,29 @@ from shoal.engine.local import bundle, cgroups, inventory, streams
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.environment import rank_environment, supervisor_environment, supervisor_spec
 from shoal.engine.local.gangs import LocalGang
+from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import Process, kill_until_none, send
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
+from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
-from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, LogTimes, Phase
+from shoal.engine.present import Present
+from shoal.engine.protocol import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
 """How long supervisors get to leave by themselves when a launch is rolled back, before they are killed."""
+
+_LOOK_AGAIN_S = 2.0
+"""When something seems to be missing, the machine is looked at again so soon."""
 
 
 class LocalEngine:
     """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
 
     `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per
-    usable core).
+    usable core). The machine is looked at anew every `look_every_s`, and sooner when something seems to be missing.
     """
 
     name = "local"
@@ -45,6 +51,7 @@ class LocalEngine:
         slots: int | None = None,
         accelerators: inventory.Probe = inventory.nvidia_accelerators,
         clock: Clock | None = None,
+        look_every_s: float = 30.0,
     ) -> None:
         self._home = home.absolute()
         self._slots = slots
@@ -56,7 +63,11 @@ class LocalEngine:
         self._lock_fd: int | None = None
         self._cgroups = cgroups.Cgroups()
         self._capabilities: tuple[Capability, ...] = ()
-        self._node = Node("")
+        self._sightings = Sightings(Accelerators((), ""), lambda _: Node(""))
+        self._nodes = Present(self._sightings.inventory)
+        self._look_every_s = look_every_s
+        self._looking = asyncio.Lock()
+        self._watch: asyncio.Task[None] | None = None
         self._registry = Registry(self._home, self._changes, self._clock)
 
     async def open(self) -> None:
@@ -70,15 +81,21 @@ class LocalEngine:
             ) from problem
         self._launcher = Launcher(self._home)
         self._launcher.open()
-        found = await asyncio.to_thread(self._find_accelerators)
+        found = await asyncio.to_thread(self._probe)
         self._cgroups = await asyncio.to_thread(cgroups.probe, self._home)
         limit = cgroups.memory_limit_bytes(cgroups.mounts())
-        self._node = inventory.local_node(self._slots, found, memory_limit_bytes=limit)
+        self._sightings = Sightings(found, lambda now: inventory.local_node(self._slots, now, memory_limit_bytes=limit))
+        self._nodes = Present(self._sightings.inventory)
         self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities())
         self._registry = Registry(self._home, self._changes, self._clock)
         await self._registry.open()
+        self._watch = asyncio.create_task(self._look_now_and_then(), name="engine-nodes")
 
     async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        self._nodes.close()
         await self._registry.close()
         self._changes.close()
         self._cgroups.release()
@@ -89,8 +106,30 @@ class LocalEngine:
     def capabilities(self) -> tuple[Capability, ...]:
         return self._capabilities
 
-    async def inventory(self) -> tuple[Node, ...]:
-        return (self._node,)
+    async def inventory(self) -> Inventory:
+        async with self._looking:
+            found = await asyncio.to_thread(self._probe)
+            self._nodes.set(self._sightings.saw(found))
+            return self._nodes.value
+
+    def nodes(self) -> AsyncIterator[Inventory]:
+        return self._nodes.follow()
+
+    @property
+    def _node(self) -> Node:
+        return self._nodes.value.nodes[0]
+
+    def _probe(self) -> Accelerators:
+        try:
+            return self._find_accelerators()
+        except Exception as problem:  # a driver's library may raise anything: it did not answer
+            return Accelerators((), f"{type(problem).__name__}: {problem}", answered=False)
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            every_s = self._look_every_s
+            await asyncio.sleep(min(every_s, _LOOK_AGAIN_S) if self._sightings.doubtful else every_s)
+            await self.inventory()
 
     # --- launching ---
 
@@ -110,6 +149,7 @@ class LocalEngine:
             return await self._launch_anew(gang)
 
     async def _launch_anew(self, gang: Gang) -> GangStatus:
+        self._check_place(gang)
         taken = {each.launched.master_port for each in self._registry.gangs.values() if not each.status.ended}
         launched = Launched.of(
             gang,
@@ -349,6 +389,8 @@ class LocalEngine:
         for name in (name for env in environments for name in env):
             if not name or "=" in name:
                 raise Invalid(f"{name!r} cannot name an environment variable", where=f"{gang.name}: env")
+
+    def _check_place(self, gang: Gang) -> None:
         ours = {device.id for device in self._node.devices}
         for spec in gang.ranks:
             foreign = set(spec.devices) - ours

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shoal.core import CPU_SLOT, Capability, Device, Node
 
@@ -16,10 +17,11 @@ from shoal.core import CPU_SLOT, Capability, Device, Node
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """The accelerators found, and in words how, or why there are none."""
+    """The accelerators found, and in words how, or why there are none. Not `answered` when that could not be asked."""
 
     devices: tuple[Device, ...]
     detail: str
+    answered: bool = True
 
 
 Probe = Callable[[], Accelerators]
@@ -30,24 +32,32 @@ def nvidia_accelerators() -> Accelerators:
     try:
         import pynvml
     except ImportError:
-        return Accelerators((), "NVML bindings are not installed (pip install 'shoal[nvidia]')")
+        return Accelerators((), "NVML bindings are not installed (pip install 'shoal[nvidia]')", answered=False)
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as problem:
-        return Accelerators((), f"NVML: {problem}")
+        return Accelerators((), f"NVML: {problem}", answered=False)
     try:
-        devices = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            kind = device_type(_text(pynvml.nvmlDeviceGetName(handle)))
-            devices.append(Device(_text(pynvml.nvmlDeviceGetUUID(handle)), kind, index, memory_bytes))
+        found = [_device(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        devices = tuple(device for device in found if isinstance(device, Device))
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        return Accelerators(tuple(devices), f"{len(devices)} by NVML, driver {driver}")
+        lost = "".join(f"; {problem}" for problem in found if isinstance(problem, str))
+        return Accelerators(devices, f"{len(devices)} by NVML, driver {driver}{lost}")
     except pynvml.NVMLError as problem:
-        return Accelerators((), f"NVML: {problem}")
+        return Accelerators((), f"NVML: {problem}", answered=False)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _device(pynvml: Any, index: int) -> Device | str:
+    """One device, or what is wrong with it: one that fell off its bus must not hide the others."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        kind = device_type(_text(pynvml.nvmlDeviceGetName(handle)))
+        return Device(_text(pynvml.nvmlDeviceGetUUID(handle)), kind, index, memory_bytes)
+    except pynvml.NVMLError as problem:
+        return f"device {index}: {problem}"
 
 
 _NOISE = re.compile(r"nvidia|tesla|quadro|geforce|graphics|generation|device|pcie|nvl|sxm\d*|hbm\d*\w*|\d+gb")

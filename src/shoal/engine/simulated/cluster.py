@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from shoal.core import Clock, Fault, Invalid, Node, NotFound, Reason
-from shoal.engine.protocol import Exit, Gang, GangStatus, LaunchFailed, LogChunk, LogTimes, Phase
+from shoal.engine.protocol import Exit, Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.simulated.agenda import Agenda
 from shoal.engine.simulated.gang import Link, SimulatedGang
 from shoal.engine.simulated.history import Happening, Overlap, find_overlaps
@@ -43,6 +43,7 @@ class SimulatedCluster:
         self._gangs: dict[str, SimulatedGang] = {}
         self._forgotten: dict[str, SimulatedGang] = {}
         self._watchers: list[Callable[[GangStatus], None]] = []
+        self._node_watchers: list[Callable[[Inventory], None]] = []
         self._next_pid = _FIRST_PID
         self._launch_delay_s = 0.0
         self._failing_launches = 0
@@ -75,13 +76,40 @@ class SimulatedCluster:
     def lose_node(self, node: str) -> None:
         """The machine and all ranks on it are gone; launches there fail until `restore_node`."""
         self._machines.lose(node)
+        self._tell_nodes()
         for gang in list(self._gangs.values()):
             there = tuple(number for number in gang.live_ranks() if gang.ranks[number].node == node)
             if there:
-                self._lose(gang, there, f"node {node} was lost")
+                self._lose(gang, there, f"node {node} was lost", node_lost=True)
+
+    def cut_off_node(self, node: str) -> None:
+        """The machine leaves the inventory, and no stop reaches the ranks on it, which run on, until `restore_node`."""
+        self._machines.unreachable.add(node)
+        self._tell_nodes()
 
     def restore_node(self, node: str) -> None:
+        """It is there again, with all of its devices."""
         self._machines.restore(node)
+        self._tell_nodes()
+
+    def add_node(self, node: Node) -> None:
+        """A new machine, or a known one that was built anew."""
+        self._machines.add(node)
+        self._tell_nodes()
+
+    def lose_device(self, node: str, device: str) -> None:
+        """It fell off its bus: processes that hold it run on until they are stopped, new ones cannot have it."""
+        self._machines.lose_device(node, device)
+        self._tell_nodes()
+
+    def close_node(self, node: str, because: str) -> None:
+        """As an administrator drains it with the cluster's own means. Launches there still work."""
+        self._machines.closed[node] = because
+        self._tell_nodes()
+
+    def open_node(self, node: str) -> None:
+        self._machines.closed.pop(node, None)
+        self._tell_nodes()
 
     def delay_launches(self, seconds: float) -> None:
         """From now on every launch takes this much longer."""
@@ -93,16 +121,18 @@ class SimulatedCluster:
 
     # --- what an engine asks for ---
 
-    def attach(self, watcher: Callable[[GangStatus], None]) -> None:
+    def attach(self, watcher: Callable[[GangStatus], None], nodes: Callable[[Inventory], None]) -> None:
         self._watchers.append(watcher)
+        self._node_watchers.append(nodes)
         self._agenda.arm()
 
-    def detach(self, watcher: Callable[[GangStatus], None]) -> None:
+    def detach(self, watcher: Callable[[GangStatus], None], nodes: Callable[[Inventory], None]) -> None:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
+            self._node_watchers.remove(nodes)
 
-    def inventory(self) -> tuple[Node, ...]:
-        return self._machines.present()
+    def inventory(self) -> Inventory:
+        return self._machines.inventory()
 
     def statuses(self) -> dict[str, GangStatus]:
         return {name: gang.status for name, gang in self._gangs.items()}
@@ -148,6 +178,8 @@ class SimulatedCluster:
         if gang is None or gang.phase is Phase.ENDED:
             return
         self._note(name, "stop")
+        if any(rank.node in self._machines.unreachable for rank in gang.ranks.values()):
+            return
         if gang.phase is Phase.STARTING:
             self._give_up(gang)
         else:
@@ -282,12 +314,12 @@ class SimulatedCluster:
             gang.ask_to_stop(Reason("stopped", "killed by the engine"))
             self._end(gang, gang.live_ranks(), Exit(signal=signals.SIGKILL))
 
-    def _lose(self, gang: SimulatedGang, ranks: Iterable[int], why: str) -> None:
+    def _lose(self, gang: SimulatedGang, ranks: Iterable[int], why: str, *, node_lost: bool = False) -> None:
         if gang.phase is Phase.STARTING:
             self._roll_back(gang, Fault.INFRASTRUCTURE, Reason("rank-lost", why))
             return
         self._note(gang.spec.name, "lost")
-        self._end(gang, ranks, Exit(lost=True, detail=why))
+        self._end(gang, ranks, Exit(lost=True, node_lost=node_lost, detail=why))
 
     def _end(self, gang: SimulatedGang, ranks: Iterable[int], exit: Exit) -> None:
         """The first end of a rank counts; later ones find it gone. A rank that fails takes the others with it."""
@@ -319,6 +351,10 @@ class SimulatedCluster:
     def _tell(self, gang: SimulatedGang) -> None:
         for watcher in self._watchers:
             watcher(gang.status)
+
+    def _tell_nodes(self) -> None:
+        for watcher in self._node_watchers:
+            watcher(self.inventory())
 
     def _known(self, name: str) -> SimulatedGang:
         if name not in self._gangs:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from shoal.core import Capability, Node, Unavailable
-from shoal.engine.protocol import Gang, GangStatus, LogChunk, LogTimes
+from shoal.core import Capability, Unavailable
+from shoal.engine.present import Present
+from shoal.engine.protocol import Gang, GangStatus, Inventory, LogChunk, LogTimes
 from shoal.engine.simulated.cluster import SimulatedCluster
 from shoal.engine.simulated.gang import Link
 
@@ -20,11 +21,13 @@ class SimulatedEngine:
         self.cluster = cluster
         self._link: Link | None = None
         self._streams: list[_Changes] = []
+        self._nodes = Present(cluster.inventory())
 
     async def open(self) -> None:
         if self._link is None:
             self._link = Link()
-            self.cluster.attach(self._publish)
+            self._nodes = Present(self.cluster.inventory())
+            self.cluster.attach(self._publish, self._nodes.set)
 
     async def close(self) -> None:
         self.drop()
@@ -35,7 +38,8 @@ class SimulatedEngine:
             return
         self._link.alive = False
         self._link = None
-        self.cluster.detach(self._publish)
+        self.cluster.detach(self._publish, self._nodes.set)
+        self._nodes.close()
         for stream in self._streams:
             stream.end()
         self._streams.clear()
@@ -46,9 +50,13 @@ class SimulatedEngine:
             Capability("processes", False, "nothing runs for real", "results are those of the script"),
         )
 
-    async def inventory(self) -> tuple[Node, ...]:
+    async def inventory(self) -> Inventory:
         self._connected()
         return self.cluster.inventory()
+
+    def nodes(self) -> AsyncIterator[Inventory]:
+        self._connected()
+        return self._nodes.follow()
 
     async def launch(self, gang: Gang) -> GangStatus:
         return await self.cluster.launch(gang, self._connected())

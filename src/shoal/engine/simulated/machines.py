@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from shoal.core import Fault, Node
-from shoal.engine.protocol import Gang, LaunchFailed
+from shoal.core import Fault, Node, NotFound
+from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 
 
 class Machines:
@@ -14,18 +15,40 @@ class Machines:
         self._nodes = {node.name: node for node in nodes}
         self._devices = {node.name: {device.id for device in node.devices} for node in nodes}
         self._lost: set[str] = set()
+        self._lost_devices: set[tuple[str, str]] = set()
+        self.closed: dict[str, str] = {}
+        self.unreachable: set[str] = set()
         self._holder: dict[tuple[str, str], str] = {}
         self._cpu_milli: Counter[str] = Counter()
         self._memory_bytes: Counter[str] = Counter()
 
-    def present(self) -> tuple[Node, ...]:
-        return tuple(node for node in self._nodes.values() if node.name not in self._lost)
+    def inventory(self) -> Inventory:
+        gone = self._lost | self.unreachable
+        present = tuple(self._left_of(node) for node in self._nodes.values() if node.name not in gone)
+        return Inventory(present, {node.name: self.closed[node.name] for node in present if node.name in self.closed})
+
+    def add(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._devices[node.name] = {device.id for device in node.devices}
+        self.restore(node.name)
 
     def lose(self, name: str) -> None:
         self._lost.add(self._nodes[name].name)
 
     def restore(self, name: str) -> None:
         self._lost.discard(name)
+        self.unreachable.discard(name)
+        self._lost_devices = {(node, device) for node, device in self._lost_devices if node != name}
+
+    def lose_device(self, name: str, device: str) -> None:
+        if device not in self._devices[name]:
+            raise NotFound(f"node {name} has no device {device}")
+        self._lost_devices.add((name, device))
+
+    def _left_of(self, node: Node) -> Node:
+        if not any(name == node.name for name, _ in self._lost_devices):
+            return node
+        return replace(node, devices=tuple(d for d in node.devices if (node.name, d.id) not in self._lost_devices))
 
     def take(self, gang: Gang) -> None:
         """Take what all ranks hold, or raise LaunchFailed and take nothing."""
@@ -38,6 +61,9 @@ class Machines:
         for number, (node, device) in enumerate(wanted):
             if device not in self._devices[node]:
                 raise _refused(gang, f"node {node} has no device {device}")
+            if (node, device) in self._lost_devices:
+                what = f"device {device} of node {node} is gone"
+                raise LaunchFailed(what, fault=Fault.INFRASTRUCTURE, where=gang.name)
             if (holder := self._holder.get((node, device))) is not None or (node, device) in wanted[:number]:
                 raise _refused(gang, f"device {device} of node {node} is held by {holder or gang.name}")
         for place in wanted:
@@ -55,7 +81,7 @@ class Machines:
 
     def _check_node(self, gang: Gang, name: str, ranks: int) -> None:
         node = self._nodes.get(name)
-        if node is None or name in self._lost:
+        if node is None or name in self._lost or name in self.unreachable:
             raise LaunchFailed(f"there is no node {name}", fault=Fault.INFRASTRUCTURE, where=gang.name)
         if self._cpu_milli[name] + ranks * gang.cpu_milli > node.cpu_milli:
             raise _refused(gang, f"node {name} has {node.cpu_milli} cpu_milli, {self._cpu_milli[name]} of them taken")
