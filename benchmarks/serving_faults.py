@@ -96,8 +96,9 @@ def deployed(options: argparse.Namespace) -> Iterator[tuple[Kill, Kill]]:
             second = under_load(target, lambda: kill_gateway(plane.home), options, seed=2000 + number, longer=2)
             yield first, second
             with plane.client() as client:
-                gone = client.undeploy(MODEL, tenant=TENANT)
-                client.wait_stopped(gone.id, timeout_s=30.0)  # a server that ends leaves services that still run
+                gone = client.services.undeploy(MODEL, tenant=TENANT)
+                # A server that ends leaves services that still run.
+                client.services.wait_stopped(gone.id, timeout_s=30.0)
 
 
 def deploy(plane: Server, source: str) -> Target:
@@ -108,8 +109,8 @@ def deploy(plane: Server, source: str) -> Target:
             "kind": "service", "name": MODEL, "tenant": TENANT, "priority_class": "guaranteed",
             "models": [{"name": MODEL, "source": source}], "resources": {"cpus": 0.5, "memory": "512MiB"},
         }  # fmt: skip
-        client.deploy(manifest)
-        ready = client.wait_ready(MODEL, tenant=TENANT, timeout_s=60.0)
+        client.services.deploy(manifest)
+        ready = client.services.wait_ready(MODEL, tenant=TENANT, timeout_s=60.0)
     inputs = given_inputs([sample.inputs for sample in samples(MODEL, VARIETY)])
     return Target(ready.endpoints.http, MODEL, token=token, tenant=TENANT, inputs=inputs)
 

@@ -166,7 +166,7 @@ def test_a_success_that_is_not_shoals_is_called_that(body: bytes) -> None:
 def test_names_that_would_lead_elsewhere_are_never_sent(name: str) -> None:
     server = Server(ok())
     client = server.client()
-    for asked in (client.job, client.cancel, client.service, client.tenant, client.tokens, client.delete_secret):
+    for asked in (client.job, client.cancel, client.services.get, client.tenant, client.tokens, client.delete_secret):
         with pytest.raises(Invalid, match="cannot be the name of"):
             asked(name)
     assert server.requests == []

@@ -32,9 +32,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         client.submit({"name": "waits", "command": ["true"], "resources": NOWHERE})
     yield home
     with Client(home=home.path, environ={}) as client:
-        for service in client.services(limit=1000).services:
-            client.undeploy(service.id)
-            client.wait_stopped(service.id, timeout_s=30)
+        for service in client.services.list(limit=1000).services:
+            client.services.undeploy(service.id)
+            client.services.wait_stopped(service.id, timeout_s=30)
     stop_server(home, timeout_s=20)
     log = home.log_file.read_text()
     assert "Traceback" not in log

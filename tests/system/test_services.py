@@ -34,9 +34,9 @@ def home(tmp_path: Path) -> Iterator[Home]:
     start(home)
     yield home
     with Client(home=home.path, environ={}) as client:
-        for service in client.services().services:
-            client.undeploy(service.id)
-            client.wait_stopped(service.id, timeout_s=30)
+        for service in client.services.list().services:
+            client.services.undeploy(service.id)
+            client.services.wait_stopped(service.id, timeout_s=30)
     stop_server(home, timeout_s=20)
 
 
@@ -85,8 +85,8 @@ def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_pa
     with Client(home=home.path, environ={}) as client:
         client.create_tenant("ada")
         token = client.create_token("ada").token
-        client.deploy(manifest(tmp_path / "one", 2), tenant="ada")
-        ready = client.wait_ready("multiply", timeout_s=60)
+        client.services.deploy(manifest(tmp_path / "one", 2), tenant="ada")
+        ready = client.services.wait_ready("multiply", timeout_s=60)
         assert ready.endpoints is not None
         url = f"{ready.endpoints.http}/v2/models/times/infer"
 
@@ -108,7 +108,7 @@ def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_pa
         assert answer() == [2.0, 5.0]
         until(lambda: start_ticks(server.pid) is None)
         start(home)
-        assert client.wait_ready("multiply", timeout_s=30).state == "READY"
+        assert client.services.wait_ready("multiply", timeout_s=30).state == "READY"
         assert (gateway(home), replica(home)) == before
 
         # The gateway: it is started again where it was, and the same replica joins it.
@@ -124,22 +124,22 @@ def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_pa
         assert client.job("multiply-0-1").attempt == 2
 
         # An update: every request in between is answered, by the old replica or the new one.
-        client.wait_ready("multiply", timeout_s=30)
-        client.deploy(manifest(tmp_path / "two", 3), tenant="ada")
+        client.services.wait_ready("multiply", timeout_s=30)
+        client.services.deploy(manifest(tmp_path / "two", 3), tenant="ada")
         given = set()
         end = time.monotonic() + 60
-        while client.service("multiply").state != "READY":
+        while client.services.get("multiply").state != "READY":
             response = ask()
             assert response.status_code == 200, response.text
             given.add(response.json()["outputs"][0]["data"][0])
             assert time.monotonic() < end
         assert given <= {2.0, 3.0}
         assert answer() == [3.0, 7.5]
-        assert [one.name for one in client.service("multiply").members if not one.leaving] == ["multiply-1-2"]
+        assert [one.name for one in client.services.get("multiply").members if not one.leaving] == ["multiply-1-2"]
 
         # The end: nothing is left.
-        client.undeploy("multiply")
-        assert client.wait_stopped("multiply", timeout_s=30).members == []
+        client.services.undeploy("multiply")
+        assert client.services.wait_stopped("multiply", timeout_s=30).members == []
         until(lambda: not contract.held(home.serve_folder))
         until(lambda: marked(home.path) == [])
         until(lambda: not any((home.path / "runs").glob("*/*")))
@@ -148,11 +148,11 @@ def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_pa
 def test_a_model_that_cannot_be_loaded_is_told_with_its_reason(home: Home, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     with Client(home=home.path, environ={}) as client:
-        client.deploy({"name": "broken", "models": [{"name": "m", "source": "broken.onnx"}]}, base=tmp_path)
+        client.services.deploy({"name": "broken", "models": [{"name": "m", "source": "broken.onnx"}]}, base=tmp_path)
         with pytest.raises(ShoalError, match="service broken is FAILED") as failed:
-            client.wait_ready("broken", timeout_s=60)
+            client.services.wait_ready("broken", timeout_s=60)
         assert "broken.onnx" in failed.value.what
-        found = client.explain_service("broken")
+        found = client.services.explain("broken")
         assert any("broken.onnx" in cause.reason.text for cause in found.causes)
 
 
@@ -185,8 +185,8 @@ def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: P
         )
         client.create_tenant("ada")
         headers = {"authorization": f"Bearer {client.create_token('ada').token}"}
-        client.deploy(path, tenant="ada")
-        endpoints = client.wait_ready("hang", timeout_s=60).endpoints
+        client.services.deploy(path, tenant="ada")
+        endpoints = client.services.wait_ready("hang", timeout_s=60).endpoints
         assert endpoints is not None
         before = replica(home)
 
@@ -200,14 +200,14 @@ def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: P
         until(lambda: start_ticks(before) is None)  # killed, though it handles no signal
         assert until(lambda: ask(1.0).status_code == 200)
         assert client.job("hang-0-1").attempt == 2
-        client.undeploy("hang")
-        client.wait_stopped("hang", timeout_s=30)
+        client.services.undeploy("hang")
+        client.services.wait_stopped("hang", timeout_s=30)
 
         path.write_text(
             f"name: slow\n{common}load_timeout: 500ms\nmodels:\n- name: m\n  source: model:Sleeper\n{TENSORS}"
         )
-        client.deploy(path, tenant="ada")
+        client.services.deploy(path, tenant="ada")
         with pytest.raises(ShoalError, match="service slow is FAILED"):
-            client.wait_ready("slow", timeout_s=60)
-        found = client.explain_service("slow")
+            client.services.wait_ready("slow", timeout_s=60)
+        found = client.services.explain("slow")
         assert any("loading m took longer than 0.5 s" in cause.reason.text for cause in found.causes)

@@ -56,7 +56,8 @@ def check(
     if not offline:
         try:
             with context.client(patience_s=0.0) as client:
-                answer = client.check(text if str(file) == "-" else file, tenant=tenant)
+                check = client.services.check if is_service(text) else client.check
+                answer = check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
             context.note("no server answers: checked the text only")
     if answer is None:

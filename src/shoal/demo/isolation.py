@@ -145,7 +145,7 @@ def _simulate(demo: Demo, found: Found) -> None:
 
 def _pids(demo: Demo, name: str) -> list[int]:
     """Of a service's replicas, their supervisors left out."""
-    jobs = {replica.job_id for replica in demo.tenants[TENANT].service(name).members}
+    jobs = {replica.job_id for replica in demo.tenants[TENANT].services.get(name).members}
     return [process.pid for process in processes_of(demo.stage.home) if process.job in jobs and not process.supervisor]
 
 

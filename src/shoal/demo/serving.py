@@ -36,8 +36,8 @@ def deploy_the_services(demo: Demo) -> None:
             "models": [{"name": one.sample, "source": str(files[one.sample])}],
             "resources": {"cpus": 0.5, "memory": "512MiB"},
         }
-        client.deploy(manifest, idempotency_key=f"demo-{one.sample}")
-    ready = [client.wait_ready(one.sample, timeout_s=60.0) for one in SERVICES]
+        client.services.deploy(manifest, idempotency_key=f"demo-{one.sample}")
+    ready = [client.services.wait_ready(one.sample, timeout_s=60.0) for one in SERVICES]
     endpoints = ready[0].endpoints
     if endpoints is None:
         raise Unavailable("the gateway does not say where it listens")
@@ -79,7 +79,7 @@ def count_the_answers(demo: Demo) -> None:
     lost = sum(facts["unanswered"] for column in found.values() for facts in column.values())
     asked = sum(facts["requests"] for column in found.values() for facts in column.values())
     kept = _kept(found[ALONE])
-    status = [demo.tenants[TENANT].service(one.sample) for one in SERVICES]
+    status = [demo.tenants[TENANT].services.get(one.sample) for one in SERVICES]
     serving: dict[str, Any] = demo.report.extra["serving"]
     serving |= {"columns": list(found), "services": found, "cost": _cost(demo)}
     demo.screen.quote(_table(found))
@@ -110,9 +110,9 @@ def undeploy_the_services(demo: Demo) -> None:
     client = demo.tenants.get(TENANT)
     if client is None:
         return
-    for one in client.services().services:
-        client.undeploy(one.name)
-        client.wait_stopped(one.id, timeout_s=30.0)
+    for one in client.services.list().services:
+        client.services.undeploy(one.name)
+        client.services.wait_stopped(one.id, timeout_s=30.0)
 
 
 def load_of(demo: Demo) -> Load:

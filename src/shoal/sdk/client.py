@@ -1,136 +1,66 @@
-"""The two clients. Their methods are the functions of `operations` and `flows`; only carrying out differs."""
+"""The two clients. Their methods are the functions of `operations` and `flows`; only carrying out differs.
+
+Other methods stand below the name of an entry point of the group `shoal.client`, as `client.NAME.method(...)`: see
+`shoal.contract.methods`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
-import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast
 
 import httpx
 
+from shoal.contract import sending
+from shoal.contract.calls import Done, Effect, Emit, Flow, Pause, Send, go_on
+from shoal.contract.methods import AsyncPerformer, Operation, Performer, Stream, SyncPerformer, single
 from shoal.sdk import flows, models, operations
-from shoal.sdk.effects import Call, Done, Effect, Emit, Exchange, Flow, Pause, Send, go_on
+from shoal.sdk.exchange import Exchange
 from shoal.sdk.locate import locator
 
-P = ParamSpec("P")
+GROUP = "shoal.client"
 T = TypeVar("T")
 
 
-class Operation(Generic[P, T]):
-    """A method of both clients: gives its result at once on `Client`, awaited on `AsyncClient`."""
-
-    def __init__(self, build: Callable[Concatenate[Exchange, P], Flow[T]]) -> None:
-        self._build = build
-        self.__doc__ = build.__doc__
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
-        if client is None:
-            return self
-        return _method(lambda *args, **kwargs: client._run(self._build(client._exchange, *args, **kwargs)), self._build)
-
-
-class Stream(Generic[P, T]):
-    """A method of both clients that gives items as they come: an iterator, or an async one."""
-
-    def __init__(self, build: Callable[Concatenate[Exchange, P], Flow[None]], _item: type[T]) -> None:
-        self._build = build
-        self.__doc__ = build.__doc__
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[T]]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[T]]: ...
-
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
-        if client is None:
-            return self
-        return _method(
-            lambda *args, **kwargs: client._iterate(self._build(client._exchange, *args, **kwargs)), self._build
-        )
-
-
-def _method(run: Callable[..., Any], build: Callable[..., Any]) -> Callable[..., Any]:
-    """`run` under the name, text and signature of the function that it carries out, the exchange left out."""
-    method = functools.wraps(build)(run)
-    signature = inspect.signature(build)
-    method.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
-    return method
-
-
-def _single(build: Callable[P, Call[T]]) -> Operation[P, T]:
-    """An operation of one request."""
-
-    def flow(exchange: Exchange, /, *args: P.args, **kwargs: P.kwargs) -> Flow[T]:
-        return (yield from exchange.perform(build(*args, **kwargs)))
-
-    flow.__doc__, flow.__name__ = build.__doc__, build.__name__
-    signature = inspect.signature(build)
-    first = inspect.Parameter("exchange", inspect.Parameter.POSITIONAL_ONLY)
-    parameters = [first, *signature.parameters.values()]
-    flow.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return Operation(flow)
-
-
-class _Methods:
+class _Methods(Performer):
     submit = Operation(flows.submit)
     check = Operation(flows.check)
     wait = Operation(flows.wait)
-    deploy = Operation(flows.deploy)
-    wait_ready = Operation(flows.wait_ready)
-    wait_stopped = Operation(flows.wait_stopped)
     logs = Stream(flows.logs, models.LogPiece)
     events = Stream(flows.events, models.EventView)
 
-    jobs = _single(operations.jobs)
-    job = _single(operations.job)
-    cancel = _single(operations.cancel)
-    halt = _single(operations.halt)
-    resume = _single(operations.resume)
-    explain = _single(operations.explain)
-    metrics = _single(operations.metrics)
-    log_piece = _single(operations.log_piece)
-    event_page = _single(operations.event_page)
-    import_ffdl = _single(operations.import_ffdl)
-    upload = _single(operations.upload)
+    jobs = single(operations.jobs)
+    job = single(operations.job)
+    cancel = single(operations.cancel)
+    halt = single(operations.halt)
+    resume = single(operations.resume)
+    explain = single(operations.explain)
+    metrics = single(operations.metrics)
+    log_piece = single(operations.log_piece)
+    event_page = single(operations.event_page)
+    import_ffdl = single(operations.import_ffdl)
+    upload = single(sending.upload)
 
-    services = _single(operations.services)
-    service = _single(operations.service)
-    scale = _single(operations.scale)
-    undeploy = _single(operations.undeploy)
-    explain_service = _single(operations.explain_service)
+    tenants = single(operations.tenants)
+    tenant = single(operations.tenant)
+    create_tenant = single(operations.create_tenant)
+    change_tenant = single(operations.change_tenant)
+    create_token = single(operations.create_token)
+    tokens = single(operations.tokens)
+    revoke_token = single(operations.revoke_token)
+    secrets = single(operations.secrets)
+    set_secret = single(operations.set_secret)
+    delete_secret = single(operations.delete_secret)
 
-    tenants = _single(operations.tenants)
-    tenant = _single(operations.tenant)
-    create_tenant = _single(operations.create_tenant)
-    change_tenant = _single(operations.change_tenant)
-    create_token = _single(operations.create_token)
-    tokens = _single(operations.tokens)
-    revoke_token = _single(operations.revoke_token)
-    secrets = _single(operations.secrets)
-    set_secret = _single(operations.set_secret)
-    delete_secret = _single(operations.delete_secret)
-
-    nodes = _single(operations.nodes)
-    schedule_snapshot = _single(operations.schedule_snapshot)
-    status = _single(operations.status)
-    collect_garbage = _single(operations.collect_garbage)
-
-    _exchange: Exchange
+    nodes = single(operations.nodes)
+    status = single(operations.status)
+    collect_garbage = single(operations.collect_garbage)
 
     def __init__(
         self,
@@ -144,8 +74,25 @@ class _Methods:
     ) -> None:
         """Finds the server by arguments, else SHOAL_URL and SHOAL_TOKEN, else what the server of `home` (SHOAL_HOME,
         ~/.shoal) wrote there. `patience_s`: how long an absent or restarting server is waited for."""
-        self._exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s)
+        self.exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s)
         self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        """A namespace that an extension brings, made when it is first asked for."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from shoal.base.discover import find_one
+
+        found = find_one(GROUP, name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        namespace = self.__dict__[name] = found.load()(self)
+        return namespace
+
+    def __dir__(self) -> list[str]:
+        from shoal.base.discover import find
+
+        return sorted({*super().__dir__(), *find(GROUP)})
 
     def _options(self, request: httpx.Request) -> dict[str, Any]:
         # Certificates take 30 ms to load, and most servers are on this machine and have none.
@@ -159,7 +106,7 @@ def _checked(request: httpx.Request) -> bool:
     return request.url.scheme == "https"
 
 
-class Client(_Methods):
+class Client(_Methods, SyncPerformer):
     """A synchronous client; use it as a context manager or `close` it. One thread at a time."""
 
     @functools.cached_property
@@ -176,13 +123,13 @@ class Client(_Methods):
         while self._http:
             self._http.popitem()[1].close()
 
-    def _run(self, flow: Flow[T]) -> T:
+    def perform(self, flow: Flow[T]) -> T:
         effect = go_on(flow)
         while not isinstance(effect, Done):
             effect = go_on(flow, self._carry_out(effect))
         return cast(T, effect.value)
 
-    def _iterate(self, flow: Flow[None]) -> Iterator[Any]:
+    def iterate(self, flow: Flow[None]) -> Iterator[Any]:
         with contextlib.closing(flow):
             effect = go_on(flow)
             while not isinstance(effect, Done):
@@ -207,7 +154,7 @@ class Client(_Methods):
         return http.send(request)
 
 
-class AsyncClient(_Methods):
+class AsyncClient(_Methods, AsyncPerformer):
     """The same for asyncio; use it as an async context manager or `await close()`."""
 
     @functools.cached_property
@@ -224,13 +171,13 @@ class AsyncClient(_Methods):
         while self._http:
             await self._http.popitem()[1].aclose()
 
-    async def _run(self, flow: Flow[T]) -> T:
+    async def perform(self, flow: Flow[T]) -> T:
         effect = go_on(flow)
         while not isinstance(effect, Done):
             effect = go_on(flow, await self._carry_out(effect))
         return cast(T, effect.value)
 
-    async def _iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
+    async def iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
         with contextlib.closing(flow):
             effect = go_on(flow)
             while not isinstance(effect, Done):

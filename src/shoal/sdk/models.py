@@ -10,7 +10,6 @@ from shoal.contract.models import (
     BundleView,
     CheckView,
     DeviceView,
-    EndpointsView,
     ErrorView,
     EventList,
     EventView,
@@ -27,22 +26,14 @@ from shoal.contract.models import (
     NodeView,
     QuotaView,
     ReasonView,
-    ReplicaView,
     ResourcesView,
     SecretList,
     SecretView,
-    ServedModelView,
-    ServiceCauseView,
-    ServiceDetail,
-    ServiceExplanationView,
-    ServiceList,
-    ServiceView,
     StatusView,
     TenantList,
     TenantView,
     TokenList,
     TokenView,
-    TrafficView,
 )
 
 
@@ -63,10 +54,10 @@ class LogPiece:
 
 
 __all__ = [
-    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "EndpointsView", "ErrorView", "EventList",
+    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList",
     "EventView", "ExplanationView",
     "GarbageView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
-    "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ReplicaView", "ResourcesView",
-    "SecretList", "SecretView", "ServedModelView", "ServiceCauseView", "ServiceDetail", "ServiceExplanationView",
-    "ServiceList", "ServiceView", "StatusView", "TenantList", "TenantView", "TokenList", "TokenView", "TrafficView",
+    "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView",
+    "SecretList", "SecretView",
+    "StatusView", "TenantList", "TenantView", "TokenList", "TokenView",
 ]  # fmt: skip

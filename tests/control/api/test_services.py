@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from shoal.contract import models
-from shoal.sdk.bundle import pack
+from shoal.contract.bundle import pack
 from tests.control.api.conftest import House
 from tests.control.simulation import services_of
 

@@ -44,7 +44,7 @@ def what_if(
         found = read_snapshot(snapshot)
     else:
         with context.client() as client:
-            text = client.schedule_snapshot()
+            text = client.schedule.snapshot()
         if save is not None:
             save.write_text(text, encoding="utf-8")
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:

@@ -58,12 +58,12 @@ def deploy(
     }
     manifest, base = _manifest(file, {field: value for field, value in given.items() if value is not None})
     with context.client(patience_s=10.0) as client:
-        made = client.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
+        made = client.services.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
         if not wait:
             context.show(made, lambda: print(_line(made)))
             return
         context.note(_line(made))
-        ready = client.wait_ready(made.id, timeout_s=timeout)
+        ready = client.services.wait_ready(made.id, timeout_s=timeout)
     context.show(ready, lambda: _ready(ready))
 
 
@@ -125,10 +125,10 @@ def services(
 
     with context.client() as client:
         if service is not None:
-            one = client.service(service, tenant=tenant)
+            one = client.services.get(service, tenant=tenant)
             context.show(one, lambda: _show(one))
             return
-        found = client.services(tenant=tenant, state=list(ServiceState) if everything else None, limit=limit)
+        found = client.services.list(tenant=tenant, state=list(ServiceState) if everything else None, limit=limit)
 
     def human() -> None:
         from shoal.base.console import output
@@ -228,9 +228,9 @@ def scale(
 ) -> None:
     """Change how many replicas a service has; 0 keeps it without any."""
     with context.client() as client:
-        changed: ServiceView = client.scale(service, replicas, tenant=tenant, cause=because)
+        changed: ServiceView = client.services.scale(service, replicas, tenant=tenant, cause=because)
         if wait:
-            changed = client.wait_ready(changed.id, timeout_s=timeout)
+            changed = client.services.wait_ready(changed.id, timeout_s=timeout)
     ready = f"{min(changed.ready, changed.replicas)} of {changed.replicas} replicas ready"
     leaving = changed.ready - changed.replicas
     context.show(changed, lambda: print(f"{_line(changed)}, {ready}{f', {leaving} leaving' if leaving > 0 else ''}"))
@@ -249,9 +249,9 @@ def undeploy(
     with context.client() as client:
         try:
             for ref in service:
-                one: ServiceView = client.undeploy(ref, tenant=tenant, cause=because)
+                one: ServiceView = client.services.undeploy(ref, tenant=tenant, cause=because)
                 if wait:
-                    one = client.wait_stopped(one.id, timeout_s=timeout)
+                    one = client.services.wait_stopped(one.id, timeout_s=timeout)
                 changed.append(one)
                 if not context.json:
                     print(f"{one.id}  {one.name}: {one.state}", flush=True)

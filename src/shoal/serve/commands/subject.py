@@ -19,18 +19,18 @@ class ServiceSubject:
     tenant: str | None
 
     def explain(self, context: CommandContext) -> None:
-        why = self.client.explain_service(self.id)
+        why = self.client.services.explain(self.id)
         context.show(why, lambda: _show(why))
 
     def events(self, *, after: int | None, follow: bool) -> Iterator[Any]:
-        found: Iterator[Any] = self.client.events(service=self.id, tenant=self.tenant, after=after, follow=follow)
+        found: Iterator[Any] = self.client.services.events(self.id, tenant=self.tenant, after=after, follow=follow)
         return found
 
 
 def find(client: Any, ref: str, tenant: str | None) -> ServiceSubject | None:
     """A service that is over gives way to a job."""
     try:
-        service = client.service(ref, tenant=tenant)
+        service = client.services.get(ref, tenant=tenant)
     except NotFound:
         return None
     if service.state.terminal and service.id != ref:

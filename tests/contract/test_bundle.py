@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.contract.bundle import pack
 from shoal.core import Invalid
-from shoal.sdk.bundle import pack
 
 NAMES = st.text("abcXYZ_-0", min_size=1, max_size=8)
 TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.binary(max_size=40), max_size=6)

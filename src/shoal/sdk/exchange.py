@@ -1,71 +1,19 @@
-"""What a client does, told without doing it, so that the sync and the async client share every line of logic.
-
-A *flow* is a generator: it yields effects (send this, pause, hand out this item), gets their results back, and returns
-its own. `Client` and `AsyncClient` differ only in how they carry effects out.
-"""
+"""Performs calls: the one place that knows how a server is found again, and what may be sent twice."""
 
 from __future__ import annotations
 
 import json
 import time
-import uuid
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import httpx
 
+from shoal.contract.calls import Call, Flow, Pause, Send
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.sdk.locate import Locate, NoServer
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One request, and how to read its answer. `repeatable`: sent twice it does no more than once. `wait_s` is how
-    long the server may hold its answer back on purpose."""
-
-    method: str
-    path: str
-    read: Callable[[httpx.Response], T]
-    params: Mapping[str, Any] = field(default_factory=dict)
-    body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    repeatable: bool = True
-    wait_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    request: httpx.Request
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    item: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    value: Any
-
-
-Effect = Send | Pause | Emit
-Flow = Generator[Effect, Any, T]
-
-
-def go_on(flow: Flow[Any], result: Any = None) -> Effect | Done:
-    """Give the flow the result of its last effect, an error included, and get its next one, or its end."""
-    try:
-        return flow.throw(result) if isinstance(result, BaseException) else flow.send(result)
-    except StopIteration as stop:
-        return Done(stop.value)
 
 
 class Exchange:
@@ -185,8 +133,3 @@ def _strange(response: httpx.Response) -> ShoalError:
 def _retry_after(response: httpx.Response) -> float:
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdecimal() else 1.0
-
-
-def fresh_key() -> str:
-    """An idempotency key for a submission that brought none."""
-    return uuid.uuid4().hex
