@@ -188,6 +188,23 @@ def test_status_says_that_guaranteed_work_starves_although_its_steps_look_well(
     assert "waits for a CPU" not in capsys.readouterr().out, "for threads of its own"
 
 
+def test_status_says_what_a_quota_or_the_hypervisor_takes_beyond_the_promise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = frozenset({0})
+
+    def told(lost: float, priority_class: PriorityClass = PriorityClass.GUARANTEED) -> str:
+        one = GroupState(Group("feed", priority_class, max_slowdown=1.05), home, throttled=Reading(lost))
+        guard_view.snapshot(Snapshot(1.0, (), (one,), steal=Reading(lost)), Plan({}))
+        return capsys.readouterr().out
+
+    assert "warning: feed: its CPU quota ran out in 40 % of the periods: raise cpu.max of its cgroup" in told(0.4)
+    assert "warning: feed: the hypervisor takes 40 % of the CPU time, more than it may lose" in told(0.4)
+    assert "warning" in told(0.048)
+    assert "warning" not in told(0.047)
+    assert "warning" not in told(0.4, PriorityClass.BEST_EFFORT)
+
+
 def test_run_keeps_a_journal_and_ends_on_sigterm(config: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = "import typer; from shoal.host.commands import guard; app = typer.Typer(); guard.register(app); app()"

@@ -73,6 +73,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.sensing: Exception | None = None
+        self.contended = False
         self.acting: Exception | None = None
         self.errors: tuple[str, ...] = ()
         self.plans: list[Plan] = []
@@ -80,7 +81,8 @@ class Machine:
     def sense(self, now: float) -> Snapshot:
         if self.sensing is not None:
             raise self.sensing
-        return snapshot(now)
+        paused = bool(self.plans) and self.plans[-1].settings.get("flood", UNLIMITED).frozen
+        return snapshot(now, 0.003 if self.contended and not paused else 0.001)
 
     def apply(self, plan: Plan) -> Applied:
         self.plans.append(plan)
@@ -119,6 +121,7 @@ def test_a_sensor_that_fails_is_written_down_and_readings_grow_old() -> None:
 
 def test_silent_sensors_lift_the_models_limits() -> None:
     machine = Machine()
+    machine.contended = True
     loop = Loop(make_policy("model"), machine.sense, machine)
     at = 0.0
     for _ in range(5):
@@ -563,6 +566,12 @@ def test_metrics_say_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     text = render(hungry, counters, "model")
     assert 'shoal_guard_waiting_ratio{group="feed",class="guaranteed"} 0.75' in text
     assert 'shoal_guard_units_per_second{group="feed",class="guaranteed"} 90' in text
+    assert "throttled" not in text
+    assert "steal" not in text
+    held = replace(waits, throttled=Reading(0.4))
+    text = render(replace(hungry, snapshot=replace(hungry.snapshot, groups=(held,), steal=Reading(0.2))), counters, "")
+    assert 'shoal_guard_throttled_ratio{group="feed",class="guaranteed"} 0.4' in text
+    assert "shoal_guard_steal_ratio 0.2" in text
     assert counters.violated_s >= 5, "no CPU time shows it, and it is slower than promised"
     blind = replace(ticks[-1], snapshot=replace(snapshot(0.0), groups=(GroupState(FEED, frozenset({0})),)))
     assert "slowdown" not in render(blind, counters, "model"), "unknown has no sample"

@@ -12,6 +12,7 @@ from shoal.core import Capability, Invalid, PriorityClass, Unavailable
 from shoal.host import actuators, sensors
 from shoal.host.actuators import Ladder, Unhindered
 from shoal.host.fs import LINUX, owners_of
+from shoal.host.guard.loop import aged
 from shoal.host.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
 from shoal.host.sense import Sensed, Senses
 from shoal.host.sensors import Key, Quantity, Scope
@@ -348,6 +349,20 @@ def test_neighbours_in_another_domain_do_not_count(tmp_path: Path) -> None:
     assert group(sensed, "service").domains == {0}
     assert group(sensed, "batch").domains == {1}
     assert group(sensed, "batch").cores == 2
+
+
+def test_what_a_quota_and_the_hypervisor_take_is_in_the_snapshot(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine(cgroups="v2"))
+    world.host.write("/sys/fs/cgroup/batch/cpu.max", "50000 100000")
+    seen = world.ticks(12)
+    assert group(seen, "batch").throttled.known() == 1.0
+    assert group(seen, "service").throttled.known() in (None, 0.0)
+    assert seen.snapshot.steal.known() == pytest.approx(0.25)
+    later = aged(seen.snapshot, seen.snapshot.at + 7.0)
+    assert later.steal.age_s == seen.snapshot.steal.age_s + 7.0
+    assert group(seen, "batch").throttled.age_s + 7.0 == next(
+        one.throttled.age_s for one in later.groups if one.group.name == "batch"
+    )
 
 
 def test_nothing_is_zero_that_is_not_known(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ class Senses:
         )
         domains = tuple(self._domain(domain, readings) for domain in self._domains)
         self._read_at = now
-        return Sensed(Snapshot(now, domains, groups, knobs, least_share), readings, found)
+        steal = readings.get(Key(Quantity.STEAL, Scope.HOST), NOT_SENSED)
+        return Sensed(Snapshot(now, domains, groups, knobs, least_share, steal), readings, found)
 
     def close(self) -> None:
         for sensor in self._sensors:
@@ -189,6 +190,7 @@ class Senses:
             free=free,
             rate=of(Quantity.RATE),
             wait=of(Quantity.WAIT),
+            throttled=of(Quantity.THROTTLED),
             unmatched=found.unmatched,
         )
 

@@ -122,7 +122,8 @@ class GroupState:
     it may run when nothing here binds it, none if that is not known. `applied` is the limit in force.
 
     `rate` is units of work per second by the clock, `wait` the seconds that its threads could run and did not, per
-    second that they ran. `unmatched` is what of its definition matches no process, such as `pids 7, 8`.
+    second that they ran. `throttled` is the share of periods in which its CPU quota ran out, ours or its own.
+    `unmatched` is what of its definition matches no process, such as `pids 7, 8`.
     """
 
     group: Group
@@ -138,6 +139,7 @@ class GroupState:
     free: frozenset[int] = frozenset()
     rate: Reading = NOT_SENSED
     wait: Reading = NOT_SENSED
+    throttled: Reading = NOT_SENSED
     unmatched: str = ""
 
     @property
@@ -181,13 +183,14 @@ class Knob(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """`at` is seconds on a monotonic clock, `knobs` what actuators of this host can turn, `least_share` the smallest
-    share that they can set."""
+    share that they can set, `steal` the share of CPU time that the hypervisor took."""
 
     at: float
     domains: tuple[DomainState, ...]
     groups: tuple[GroupState, ...]
     knobs: frozenset[Knob] = frozenset(Knob)
     least_share: float = 0.01
+    steal: Reading = NOT_SENSED
 
     def of(self, priority_class: PriorityClass) -> tuple[GroupState, ...]:
         return tuple([state for state in self.groups if state.group.priority_class is priority_class])

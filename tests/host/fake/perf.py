@@ -32,8 +32,6 @@ class Uncore:
             self.value += lines * (0.75 if umask == 0x03 else 0.25)
         elif self.type == UMC and event == 0x0A:
             self.value += lines
-        elif self.type == UMC and event == 0x14:
-            self.value += 2 * 0.5 * CLOCK_HZ * dt
         elif self.type == CHA and event == 0xA5:
             self.value += max(host.saturation.values()) * CLOCK_HZ * dt
         elif event == 0x00:

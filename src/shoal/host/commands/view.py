@@ -244,6 +244,25 @@ def warnings(seen: Snapshot, group: str | None = None) -> None:
             print(f"warning: {unmatched(one.group.name, one.unmatched)}")
         if one.starved:
             print(f"warning: {_starved(one)}")
+        if (throttled := _more_than_allowed(one.throttled, one)) is not None:
+            print(
+                f"warning: {one.group.name}: its CPU quota ran out in {_percent(throttled)} of the periods: raise "
+                "cpu.max of its cgroup; its slowdown is of CPU time only"
+            )
+        if (steal := _more_than_allowed(seen.steal, one)) is not None:
+            print(
+                f"warning: {one.group.name}: the hypervisor takes {_percent(steal)} of the CPU time, more than it may "
+                "lose; no limit here helps"
+            )
+
+
+def _more_than_allowed(lost: Reading, one: GroupState) -> float | None:
+    """The part of its time that guaranteed work loses to something else than memory, if it may not lose so much."""
+    from shoal.host.policy.strain import allowed_loss
+
+    value = lost.known()
+    guaranteed = one.group.priority_class is PriorityClass.GUARANTEED
+    return value if guaranteed and value is not None and value > allowed_loss(one) else None
 
 
 def unmatched(group: str, what: str) -> str:

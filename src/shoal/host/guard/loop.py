@@ -218,11 +218,13 @@ def aged(snapshot: Snapshot, now: float) -> Snapshot:
         return replace(
             one, step_s=older(one.step_s), tail_s=older(one.tail_s), bandwidth=older(one.bandwidth),
             cpi=older(one.cpi), cpus=older(one.cpus), rate=older(one.rate), wait=older(one.wait),
+            throttled=older(one.throttled),
         )  # fmt: skip
 
     return replace(
-        snapshot, at=now, domains=tuple(map(home, snapshot.domains)), groups=tuple(map(group, snapshot.groups))
-    )
+        snapshot, at=now, domains=tuple(map(home, snapshot.domains)), groups=tuple(map(group, snapshot.groups)),
+        steal=older(snapshot.steal),
+    )  # fmt: skip
 
 
 def _said(problem: Exception) -> str:

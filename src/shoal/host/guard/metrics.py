@@ -89,6 +89,13 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
         [(labels, one.waiting) for labels, one in groups],
     )
     family(
+        "throttled_ratio",
+        "gauge",
+        "Part of the periods in which a group's CPU quota ran out.",
+        [(labels, one.throttled.known()) for labels, one in groups],
+    )
+    family("steal_ratio", "gauge", "Part of the CPU time that the hypervisor took.", [({}, snapshot.steal.known())])
+    family(
         "units_per_second",
         "gauge",
         "Units of work by the clock.",

@@ -18,8 +18,6 @@ class Quantity(StrEnum):
     BANDWIDTH = "bandwidth"  # bytes per second from and to memory
     SATURATION = "saturation"  # share of cycles in which memory pushed back, 0 to 1
     LATENCY = "latency"  # nanoseconds of one dependent load
-    UTILISATION = "utilisation"  # of the memory channels' data bus, 0 to 1
-    OCCUPANCY = "occupancy"  # bytes in the last-level cache
     STEP = "step"  # CPU seconds of a unit of work, mean
     TAIL = "tail"  # the same, 99th percentile
     RATE = "rate"  # units of work per second

@@ -17,7 +17,7 @@ from shoal.host.sensors.base import FIRST, Key, Quantity, Rates, Readings, Scope
 from shoal.host.types import Domain, Missing, Reading
 from shoal.host.undo import UndoLog
 
-_TOTAL, _OCCUPANCY = "mbm_total_bytes", "llc_occupancy"
+_TOTAL = "mbm_total_bytes"
 _COSTS = "who takes how much memory bandwidth is not known; the latency probe stands in for how contended memory is"
 
 
@@ -54,8 +54,6 @@ class ResctrlMonitor:
             readings[Key(Quantity.BANDWIDTH, Scope.DOMAIN, domain.id)] = self._of_domain(domain, now)
         for name, members in found.items():
             readings[Key(Quantity.BANDWIDTH, Scope.GROUP, name)] = self._of_group(name, members, now)
-            if _OCCUPANCY in self._features:
-                readings[Key(Quantity.OCCUPANCY, Scope.GROUP, name)] = self._occupancy(name)
         for gone in set(self._assigned) - set(found):
             self._leave(gone)
         return readings
@@ -113,13 +111,6 @@ class ResctrlMonitor:
 
     def _scope(self, name: str) -> str:
         return f"{name}/{self.name}"
-
-    def _occupancy(self, name: str) -> Reading:
-        where = self._assigned.get(name)
-        if where is None:
-            return missing("it is not counted")
-        total = self._sum(where[0], self._directories(where[0]), _OCCUPANCY)
-        return Reading(total)
 
     def _rate(self, key: object, of: tuple[str, ...], sums: Sequence[float | Missing], now: float) -> Reading:
         """One counter that cannot be read spoils the sum, and so does one that was not in it before."""

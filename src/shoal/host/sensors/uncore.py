@@ -128,11 +128,6 @@ def _umc_cas(pmu: Pmu, model: int) -> tuple[Quantity, tuple[Event, ...]]:  # noq
     return Quantity.BANDWIDTH, (pmu.encoded("umc_cas_cmd", {"event": 0x0A}, scale=_LINE),)
 
 
-def _umc_bus(pmu: Pmu, model: int) -> tuple[Quantity, tuple[Event, ...]]:  # noqa: ARG001
-    slots = pmu.encoded("umc_data_slot_clks", {"event": 0x14}, scale=0.5)
-    return Quantity.UTILISATION, (slots, pmu.encoded("umc_mem_clk", {"event": 0x00}))
-
-
 def _cha(pmu: Pmu, model: int) -> tuple[Quantity, tuple[Event, ...]]:
     if model not in _DISTRESS:
         raise OSError(22, f"the distress event of model {model:#x} is not known")
@@ -159,7 +154,6 @@ _DISTRESS = {
 _RECIPES: tuple[tuple[re.Pattern[str], _Recipe], ...] = (
     (re.compile(r"uncore_imc_\d+$"), _cas),
     (re.compile(r"amd_umc_\d+$"), _umc_cas),
-    (re.compile(r"amd_umc_\d+$"), _umc_bus),
     (re.compile(rf"uncore_cha_[0-{_CHA_PER_SOCKET - 1}]$"), _cha),
     (re.compile(rf"uncore_cbox_[0-{_CHA_PER_SOCKET - 1}]$"), _cbox),
 )
