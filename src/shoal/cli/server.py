@@ -172,7 +172,7 @@ def collect_garbage(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
 ) -> None:
     """Remove what is over and old, as the server does by itself every ten minutes. How long what is kept: settings
-    `keep_jobs`, `keep_runs`, `keep_events`, `keep_bundles`."""
+    `keep.jobs`, `keep.runs`, `keep.events`, `keep.bundles` (`shoal settings`)."""
     with context.client() as client:
         found = client.collect_garbage(dry_run=dry_run)
 
