@@ -10,7 +10,7 @@ BIN := .venv/bin
 NATIVE := .ci/native $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow bench lint typecheck docs clean postgresql
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: setup postgresql ## prove it: all tests but the slow ones
 
 test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations
 	@$(BIN)/pytest -m slow $(ARGS)
+
+mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS='shoal.admission.quota.*' for a part)
+	@nice $(BIN)/mutmut run --max-children $(WORKERS) $(ARGS)
+	@$(BIN)/python tests/mutation.py
 
 postgresql:
 	@.ci/postgresql

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from shoal.engine.simulated import VirtualLoop
 
@@ -17,11 +17,28 @@ VIRTUAL_START = 1_700_000_000.0
 # Hypothesis's own profile for such runs: no example fails for being slow, and each run tries the same ones as the last.
 # `--hypothesis-profile=default` looks for new ones.
 settings.load_profile("ci")
+# Mutation testing runs each property some thousand times, and asks only whether it fails.
+settings.register_profile(
+    "mutation", parent=settings.get_profile("ci"), max_examples=25, phases=[Phase.explicit, Phase.generate]
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under the profile `mutation` a test's own number of examples is an upper bound only."""
+    if config.getoption("--hypothesis-profile") != "mutation":
+        return
+    few = settings.get_profile("mutation")
+    for item in items:
+        test = getattr(item, "obj", None)
+        own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if own is not None and own is not settings.default:
+            lighter = settings(own, max_examples=min(own.max_examples, few.max_examples), phases=few.phases)
+            getattr(test, "__func__", test)._hypothesis_internal_use_settings = lighter
 
 
 def pytest_asyncio_loop_factories(

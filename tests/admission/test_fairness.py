@@ -134,3 +134,77 @@ def test_the_heavier_tenant_gets_the_longer_turn() -> None:
     waiting = [job(f"{name}{at}", name, at=at, expected_s=10.0) for name in "ab" for at in range(20)]
     decision = decide(index_of(nodes(1), waiting, tenants=tenants, policy=policy).snapshot(NOW))
     assert [start.job_id for start in decision.starts] == ["a0", "b0", "b1", "b2", "a1", "b3", "b4", "b5"]
+
+
+def ring(deficits: dict[str, float], turn: str | None = None, **weights: float) -> Ring:
+    states = {name: TenantState(Tenant(name, weights.get(name, 1.0)), deficit=due) for name, due in deficits.items()}
+    return Ring(states, states, quantum_s=10.0, turn=turn)
+
+
+@pytest.mark.parametrize(
+    ("turn", "order"), [(None, "abc"), ("a", "abc"), ("b", "bca"), ("bb", "cab"), ("c", "cab"), ("d", "abc")]
+)
+def test_turns_go_on_where_the_last_decision_left_off(turn: str | None, order: str) -> None:
+    taking = ring(dict.fromkeys("cab", 0.0), turn)
+    taking.enter("abc")
+    assert "".join(taking.next() or "" for _ in range(3)) == order
+    assert taking.next() is None
+    assert taking.turns == 3
+
+
+def test_a_debt_is_paid_back_over_as_many_rounds_as_it_has_quanta() -> None:
+    """Of b's weight a quantum is 20: its 35 are paid in the second round, a's 35 in the fourth."""
+    taking = ring({"a": -35.0, "b": -35.0, "c": -9.9, "d": 5.0}, b=2.0)
+    taking.enter("abcd")
+    assert [taking.next() for _ in range(4)] == ["d", "c", "b", "a"]
+    taking = ring({"a": -10.0, "b": -9.9})  # a debt of a whole quantum leaves nothing in the first round
+    taking.enter("ab")
+    assert [taking.next() for _ in range(2)] == ["b", "a"]
+
+
+def test_a_tenant_goes_on_while_its_turn_has_something_left() -> None:
+    taking = ring({"a": 0.0})
+    taking.enter("a")
+    assert taking.next() == "a"
+    taking.charge("a", 9.9)
+    assert taking.may_go_on("a")
+    taking.charge("a", 0.1)
+    assert not taking.may_go_on("a")
+    assert taking.finish() == ({"a": -10.0}, None)
+
+
+def test_rounds_count_as_far_as_the_first_that_still_waits_for_room() -> None:
+    """b waits with a debt of 15, so two rounds are over: all earn two quanta, but none keeps more than its due."""
+    taking = ring({"a": -35.0, "b": -15.0, "c": -1.0, "d": 0.0, "e": 3.0, "f": -50.0})
+    taking.competes("b")
+    taking.competes("a")
+    taking.kept_back("c")
+    taking.kept_back("d")
+    assert taking.finish() == ({"a": -15.0, "b": 5.0, "c": 10.0, "d": 10.0, "e": 0.0, "f": -30.0}, "b")
+
+
+def test_of_two_that_wait_for_room_the_first_in_order_is_next() -> None:
+    taking = ring({"a": 0.0, "b": 0.0}, turn="b")
+    taking.competes("a")
+    taking.competes("b")
+    assert taking.finish() == ({"a": 10.0, "b": 10.0}, "b")
+
+
+def test_what_was_lent_is_given_back_at_the_end() -> None:
+    taking = ring({"a": 5.0, "b": 1.0})
+    taking.enter("ab")
+    taking.lend("a", 6.0)
+    taking.lend("a", 7.0)
+    assert taking.next() == "a"
+    assert not taking.may_go_on("a")
+    taking.competes("a")
+    taking.competes("b")
+    assert taking.finish() == ({}, "a")
+
+
+def test_an_idle_tenant_is_never_ahead_and_keeps_what_it_owes() -> None:
+    states = {"a": TenantState(Tenant("a"), deficit=-4.0), "idle": TenantState(Tenant("idle", 2.0), deficit=-30.0)}
+    taking = Ring(states, ["a"], quantum_s=10.0, turn=None)
+    assert taking.finish() == ({}, None)
+    taking.competes("a")
+    assert taking.finish() == ({"a": 6.0, "idle": -10.0}, "a")

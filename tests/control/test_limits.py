@@ -25,7 +25,9 @@ SERVER = Node("server", tuple(Device(f"gpu{n}", "h100", n) for n in range(8)), 6
 
 
 def memory(cpus: float, accelerators: int = 0, kind: str = "any", at: tuple[Node, ...] = (LAPTOP,)) -> int:
-    return default_memory(cpus, kind, accelerators, at)
+    found = default_memory(cpus, kind, accelerators, at)
+    assert isinstance(found, int)  # bytes
+    return found
 
 
 def test_a_core_comes_with_its_part_of_the_memory() -> None:
@@ -53,6 +55,15 @@ def test_the_smallest_node_that_has_it_counts_and_one_that_has_not_does_not() ->
     assert memory(65, at=both) == memory(1, at=()) == GIB
 
 
+def test_what_a_node_has_none_of_is_no_part_of_it() -> None:
+    bare = replace(SERVER, devices=())
+    assert memory(16, at=(bare,)) == int(1024 * GIB * 0.9 / 4) // MIB * MIB
+    assert memory(1, 1, at=(bare,)) == GIB  # as on a node that nobody knows
+    assert memory(0, 1, at=(replace(SERVER, cpu_milli=0),)) == int(1024 * GIB * 0.9 / 8 / 2) // MIB * MIB
+    assert memory(0, 8, at=(SERVER,)) == int(1024 * GIB * 0.9 / 2) // MIB * MIB
+    assert memory(1, at=(replace(LAPTOP, memory_bytes=0),)) == GIB
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 16), st.integers(0, 8)), min_size=1, max_size=40),
     st.sampled_from([SERVER, replace(SERVER, cpu_milli=12_000), replace(SERVER, devices=SERVER.devices[:1])]),
@@ -69,8 +80,14 @@ def test_what_fits_by_cores_and_accelerators_fits_by_memory(asked: list[tuple[in
 def completed(quota: Quota | None = None, limits: JobLimits | None = None, **fields: object) -> tuple[float, int]:
     found = complete(manifest(**fields), limits or JobLimits(), quota or Quota(), (LAPTOP,)).resources
     assert found.cpus is not None
-    assert found.memory is not None
+    assert isinstance(found.memory, int)
     return found.cpus, found.memory
+
+
+def test_an_accelerator_of_a_type_comes_with_its_part_of_a_node_that_has_it() -> None:
+    asked = manifest(resources={"accelerators": {"type": "h100", "count": 1}})
+    found = complete(asked, JobLimits(), Quota(), (LAPTOP, SERVER)).resources
+    assert (found.cpus, found.memory) == (1.0, memory(1, 1, at=(SERVER,)))
 
 
 def test_what_a_manifest_says_stays() -> None:
@@ -95,6 +112,8 @@ def test_a_default_is_no_more_than_the_tenants_quota_lets_run() -> None:
     assert completed(Quota(memory_bytes=GIB), ranks={"min": 1, "max": 4}) == (1.0, 256 * MIB)
     assert completed(Quota(memory_bytes=8 * GIB, cpu_milli=8000)) == (1.0, GIB)  # eight such jobs at once
     assert completed(Quota(memory_bytes=64 * GIB)) == (1.0, memory(1))
+    assert completed(Quota(memory_bytes=256 * MIB + 4096)) == (1.0, 256 * MIB)  # whole MiB
+    assert completed(Quota(memory_bytes=4096)) == (1.0, MIB)
 
 
 def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
@@ -105,6 +124,9 @@ def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
     assert (found.resources.cpus, found.resources.memory) == (2.0, memory(2))
     assert found.resources_per_replica().memory_bytes == memory(2)
     assert service.resources_per_replica().cpu_milli == 2000
+    within = complete(service, JobLimits(), Quota(memory_bytes=GIB), (LAPTOP,)).resources
+    assert within is not None
+    assert within.memory == GIB
 
 
 def test_a_rank_may_fill_half_the_disk_unless_told_otherwise() -> None:

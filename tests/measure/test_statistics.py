@@ -103,6 +103,41 @@ def test_nothing_measured_is_nothing_known() -> None:
         statistics.proportion(3, 2)
 
 
+def test_the_smallest_and_the_largest_may_be_the_ends_of_an_interval() -> None:
+    # Six tosses show nothing but heads, or nothing but tails, in 1.6 % of all cases: less than the 2.5 % of one tail.
+    assert statistics.quantile(range(1, 7), 0.5) == statistics.Estimate(3.0, 1.0, 6.0, 0.95)
+    assert statistics.quantile(range(1, 6), 0.5) == statistics.Estimate(3.0, -math.inf, math.inf, 0.95)
+
+
+def test_an_estimate_says_how_sure_it_is_also_when_it_knows_nothing() -> None:
+    for found in (statistics.quantile([], 0.5, confidence=0.8), statistics.quantile([1.0], 0.5, confidence=0.8)):
+        assert found.confidence == 0.8
+    nothing = statistics.quantile([], 0.5)
+    assert math.isnan(nothing.low)
+    assert math.isnan(nothing.high)
+    nothing = statistics.proportion(0, 0, confidence=0.8)
+    assert (nothing.low, nothing.high, nothing.confidence) == (0.0, 1.0, 0.8)
+    assert statistics.Estimate(1.0, -math.inf, 2.0, 0.8).as_json() == {
+        "value": 1.0, "low": None, "high": 2.0, "confidence": 0.8,
+    }  # fmt: skip
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"^p must lie between 0 and 1"):
+            statistics.quantile([1.0], share)
+
+
+def test_the_design_effect_is_that_of_twenty_batches() -> None:
+    pairs = np.repeat(np.arange(20.0), 2)
+    assert statistics.design_effect(pairs) == pytest.approx(2 * 20 / 19)
+    assert statistics.design_effect(pairs[1:]) == 1.0  # too short for twenty batches of two
+    assert statistics.design_effect(np.tile([0.0, 1.0], 20)) == 1.0  # batches more equal than chance makes them
+
+
+def test_the_ecdf_has_two_hundred_steps_unless_told_otherwise() -> None:
+    positions, shares = statistics.ecdf(np.arange(1000.0))
+    assert len(positions) == len(shares) == 200
+    assert statistics.ecdf([])[1].size == 0
+
+
 def result() -> LoadResult:
     """Ten requests a second apart: the first two in the warm-up, one 503, one late answer, one lost."""
     samples = [Sample(float(at), at + 0.001, at + 0.1, queue_s=0.05, compute_s=0.04) for at in range(10)]

@@ -90,7 +90,7 @@ def _within(quota: Quota, cpus: float, ranks: int) -> int:
 
 
 def _holds(node: Node, cpus: float, kind: str, accelerators: int) -> bool:
-    if node.memory_bytes <= 0 or cpus * 1000 > node.cpu_milli:
+    if not node.memory_bytes or cpus * 1000 > node.cpu_milli:
         return False
     counts = node.capacity().accelerators
     return accelerators <= (max(counts.values(), default=0) if kind == "any" else counts.get(kind, 0))

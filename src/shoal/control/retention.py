@@ -52,9 +52,11 @@ def plan(
     runs: list[FinishedJob] = []
     for theirs in by_tenant.values():
         too_many = len(theirs) - retention.jobs_per_tenant
-        old = [n < too_many or now - job.ended_at >= retention.jobs_s for n, job in enumerate(theirs)]
-        jobs += [job for job, gone in zip(theirs, old, strict=True) if gone]
-        with_runs = [job for job, gone in zip(theirs, old, strict=True) if not gone and job.id in run_bytes]
+        kept: list[FinishedJob] = []
+        for n, job in enumerate(theirs):
+            gone = n < too_many or now - job.ended_at >= retention.jobs_s
+            (jobs if gone else kept).append(job)
+        with_runs = [job for job in kept if job.id in run_bytes]
         stored = sum(run_bytes[job.id] for job in with_runs)
         for job in with_runs:
             too_much = retention.tenant_bytes is not None and stored > retention.tenant_bytes
