@@ -43,6 +43,8 @@ def test_what_a_job_does_not_take_is_not_counted() -> None:
     assert account(Quota(by_type=(("v100", 0),))).exceeded(RANK, 2) == ()
     fresh = account(Quota(by_type=(("a100", 3),)), used=Resources())
     assert fresh.exceeded(RANK, 2) == (Limit("accelerators.a100", 3, 0, 4),)
+    fresh.take(Need("a100", 1, (), 0, 0), 1)
+    assert fresh.exceeded(RANK, 2) == (Limit("accelerators.a100", 3, 1, 4),)
 
 
 def test_without_any_limit_nothing_stands_in_the_way() -> None:
