@@ -374,7 +374,7 @@ ENDS = {
 
 
 def errors() -> str:
-    from shoal.cli import command
+    from shoal.base.console.command import exit_code
     from shoal.contract.lifecycle import ErrorCode
     from shoal.core import errors as typed
 
@@ -382,7 +382,7 @@ def errors() -> str:
     if wrong:
         raise SystemExit(f"docs/tools/reference.py: ENDS and the code differ in {sorted(wrong)}")
     kinds = [one for one in vars(typed).values() if inspect.isclass(one) and issubclass(one, typed.ShoalError)]
-    exits = [(str(command.exit_code(one("x"))), code(one.code), code(one.__name__), _paragraphs(one.__doc__))
+    exits = [(str(exit_code(one("x"))), code(one.code), code(one.__name__), _paragraphs(one.__doc__))
              for one in kinds if one is not typed.ShoalError]  # fmt: skip
     fault = {"U": "user", "P": "platform", "I": "infrastructure"}
     parts = [
