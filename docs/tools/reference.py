@@ -291,6 +291,7 @@ EVENTS = {
     "job.cancel-requested": "A job was asked to end.",
     "job.max-runtime-requested": "A job was asked to end, for it has run for its `max_runtime`.",
     "job.deadline-requested": "A job was asked to end, for its `deadline` has passed.",
+    "job.node-lost-requested": "A job was ended, for a node that it ran on is gone.",
     "job.waiting": "The reason for which a job waits is another one now.",
     "attempt.adopted": "A server took over a running attempt.",
     "service.deployed": "A service was deployed or updated.",
