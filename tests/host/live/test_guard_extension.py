@@ -16,11 +16,6 @@ import pytest
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.control.extensions import Chosen
-from shoal.control.guarding.extension import Guard
-from shoal.control.guarding.groups import MIN_SHARE, groups
-from shoal.control.guarding.keeper import GuardKeeper
-from shoal.control.guarding.process import CONFIG_FILE, GuardProcess, guard_capability
-from shoal.control.guarding.settings import GuardSettings
 from shoal.control.plane import ControlPlane
 from shoal.control.settings import load_settings
 from shoal.control.view import Live
@@ -28,9 +23,13 @@ from shoal.core import Invalid, ManualClock, PriorityClass, Resources, Unavailab
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from shoal.extension import Server
 from shoal.host.guard.config import FollowedConfig, parse_config
+from shoal.host.live.extension import Guard
+from shoal.host.live.groups import MIN_SHARE, groups
+from shoal.host.live.keeper import GuardKeeper
+from shoal.host.live.process import CONFIG_FILE, GuardProcess, guard_capability
+from shoal.host.live.settings import GuardSettings
 from shoal.store import open_store
-
-from .simulation import manifest, nodes
+from tests.control.simulation import manifest, nodes
 
 GUARANTEED, BEST_EFFORT = PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT
 GANGS = Path("/home/gangs")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from shoal.contract.records import Event
-from shoal.control.guarding.settings import GuardSettings
 from shoal.core import Capability
 from shoal.extension import Extension, Section, Server
+from shoal.host.live.settings import GuardSettings
 
 
 class Guard(Extension):
@@ -20,7 +20,7 @@ class Guard(Extension):
 
     def __init__(self, server: Server, settings: GuardSettings) -> None:
         # Only with a guard is what it needs imported.
-        from shoal.control.guarding.keeper import GuardKeeper
+        from shoal.host.live.keeper import GuardKeeper
 
         self.keeper = GuardKeeper(server, settings)
 
@@ -31,7 +31,7 @@ class Guard(Extension):
 
     @classmethod
     def probe(cls, home: Path) -> Sequence[Capability]:
-        from shoal.control.guarding.process import guard_capability
+        from shoal.host.live.process import guard_capability
 
         return (guard_capability(home),)
 

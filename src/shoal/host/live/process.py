@@ -16,8 +16,8 @@ import structlog
 from shoal.base.ends import last_line
 from shoal.base.files import write_whole
 from shoal.base.processes import start_detached
-from shoal.control.guarding.settings import GuardSettings
 from shoal.core import Capability, Clock, SystemClock, Unavailable
+from shoal.host.live.settings import GuardSettings
 from shoal.host.types import Knob
 
 log = structlog.get_logger("shoal.guard")

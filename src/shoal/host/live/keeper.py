@@ -11,11 +11,11 @@ import structlog
 
 from shoal.base.loops import Defects
 from shoal.contract.records import Event
-from shoal.control.guarding.groups import groups
-from shoal.control.guarding.process import GuardProcess
-from shoal.control.guarding.settings import GuardSettings
 from shoal.core import Capability, ShoalError
 from shoal.extension import Server
+from shoal.host.live.groups import groups
+from shoal.host.live.process import GuardProcess
+from shoal.host.live.settings import GuardSettings
 
 log = structlog.get_logger("shoal.guard")
 
