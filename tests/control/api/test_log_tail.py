@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.contract.lifecycle import JobState
 from shoal.control.api.logs import _TAIL_BYTES, _TAIL_MOST_BYTES, _Log
 from shoal.engine import LogChunk, LogTimes
 
@@ -30,6 +32,9 @@ class Plane:
             end = min(end, self.hole[0]) if begin < self.hole[0] else begin + limit
         data = self.written[begin:end]
         return LogChunk(data, begin, begin + len(data), ended=False)
+
+    def job(self, job_id: str) -> Any:
+        return SimpleNamespace(attempt=1, state=JobState.SUCCEEDED)
 
     async def log_times(self, job_id: str, *, rank: int, attempt: int | None) -> LogTimes:
         return self.times
@@ -82,8 +87,24 @@ async def test_a_long_line_is_cut_and_a_removed_middle_is_not_told() -> None:
     assert await first_since(inside, 55.0) in (600, 5600)
 
 
-@pytest.mark.parametrize(("offset", "fresh"), [(0, True), (5600, True), (5605, True), (5607, False), (3, False)])
-async def test_times_stand_before_lines_and_not_before_parts_of_lines(offset: int, fresh: bool) -> None:
+@pytest.mark.parametrize(
+    ("offset", "begin", "fresh"),
+    [
+        (0, 0, True),
+        (6, 6, True),
+        (3, 3, False),
+        (3000, 5600, True),
+        (5600, 5600, True),
+        (5605, 5605, True),
+        (5607, 5607, False),
+    ],
+)
+async def test_times_stand_before_lines_and_not_before_parts_of_lines(offset: int, begin: int, fresh: bool) -> None:
     plane = Plane(b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7, hole=(600, 5600), times=((5635, 0.0),))
-    begin, before = await _Log(SimpleNamespace(plane=plane), "j-1", 0)._span(1, max(0, offset - 1), 1)  # type: ignore[arg-type]
-    assert (begin == offset or before == b"\n") is fresh
+    watch = SimpleNamespace(clear=lambda: None, closed=False)
+    feed = SimpleNamespace(watch=lambda **_: contextlib.nullcontext(watch))
+    context: Any = SimpleNamespace(plane=plane, feed=feed, limits=SimpleNamespace(log_poll_s=1.0))
+    piece = await _Log(context, "j-1", 0, timestamps=True).wait(1, offset, 2, 0.0)
+    assert piece.chunk.offset == begin
+    told = plane.written[begin : begin + 2]
+    assert piece.chunk.data == (b"1970-01-01T00:00:00Z " if fresh else b"") + told
