@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import ServiceManifest, is_service, parse_manifest, parse_service, service_schema
 from shoal.contract.manifest.service import SERVICE
-from shoal.control.services import steps
-from shoal.control.services.replicas import replica_job, replica_manifest
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
+from shoal.serve.live import steps
+from shoal.serve.live.replicas import replica_job, replica_manifest
 from shoal.serve.types import DataType, Route, RuntimeKind, TensorSpec
 
 DIGEST = "sha256:" + "0a" * 32

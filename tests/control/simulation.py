@@ -26,7 +26,6 @@ from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
 from shoal.control.services.book import Services
 from shoal.control.services.extension import Serve, ServeSection
-from shoal.control.services.gateway import Gateway, NoGateway
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
@@ -34,6 +33,7 @@ from shoal.extension import Server
 from shoal.schedule.live.extension import Schedule, ScheduleSection
 from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve.live.gateway import Gateway, NoGateway
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
 

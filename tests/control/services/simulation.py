@@ -12,11 +12,11 @@ from shoal.contract.manifest import ServiceManifest
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
-from shoal.control.services.gateway import Look, Wish
 from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
+from shoal.serve.live.gateway import Look, Wish
 from tests.control.simulation import (
     Crash,
     World,

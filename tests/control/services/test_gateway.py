@@ -15,11 +15,11 @@ import pytest
 
 from shoal.base.ends import last_line
 from shoal.base.processes import start_detached
-from shoal.control.services.gateway import LocalGateway, NoGateway, Wish
-from shoal.control.services.settings import ServeSettings
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, TenantEntry
+from shoal.serve.live.gateway import LocalGateway, NoGateway, Wish
+from shoal.serve.live.settings import ServeSettings
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))

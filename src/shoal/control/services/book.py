@@ -14,14 +14,14 @@ from shoal.contract.records import JobRecord, TenantRecord
 from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.control.checks import check_class, check_files
 from shoal.control.ledger import Ledger
-from shoal.control.services import steps
-from shoal.control.services.gateway import Gateway, Look
-from shoal.control.services.plan import UNSEEN, Plan, Replica, Sight
-from shoal.control.services.replicas import replica_job
 from shoal.control.stages import Layout
 from shoal.control.view import Live
 from shoal.core import Conflict, NotFound, Reason
 from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
+from shoal.serve.live import steps
+from shoal.serve.live.gateway import Gateway, Look
+from shoal.serve.live.plan import UNSEEN, Plan, Replica, Sight
+from shoal.serve.live.replicas import replica_job
 
 Step = Callable[[ServiceRecord], ServiceChange | None]
 

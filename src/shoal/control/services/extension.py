@@ -15,13 +15,13 @@ from shoal.base.http import Limits
 from shoal.contract.records import Event, JobRecord
 from shoal.control.api.prometheus import gauge
 from shoal.control.services.book import Services
-from shoal.control.services.gateway import Gateway, LocalGateway
 from shoal.control.services.keeper import ServiceKeeper
-from shoal.control.services.settings import ServeSettings
 from shoal.core import Money
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section
 from shoal.serve.contract import TOKEN_VARIABLE, Address, parse_replica_name
+from shoal.serve.live.gateway import Gateway, LocalGateway
+from shoal.serve.live.settings import ServeSettings
 
 if TYPE_CHECKING:
     from shoal.control.extensions import Facilities

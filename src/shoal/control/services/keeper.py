@@ -20,14 +20,14 @@ from shoal.contract.records import AttemptRecord, Change, Event, JobRecord
 from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.control import steps as job_steps
 from shoal.control.ledger import Ledger
-from shoal.control.services import steps
 from shoal.control.services.book import Known, Services
-from shoal.control.services.gateway import Gateway, Look, Wish
-from shoal.control.services.plan import Cancel, Plan, Sight, plan
-from shoal.control.services.replicas import replica_job
-from shoal.control.services.routes import rolling
 from shoal.core import NotFound, Unavailable, token_digest
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
+from shoal.serve.live import steps
+from shoal.serve.live.gateway import Gateway, Look, Wish
+from shoal.serve.live.plan import Cancel, Plan, Sight, plan
+from shoal.serve.live.replicas import replica_job
+from shoal.serve.live.routes import rolling
 
 log = structlog.get_logger("shoal.keeper")
 

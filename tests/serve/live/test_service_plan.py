@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import JobState
 from shoal.contract.service_lifecycle import TRANSITIONS, ServiceState, check_step
 from shoal.contract.service_records import ServiceRecord
-from shoal.control.services.plan import FAILURES, Plan, Replica, Sight, plan
 from shoal.core import Conflict
+from shoal.serve.live.plan import FAILURES, Plan, Replica, Sight, plan
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 

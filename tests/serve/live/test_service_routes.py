@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.control.services.routes import rolling
+from shoal.serve.live.routes import rolling
 from shoal.serve.types import ModelSpec, Route, ServiceSpec
 
 

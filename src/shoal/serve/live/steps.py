@@ -11,8 +11,8 @@ from shoal.contract.manifest import ServiceManifest
 from shoal.contract.records import JobRecord, NewEvent
 from shoal.contract.service_lifecycle import ServiceState, check_step
 from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceRecord
-from shoal.control.services.plan import Plan
 from shoal.core import Conflict
+from shoal.serve.live.plan import Plan
 
 KEEPER = "keeper"
 DEFAULT_REPLICAS = 1

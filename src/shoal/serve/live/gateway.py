@@ -22,10 +22,10 @@ import structlog
 
 from shoal.base.ends import last_line
 from shoal.base.processes import send_signal, start_detached, start_ticks
-from shoal.control.services.settings import ServeSettings
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
+from shoal.serve.live.settings import ServeSettings
 
 log = structlog.get_logger("shoal.gateway")
 
