@@ -171,7 +171,7 @@ def clean(home: Path) -> None:
     script = (
         "import shoal\n"
         "with shoal.Client() as client:\n"
-        "    for one in client.services().services: client.undeploy(one.id)\n"
+        "    for one in client.services.list().services: client.services.undeploy(one.id)\n"
         "    live = [one for one in client.jobs().jobs if not one.state.terminal]\n"
         "    for one in live: client.cancel(one.id)\n"
         "    for one in live: client.wait(one.id, timeout_s=30)\n"
