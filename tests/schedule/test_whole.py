@@ -180,3 +180,27 @@ class TestLateJobs:
         late = {"work_left": [5 * HOUR, 40 * HOUR], "arrived": [-60 * HOUR, -60 * HOUR], "now": 0.0}
         problem = self.of([0.0, 0.0], **late)
         assert told(problem, drift=0.0) == told(problem, drift=0.0, late=float("inf"))
+
+
+@pytest.mark.parametrize(("hours", "moves"), [(20.0, False), (40.0, True)])
+def test_a_job_leaves_a_slower_type_where_that_saves_more_than_an_hour(hours: float, moves: bool) -> None:
+    """`keep` alone would leave it there for however long it takes: 0.96 of the speed is near enough."""
+    problem = Problem.columnar(
+        (Pool("fast", 1), Pool("slow", 1)), [[1.0, 0.96], [1.0, 0.96]], work_left=[hours * HOUR, 1.0], placed=[1, -1],
+        now=1.0, arrived=[0.0, 1.0],
+    ).take(np.array([0]))  # fmt: skip
+    assert decide("blend", problem, whole=True, keep=0.2, restart_s=30.0).share[0].tolist() == [moves, not moves]
+
+
+def test_jobs_that_fit_where_they_are_worth_most_are_put_there_without_a_search() -> None:
+    problem = Problem.columnar(
+        (Pool("a", 1), Pool("b", 2)), [[2.0, 1.0], [1.0, 2.0], [1.0, 2.0], [1.0, 1.0]],
+        work_left=[HOUR, HOUR, HOUR, 0.0],
+    )  # fmt: skip
+    found = decide("blend", problem, whole=True)
+    assert found.share.tolist() == [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]]
+    assert found.prices.tolist() == [0.0, 0.0]
+    assert found.certificate is not None
+    assert found.certificate.value == pytest.approx(found.certificate.bound)
+    full = Problem.columnar((Pool("a", 1),), [[2.0], [2.0]], work_left=[HOUR, 2 * HOUR])
+    assert decide("blend", full, whole=True, late=np.inf).share[:, 0].tolist() == [1.0, 0.0]
