@@ -417,6 +417,32 @@ def decisions() -> str:
     return "\n".join(parts) + "\n"
 
 
+# --- figures ---
+
+
+def measured(directory: Path = ROOT / "benchmarks" / "results") -> str:
+    """What `python benchmarks/NAME.py --json > benchmarks/results/NAME.json` wrote, as tables; empty without any."""
+    parts = []
+    for path in sorted(directory.glob("*.json")):
+        found = json.loads(path.read_text())
+        on = found["machine"]
+        parts.append(
+            f"\n### {found['benchmark']}\n\n`python benchmarks/{path.stem}.py`; {on['cpu']}, {on['cores']} cores, "
+            f"{on['memory_gib']} GiB, Python {on['python']}, commit {on['commit']}, load {on['load']:.1f}.\n"
+        )
+        rows = [
+            (
+                row["measure"],
+                f"{row['value']:.5g} {row['unit']}",
+                row["target"],
+                {True: "yes", False: "**no**"}.get(row["ok"], ""),
+            )
+            for row in found["rows"]
+        ]
+        parts.append(table(("measure", "figure", "target", "reached"), rows))
+    return "\n## The newest runs\n" + "\n".join(parts) if parts else ""
+
+
 PAGES = {
     "reference/commands.md": commands,
     "reference/settings.md": settings,
@@ -440,3 +466,5 @@ elif __name__ == "<run_path>":
     for name, make in PAGES.items():
         with mkdocs_gen_files.open(name, "w") as file:
             file.write(make())
+    with mkdocs_gen_files.open("results.md", "a") as file:
+        file.write(measured())

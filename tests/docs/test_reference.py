@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tool(name: str) -> ModuleType:
-    """A script of docs/tools as a module."""
-    path = ROOT / "docs" / "tools" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"docs_tools_{name}", path)
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), ROOT / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,7 +25,8 @@ def tool(name: str) -> ModuleType:
     return module
 
 
-reference, pictures = tool("reference"), tool("pictures")
+reference, pictures = tool("docs/tools/reference"), tool("docs/tools/pictures")
+common = tool("benchmarks/common")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,18 @@ def test_every_reference_page_is_checked() -> None:
         "index",
     }
     assert {Path(page).stem for page in reference.PAGES} == checked
+
+
+def test_results_of_benchmarks_become_tables(tmp_path: Path) -> None:
+    assert reference.measured(tmp_path) == ""
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        common.report("Speed", [common.Row("jobs", 12.5, "/s", "at least 20", ok=False)], as_json=True)
+    (tmp_path / "speed.json").write_text(written.getvalue())
+    made = reference.measured(tmp_path)
+    assert "| jobs | 12.5 /s | at least 20 | **no** |" in made
+    assert "`python benchmarks/speed.py`" in made
+    assert common.machine()["commit"] in made
 
 
 @pytest.mark.parametrize("name", sorted(pictures.PICTURES))
