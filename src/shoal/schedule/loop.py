@@ -79,4 +79,4 @@ def _patient(rounds: Settings, slice_s: Array | None) -> Settings:
     """A time slice that is longer than usual is paid for in full: what the job had too much is not forgotten before the
     others had it."""
     longest = float(np.max(slice_s, initial=0.0)) if slice_s is not None else 0.0
-    return replace(rounds, owed_s=max(rounds.most_owed_s, longest))
+    return rounds if longest <= rounds.most_owed_s else replace(rounds, owed_s=longest)

@@ -86,25 +86,30 @@ def aligned(state: State, problem: Problem) -> State:
     """What is known of the jobs of this problem, in its columns; jobs that are no longer there are forgotten."""
     columns = tuple(column.name for column in problem.columns)
     jobs, count = problem.jobs, len(columns)
-    if state.ids is problem.ids and state.columns == columns:
-        return state
+    if state.columns == columns and (state.ids is problem.ids or state.ids == problem.ids):
+        return state  # nobody came or went, as in most rounds
     row_of = {name: row for row, name in enumerate(state.ids)}
     rows = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
     old = positions(rows >= 0)
-    onto = {name: at for at, name in enumerate(columns)}
-    place = np.array([*(onto.get(name, -1) for name in state.columns), -1], np.intp)
-    there = positions(place[:-1] >= 0)
+    before = rows[old]
     share, owed_s = np.zeros((jobs, count)), np.zeros((jobs, count))
-    share[np.ix_(old, place[there])] = state.share[np.ix_(rows[old], there)]
-    owed_s[np.ix_(old, place[there])] = state.owed_s[np.ix_(rows[old], there)]
+    if state.columns == columns:
+        place = np.arange(-1, count)
+        share[old], owed_s[old] = state.share[before], state.owed_s[before]
+    else:
+        onto = {name: at for at, name in enumerate(columns)}
+        place = np.array([-1, *(onto.get(name, -1) for name in state.columns)], np.intp)
+        there = positions(place[1:] >= 0)
+        share[np.ix_(old, place[1:][there])] = state.share[np.ix_(before, there)]
+        owed_s[np.ix_(old, place[1:][there])] = state.owed_s[np.ix_(before, there)]
     column, since = np.full(jobs, -1, np.intp), np.zeros(jobs)
-    column[old], since[old] = place[state.column[rows[old]]], state.since[rows[old]]
+    column[old], since[old] = place[state.column[before] + 1], state.since[before]
     ran = problem.restarts > 0
-    ran[old] = state.ran[rows[old]]
+    ran[old] = state.ran[before]
     promised, received = np.zeros((jobs, WINDOW)), np.zeros((jobs, WINDOW))
-    promised[old], received[old] = state.promised_s[rows[old]], state.received_s[rows[old]]
+    promised[old], received[old] = state.promised_s[before], state.received_s[before]
     why = np.full((jobs, WINDOW), -1, np.int8)
-    why[old] = state.why[rows[old]]
+    why[old] = state.why[before]
     return State(
         state.number, state.settled, problem.ids, columns, share, owed_s, column, since, ran, promised, received, why
     )
@@ -122,12 +127,14 @@ def settled(known: State, placed: Index, since: Array, now: float) -> State:
     owed_s = known.owed_s + known.share * elapsed
     rows = positions(ran_s > 0.0)
     owed_s[rows, column[rows]] -= ran_s[rows]
+    promised, received = known.promised_s, known.received_s
     if elapsed > 0.0:
         at = known.number % WINDOW
-        promised, received = known.promised_s.copy(), known.received_s.copy()
+        promised, received = promised.copy(), received.copy()
         promised[:, at], received[:, at] = known.share.sum(axis=1) * elapsed, ran_s
-        known = replace(known, promised_s=promised, received_s=received)
-    return replace(known, settled=now, owed_s=owed_s, ran=known.ran | running)
+    return replace(
+        known, settled=now, owed_s=owed_s, ran=known.ran | running, promised_s=promised, received_s=received
+    )
 
 
 def _allotted(known: State, allocation: Allocation, settings: Settings) -> State:

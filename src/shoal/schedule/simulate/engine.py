@@ -157,7 +157,7 @@ class _Simulation:
         if not len(ended) and not len(failed):
             return False
         if len(ended):
-            self._active = self._active[~np.isin(self._active, ended)]
+            self._active = self._active[np.isnan(self._there.finished[self._active])]
             counted = int(((ended >= self._measured[0]) & (ended <= self._measured[-1])).sum())
             if counted:
                 self._waiting_for -= counted
@@ -240,9 +240,14 @@ class _Simulation:
 
     def _fill(self) -> None:
         """Give out what became free."""
-        there = self._there
-        used = int(there.size[there.running].sum())
-        if len(there.running) == len(self._active) or used == sum(pool.count for pool in self._pools):
+        there, everybody = self._there, self._everybody
+        waiting = self._active[there.placed[self._active] < 0]
+        if not len(waiting):
+            return
+        pools = everybody.pool_of[there.placed[there.running]]
+        left = everybody.counts - np.bincount(pools, there.size[there.running], minlength=len(everybody.pools))
+        least = 1 if self._cluster.sizes else self._cluster.workload.gang[waiting].min()
+        if left.max() < least:
             return
         problem = self._problem()
         found = free_places(problem, self._last)
