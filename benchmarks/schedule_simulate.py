@@ -193,13 +193,15 @@ SECTIONS = {
 
 def main() -> int:
     arguments = parser(__doc__)
-    for name in ("throughputs", "physical", "continuous", "static"):
+    for name in ("throughputs", "physical", "static"):
         arguments.add_argument(f"--{name}", type=Path, required=True)
+    arguments.add_argument("--continuous", type=Path, help="without it, sections that need it are left out")
     arguments.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
     given = arguments.parse_args()
     inputs = Inputs(given)
+    sections = [name for name in given.only.split(",") if given.continuous or name not in ("tables", "jct")]
     with hushed():
-        rows = [row for name in given.only.split(",") for row in SECTIONS[name](inputs)]
+        rows = [row for name in sections for row in SECTIONS[name](inputs)]
     return report("Cluster scheduling, simulated", rows, as_json=given.json)
 
 

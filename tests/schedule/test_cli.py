@@ -204,6 +204,15 @@ def test_compare(inputs: list[str | Path]) -> None:
     assert "at least two" in shoal("compare", *inputs, "--policy", "fifo", code=2).stderr
 
 
+def test_a_table_says_which_policy_resized_which_jobs(inputs: list[str | Path]) -> None:
+    words = [*inputs, "--policy", "max-min,elastic"]
+    assert "elastic resized no job (--elastic lets it): all policies ran" in shoal("compare", *words).stdout
+    said = " ".join(shoal("compare", *words, "--elastic").stdout.split())
+    assert "elastic chose the sizes of 6 of 6 jobs, among those that their kinds were measured with" in said
+    found = json.loads(shoal("compare", *words, "--elastic", "--json").stdout)
+    assert [each["resizable_jobs"] for each in found["policies"]] == [0, 6]
+
+
 def test_a_generated_trace_can_be_simulated(tmp_path: Path) -> None:
     from tests.schedule.kit import gavel_table
 

@@ -26,17 +26,14 @@ PAUSED = 0.1
 """By so much it is worse for a job that has just come to run, less the longer it has: of equals none is paused for
 another that has not waited long, and then the one that ran longest."""
 
-PATIENCE = 2.0
-"""A job that has waited for longer than so many times the least run of the others counts for more, until it has its
-turn; one that runs for longer at a time because it does not save its work has to wait for longer, too."""
-
 RESIZE_ROUNDS = 5.0
 """The size of a job is changed at most once in so many rounds, and in `hold_s`: what a newcomer changes is not changed
 back in the next round."""
 
-BEHIND = 2.0
+BEHIND = 1.25
 """A job that has had less than one part in so many of its fair share of time, not counting one time slice, comes before
-others grow: by `elastic` it counts for the more, the less it had."""
+others grow: by `elastic` it counts for the more, the less it had. With two, and turns twice as long, a small job on an
+overloaded cluster took 3.4 times as long as in an isolated share, where `max-min`'s worst took 1.04 times."""
 
 BLEND: dict[str, Any] = {"whole": True, "aging": 1.25, "keep": 0.2, "drift": 0.0}
 """Whole jobs, moved to gain a fifth. Whose length was taken for too much waits too long: age counts for more than a
@@ -114,7 +111,9 @@ def ask(
         # It knows no turns: without this, a job that finds no room would wait until others end.
         none = np.zeros(problem.jobs)
         slices = np.maximum(none if slice_s is None else slice_s, bearable_s(settings))
-        since = np.maximum(none if since_s is None else since_s, 0.0) / (PATIENCE * slices)
+        # Who has waited for longer than a time slice counts for more, until it has its turn; one that runs for longer
+        # at a time because it does not save its work has to wait for longer, too.
+        since = np.maximum(none if since_s is None else since_s, 0.0) / slices
         worse = np.where(problem.placed >= 0, 1.0 + PAUSED / (1.0 + since), np.maximum(since, 1.0))
         given |= {
             "restart_s": settings.restart_cost_s, "unserved": UNSERVED * worse * behind(problem, slices),

@@ -44,7 +44,9 @@ HELD_S = 10.0
 """For ten times the restart cost nobody is moved."""
 
 
-def train(world: World, gang: Gang, totals: Mapping[str, float], power: float, times: float = 1.0) -> Script:
+def train(
+    world: World, gang: Gang, totals: Mapping[str, float], power: float, times: float = 1.0, saves_s: float = 0.5
+) -> Script:
     """A job that does `ranks ** power` steps a second, some `times` that, saves each of them and goes on from the last.
     One whose name begins with `deaf` reports its steps by a file, and not that it saves them."""
     assert world.plane is not None
@@ -62,19 +64,21 @@ def train(world: World, gang: Gang, totals: Mapping[str, float], power: float, t
         )
         if not deaf or "total" in what
     )
-    return Script(run_s=left_s, lines=lines, checkpoint_s=0.5)
+    return Script(run_s=left_s, lines=lines, checkpoint_s=saves_s)
 
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], *, schedule: ScheduleSettings | None = ELASTIC,
     totals: Mapping[str, float] | None = None, power: float = 0.9, devices: int = 4, launched: list[Gang] | None = None,
+    saves_s: float = 0.5,
 ) -> None:  # fmt: skip
-    """Run a scene in virtual time on one node, then check its history. `launched` is given every gang."""
+    """Run a scene in virtual time on one node, then check its history. `launched` is given every gang. Saving takes
+    `saves_s`."""
 
     def behaviour(world: World, gang: Gang) -> Script:
         if launched is not None:
             launched.append(gang)
-        return train(world, gang, totals or {}, power)
+        return train(world, gang, totals or {}, power, saves_s=saves_s)
 
     async def main() -> None:
         world = World.make(folder, nodes(1, devices), lambda gang: behaviour(world, gang))
@@ -155,6 +159,25 @@ class TestLive:
 
         launched: list[Gang] = []
         play(tmp_path, scene, totals={"long": 1000.0, "short": 100.0}, launched=launched)
+
+    def test_one_that_was_told_to_grow_comes_back_grown_whoever_comes_meanwhile(self, tmp_path: Path) -> None:
+        """Saving takes two rounds, and before it is over another job comes, to which half of the places would go."""
+
+        async def scene(world: World) -> None:
+            first, second = await submit(world, "long"), await submit(world, "short")
+            await world.until(lambda: (has(world, first), has(world, second)) == (2, 2), within_s=60)
+            await world.until(lambda: (attempts(world, first)[-1].stop_cause or "").startswith("grows"), within_s=600)
+            third = await submit(world, "third")
+            await all_over(world, first, second, third)
+            found = attempts(world, first)
+            for attempt, following in pairwise(found):
+                change = re.match(r"(?:grows|shrinks) from \d+ to (\d+) ranks", attempt.stop_cause or "")
+                assert change is not None
+                assert len(following.placement) == int(change[1])
+            assert sizes(world, first)[-3:] != [2, 2, 2]
+
+        settings = ScheduleSettings("elastic", round_s=4.0, restart_cost_s=1.0)
+        play(tmp_path, scene, schedule=settings, totals={"long": 1500.0, "short": 100.0, "third": 100.0}, saves_s=9.0)
 
     def test_nobody_who_came_to_run_a_moment_ago_is_moved(self, tmp_path: Path) -> None:
         async def scene(world: World) -> None:

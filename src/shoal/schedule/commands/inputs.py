@@ -162,8 +162,11 @@ def _window(text: str | None, jobs: int) -> range:
 
 @dataclass(frozen=True)
 class Played:
+    """`resizable` is how many jobs the policy could give another size."""
+
     simulated: Simulated
     metrics: Metrics
+    resizable: int
 
 
 def played(
@@ -206,7 +209,7 @@ def played(
     for run, cluster in zip(runs, clusters, strict=True):
         with bar(f"simulating {run.policy}") as on_progress, hushed():
             simulated = simulate(cluster, run, measured=inputs.measured, on_progress=on_progress)
-        found.append(Played(simulated, metrics_of(simulated)))
+        found.append(Played(simulated, metrics_of(simulated), cluster.resizable))
     return found
 
 

@@ -235,13 +235,13 @@ def compare(
             unsaved=unsaved,
         )  # fmt: skip
         view.remark(inputs)
-        every = [each.metrics for each in found]
+        base = found[0].metrics
         body = {
             "simulated": True,
-            "base": every[0].policy,
-            "policies": [{**each.as_json(), "relative": relative(each, every[0])} for each in every],
+            "base": base.policy,
+            "policies": [{**view.as_data(each), "relative": relative(each.metrics, base)} for each in found],
         }
-        context.show(body, lambda: view.compared(every))
+        context.show(body, lambda: view.compared(found))
 
     guarded(context, act)
 

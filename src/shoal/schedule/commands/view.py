@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.base.console import output
 from shoal.base.console.files import OutFile
-from shoal.schedule.commands.inputs import Inputs, Played
+from shoal.schedule.commands.inputs import SIZES, Inputs, Played
 from shoal.schedule.metrics import COMPARED, JOB_COLUMNS, Metrics, job_rows, relative
 from shoal.schedule.plots import cells, page
 from shoal.schedule.types import Allocation
@@ -42,12 +42,13 @@ def outcome(
     }
     remark(inputs)
     every = [each.metrics for each in found]
-    body = {"simulated": True, **facts, "policies": {each.policy: each.as_json() for each in every}}
+    body = {"simulated": True, **facts, "policies": {each.metrics.policy: as_data(each) for each in found}}
     if as_json:
         print(json_module.dumps(body, indent=2))
     else:
         print(f"simulated: {facts['trace']} on {facts['cluster']}, lengths {lengths}, {restart_s:g} s a migration")
         output.put(output.table(["policy", "jobs", *(name for _, name in COMPARED)], _rows(every)))
+        sizes(found)
     if "--json" in files:
         files["--json"].write(json_module.dumps(body, indent=2) + "\n")
     if "--csv" in files:
@@ -78,8 +79,25 @@ def _rows(every: Sequence[Metrics]) -> list[list[Any]]:
     return [[each.policy, each.jobs, *cells(each)] for each in every]
 
 
-def compared(every: Sequence[Metrics]) -> None:
+def as_data(played: Played) -> dict[str, Any]:
+    """A policy's metrics, and how many jobs it might give another size."""
+    return {**played.metrics.as_json(), "resizable_jobs": played.resizable}
+
+
+def sizes(found: Sequence[Played]) -> None:
+    """Which policies chose the sizes of which jobs: their rows are of other jobs than the rest."""
+    for each in found:
+        if each.metrics.policy in SIZES:
+            text = "resized no job (--elastic lets it): all policies ran the sizes of the trace"
+            if each.resizable:
+                text = f"chose the sizes of {each.resizable} of {each.simulated.workload.jobs} jobs, among those that "
+                text += "their kinds were measured with; other policies ran the sizes of the trace"
+            print(f"{each.metrics.policy} {text}")
+
+
+def compared(found: Sequence[Played]) -> None:
     """Each policy in parts of the first."""
+    every = [each.metrics for each in found]
     print(f"simulated; in parts of {every[0].policy}")
     output.put(output.table(["policy", *(name for _, name in COMPARED)], [[every[0].policy, *cells(every[0])]]))
     rows = []
@@ -87,6 +105,7 @@ def compared(every: Sequence[Metrics]) -> None:
         ratios = relative(each, every[0])
         rows.append([each.policy, *(f"{ratios[field]:.3g}x" if field in ratios else "-" for field, _ in COMPARED)])
     output.put(output.table(["policy", *(name for _, name in COMPARED)], rows))
+    sizes(found)
 
 
 def allocation_json(found: Allocation) -> dict[str, Any]:

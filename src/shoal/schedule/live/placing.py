@@ -33,7 +33,7 @@ from shoal.admission.types import Decision, Pending, Preemption, Running, Start
 from shoal.contract.records import RankPlacement
 from shoal.core import Reason, Resources
 from shoal.schedule.live.plan import Plan
-from shoal.schedule.live.problem import competes, competing_groups, held_by_all, needs_of
+from shoal.schedule.live.problem import competes, competing_groups, held_by_all, needs_of, type_of
 from shoal.schedule.minimum_run import span
 
 NEW = "next-round"
@@ -133,6 +133,7 @@ class _Filling:
         self._left = {name: pool.free for name, pool in self._snapshot.pools.items() if name}
         self._free = sum(self._left.values())
         self._owed: Counter[str] = Counter()
+        self._pledged = _pledged(snapshot, plan)
         self._begun: set[str] = set()
         self._leaving = plan is not None and snapshot.policy.preemption and _leaving(snapshot, plan)
         self._needs: dict[tuple[Resources, int], tuple[Need, ...]] = {}
@@ -213,6 +214,9 @@ class _Filling:
             return
         account, mask = self._account(job.tenant), self._mask(job)
         for need in self._prefer(job, needs):
+            left = self._left[need.pool] - self._pledged[need.pool]
+            if left < need.count * job.ranks:
+                continue
             # Most do not fit with the least that they need; that this was tried for an equal one is remembered.
             if account.exceeded(need, job.ranks) or (nodes := self._find(job, need, job.ranks, mask)) is None:
                 continue
@@ -236,7 +240,8 @@ class _Filling:
         if chosen and self._leaving:
             return max(job.ranks, most)
         if not chosen:
-            most = min(most, (self._left[need.pool] - self._owed[need.pool]) // need.count)
+            left = self._left[need.pool] - self._pledged[need.pool] - self._owed[need.pool]
+            most = min(most, left // need.count)
         return max(job.ranks, self._room.most(need, mask, most))
 
     def _needs_of(self, job: Pending) -> tuple[Need, ...]:
@@ -315,6 +320,18 @@ class _Filling:
         text = f"its turn has come on {target}, which is not free yet"
         text += f"; starts when {reasons.jobs_end(after)}" if after else ""
         return Reason("making-room", f"waits: {text}", {**found.facts, "after": list(after)})
+
+
+def _pledged(snapshot: Snapshot, plan: Plan | None) -> Counter[str]:
+    """Of each type, what jobs need that were told to grow and still save their work, beyond what they hold of it."""
+    found: Counter[str] = Counter()
+    for job_id, place in plan.promised.items() if plan is not None else ():
+        now = snapshot.running.get(job_id)
+        if now is not None and now.stopping:
+            has = now.resources.accelerator_count * len(now.placement)
+            mine = has if type_of(snapshot, now.placement) == place.type else 0
+            found[place.type] += max(0, place.accelerators - mine)
+    return found
 
 
 def _leaving(snapshot: Snapshot, plan: Plan) -> bool:

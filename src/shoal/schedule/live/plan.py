@@ -29,7 +29,8 @@ class Plan:
     """What a round decided. `target` is the type that each job shall run on; `size` how many accelerators, for jobs of
     which the policy chose that; `rank` orders all jobs of the round, those that shall run first; `leave` are the
     running jobs whose turn is over, or whose place is of another type or size now, with the place that they have;
-    `unsaved` the running jobs that would lose their work. `waited_since` is the scene's, for the next
+    `unsaved` the running jobs that would lose their work, `promised` where those go that leave for another size, until
+    they are there. `waited_since` is the scene's, for the next
     round; `past` what is remembered of the last rounds, made by `settings`."""
 
     at: float
@@ -43,6 +44,7 @@ class Plan:
     waited_since: Mapping[str, float] = field(default_factory=dict)
     past: State = field(default_factory=State)
     settings: Settings = field(default_factory=Settings)
+    promised: Mapping[str, Place] = field(default_factory=dict)
 
     @cached_property
     def row(self) -> Mapping[str, int]:
@@ -156,8 +158,10 @@ def make(
         for job, place in scene.on.items()
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
+    promised = {job: place for job, place in scene.promised.items() if target.get(job) == place.type}
+    promised |= {job: Place(target[job], size[job], now) for job in leave if job in target and job in size}
     plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since,
-                decided.state, rounds_of(settings))  # fmt: skip
+                decided.state, rounds_of(settings), promised)  # fmt: skip
     return plan, decided.state
 
 

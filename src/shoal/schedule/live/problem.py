@@ -6,7 +6,7 @@ Who competes is best-effort work that asks for accelerators of one type, or of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -48,11 +48,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a competing job runs: the type, how many accelerators, since when."""
+    """Where a competing job runs, or shall run: the type, how many accelerators, since when (it was told so)."""
 
     type: str
     accelerators: int
     since: float
+
+
+NOWHERE: Mapping[str, Place] = {}
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Scene:
     """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
     asked to leave, `since_s` for how long they have, and the others have been in the queue. `unsaved` are those of them
     that would lose their work, `turn_s` is how long the turns are of those that do not save it, running or not, and
-    `waited_since` since when somebody has been waiting for each type that somebody waits for."""
+    `waited_since` since when somebody has been waiting for each type that somebody waits for. `promised` are the places
+    of jobs that left others for them and have not come to run there yet."""
 
     now: float
     views: tuple[JobView, ...]
@@ -71,6 +75,7 @@ class Scene:
     unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
     turn_s: Mapping[str, float] = field(default_factory=dict)
     waited_since: Mapping[str, float] = field(default_factory=dict)
+    promised: Mapping[str, Place] = field(default_factory=dict)
 
     def problem(self) -> Problem:
         """Raises `Invalid` as `Problem` does."""
@@ -121,9 +126,14 @@ def held_by_all(snapshot: Snapshot, need: Need, ranks: int) -> int:
 
 
 def scene_of(
-    snapshot: Snapshot, look: Look, oracle: Oracle, rules: Rules, waited_since: Mapping[str, float] = NOBODY
+    snapshot: Snapshot,
+    look: Look,
+    oracle: Oracle,
+    rules: Rules,
+    waited_since: Mapping[str, float] = NOBODY,
+    promised: Mapping[str, Place] = NOWHERE,
 ) -> Scene:
-    """`waited_since` is the last round's. Pure but for `look`."""
+    """`waited_since` and `promised` are the last round's. Pure but for `look`."""
     waiting = [(job, facts) for job in _waiting(snapshot, rules.soon_s) if (facts := look(job.job_id)) is not None]
     running: list[tuple[Running, Facts, Place | None]] = []
     taken: dict[str, int] = {}
@@ -144,12 +154,12 @@ def scene_of(
             _take(snapshot, each, taken, held)
     pools = _pools(snapshot, taken, rules.prices)
     names = [pool.type for pool in pools]
+    on = {each.job_id: place for each, _, place in running if place is not None}
+    between = {each.job_id for each, _, place in running if place is None} | {job.job_id for job, _ in waiting}
+    promised = _still(promised, between, pools, on, snapshot.now, rules) if rules.sizes else NOWHERE
     views = _Views(snapshot, oracle, rules, names)
-    asked = [
-        views.asked(each, facts, place, len(each.placement) if place or not facts.ranks else facts.ranks[0])
-        for each, facts, place in running
-    ]
-    asked += [views.asked(job, facts, None, job.ranks) for job, facts in waiting]
+    asked = [views.asked(each, facts, place or promised.get(each.job_id)) for each, facts, place in running]
+    asked += [views.asked(job, facts, promised.get(job.job_id)) for job, facts in waiting]
     views.learn(asked)
     found = [views.of(each) for each in asked]
     since_s = {job.job_id: snapshot.now - facts.queued_at for job, facts in waiting}
@@ -171,13 +181,36 @@ def scene_of(
     )
     return Scene(
         snapshot.now, tuple(found), pools, tenants,
-        {each.job_id: place for each, _, place in running if place is not None},
-        since_s | {each.job_id: snapshot.now - place.since for each, _, place in running if place is not None},
+        on,
+        since_s | {job_id: snapshot.now - place.since for job_id, place in on.items()},
         risks,
         {job.job_id: facts.lost_s for job, facts in waiting if facts.lost_s > rules.bearable_s}
         | {job_id: risk.turn_s for job_id, risk in risks.items()},
         waited_since,
+        promised,
     )  # fmt: skip
+
+
+def _still(
+    promised: Mapping[str, Place],
+    between: Set[str],
+    pools: Sequence[Pool],
+    on: Mapping[str, Place],
+    now: float,
+    rules: Rules,
+) -> dict[str, Place]:
+    """The promises that hold: of jobs `between` two places, for as long as a size is kept, and while there is room.
+    Without this, a job that left its place to grow could come back as it was, and would have restarted for nothing."""
+    left = {pool.type: pool.count for pool in pools}
+    for place in on.values():
+        left[place.type] = left.get(place.type, 0) - place.accelerators
+    found = {}
+    for job_id, place in promised.items():
+        young = 0.0 <= now - place.since < rules.hold_s
+        if job_id in between and young and place.accelerators <= left.get(place.type, 0):
+            left[place.type] -= place.accelerators
+            found[job_id] = place
+    return found
 
 
 def _held(view: JobView, risk: Unsaved | None) -> JobView:
@@ -238,6 +271,13 @@ _Speeds = dict[int, tuple[list[float], list[float]]]
 """By the number of accelerators: rates and their deviations, on each type."""
 
 
+def _ranks(job: Pending | Running, facts: Facts) -> int:
+    """The ranks that a job needs to start that has no place."""
+    if isinstance(job, Pending):
+        return job.ranks
+    return len(job.placement) if facts.ranks is None else facts.ranks[0]
+
+
 class _Views:
     """Makes the views of jobs; jobs of one kind and shape share what is worked out for them."""
 
@@ -268,8 +308,9 @@ class _Views:
         for each in jobs:
             self._known[each.job.job_id] = {size: next(speeds) for size in each.sizes}
 
-    def asked(self, job: Pending | Running, facts: Facts, place: Place | None, ranks: int) -> _Asked:
+    def asked(self, job: Pending | Running, facts: Facts, place: Place | None) -> _Asked:
         count = job.resources.accelerator_count
+        ranks = _ranks(job, facts) if place is None else place.accelerators // count
         gang = count * ranks
         if not self._rules.sizes or facts.ranks is None:
             return _Asked(job, facts, place, ranks, gang, (gang,))

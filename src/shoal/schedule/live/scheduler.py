@@ -25,7 +25,7 @@ from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.problem import NOBODY, Rules, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.schedule.live.problem import NOBODY, NOWHERE, Rules, competes, competing_groups, needs_of, scene_of, type_of
 from shoal.schedule.live.sampler import Meter
 from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle, Sample
@@ -150,7 +150,8 @@ class Scheduler:
 
     def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:
         """The next round, None if there is nothing to share out; changes nothing."""
-        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since)
+        promised = self._plan.promised if self._plan is not None else NOWHERE
+        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since, promised)
         if not scene.views or not scene.pools:
             return None
         plan, state = make(scene, self.settings, self._state, self._allocation)

@@ -132,9 +132,7 @@ def settled(known: State, placed: Index, since: Array, now: float) -> State:
         at = known.number % WINDOW
         promised, received = promised.copy(), received.copy()
         promised[:, at], received[:, at] = known.share.sum(axis=1) * elapsed, ran_s
-    return replace(
-        known, settled=now, owed_s=owed_s, ran=known.ran | running, promised_s=promised, received_s=received
-    )
+    return replace(known, settled=now, owed_s=owed_s, ran=known.ran | running, promised_s=promised, received_s=received)
 
 
 def _allotted(known: State, allocation: Allocation, settings: Settings) -> State:

@@ -29,6 +29,12 @@ class Cluster:
     sizes: dict[int, Array] = field(default_factory=dict)
     prices: tuple[PriceChange, ...] = ()
 
+    @property
+    def resizable(self) -> int:
+        """How many jobs a policy may give another size."""
+        ways = sum(((speeds > 0.0).any(axis=1).astype(int) for speeds in self.sizes.values()), start=np.zeros(1, int))
+        return int((ways > 1).sum())
+
     def ids_of(self, jobs: Index) -> list[str]:
         ids = self.workload.ids
         return [ids[at] for at in jobs.tolist()]
