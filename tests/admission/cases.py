@@ -140,6 +140,9 @@ def granted(snapshot: Snapshot, told: Explanation) -> Snapshot:
         change = cause.reason.facts.get("to_start", {}) if cause.blocking else {}
         for job_id in change.get("end", ()):
             index.stop(job_id)
+        if "open" in change:
+            shut = {name for name, state in snapshot.nodes.items() if not state.schedulable}
+            index.set_nodes([s.node for s in snapshot.nodes.values()], unschedulable=shut - set(change["open"]))
         if "quota" in change:
             tenant = snapshot.tenants[waiting.tenant].tenant
             index.set_tenant(replace(tenant, quota=raised(tenant.quota, change["quota"])))
@@ -222,6 +225,8 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
         index.set_tenant(tenant, mean_runtime_s=draw(st.sampled_from([None, 1.0, 30.0, 200.0])))
     for at, each in enumerate(draw(st.lists(waiting, min_size=1, max_size=12))):
         index.add_pending(_named(each, f"j{at:02d}"))
+    shut = draw(st.sampled_from([(), (), ("n0",), ("n0", "n1")]))
+    index.set_nodes(made, unschedulable=shut)
     return index
 
 

@@ -13,7 +13,7 @@ from shoal.core import NotFound, Quota, Tenant
 
 from .cases import NOW, B, G, World, check_explanation, clusters, devices, index_of, job, node, nodes, running
 
-ORDER = ["impossible", "backoff", "quota", "share", "shape", "priority"]
+ORDER = ["impossible", "backoff", "quota", "share", "closed", "shape", "priority"]
 
 
 @settings(max_examples=120, deadline=None, derandomize=True, phases=[Phase.generate])
@@ -54,6 +54,45 @@ def test_a_job_of_unknown_length_is_explained_after_its_tenants_mean_has_moved()
     assert index.snapshot(NOW).tenants["a"].mean_runtime_s == 1.0
     told = explain(index.snapshot(NOW), "c")
     assert told.summary == "waits: needs 2 a100 on one node, 1 free; starts when job a ends"
+
+
+def closed(*names: str, free: int = 4) -> ClusterIndex:
+    """Two nodes of four; on the first, `4 - free` devices are held. The named ones are closed."""
+    held = [running("a", {"n0000": devices(*range(4 - free))})] if free < 4 else []
+    index = index_of(nodes(2, per_node=4), [job("j", resources=4)], held)
+    index.set_nodes(nodes(2, per_node=4), unschedulable=dict.fromkeys(names, "drained: new fan"))
+    return index
+
+
+def test_a_job_that_only_closed_nodes_could_take_is_told_to_open_them() -> None:
+    told = explain(closed("n0000", "n0001").snapshot(NOW), "j")
+    (cause,) = [cause for cause in told.causes if cause.blocking]
+    assert cause.cause == "closed"
+    assert cause.reason.text == "nodes n0000 (drained: new fan), n0001 (drained: new fan) take no new work"
+    assert cause.reason.facts == {"nodes": ["n0000", "n0001"], "to_start": {"open": ["n0000", "n0001"]}}
+    assert cause.change == "open n0000, n0001: shoal node undrain n0000"
+    assert told.summary.startswith("waits: needs 4 a100 on one node")
+    assert told.summary.endswith("take no new work")
+
+
+def test_a_job_that_waits_for_others_is_told_of_the_closed_node_that_is_free() -> None:
+    told = explain(closed("n0001", free=3).snapshot(NOW), "j")
+    causes = {cause.cause: cause for cause in told.causes}
+    assert causes["shape"].blocking
+    assert not causes["closed"].blocking
+    assert causes["closed"].reason.text == "node n0001 (drained: new fan) takes no new work"
+    assert "to_start" not in causes["closed"].reason.facts
+    assert told.summary == (
+        "waits: needs 4 a100 on one node, 3 free; starts when job a ends; "
+        "node n0001 (drained: new fan) takes no new work"
+    )
+
+
+def test_a_closed_node_that_would_not_help_is_not_named() -> None:
+    held = [running("a", {"n0000": devices(0)}), running("b", {"n0001": devices(0)})]
+    index = index_of(nodes(2, per_node=4), [job("j", resources=4)], held)
+    index.set_nodes(nodes(2, per_node=4), unschedulable=["n0001"])
+    assert "closed" not in {cause.cause for cause in explain(index.snapshot(NOW), "j").causes}
 
 
 def test_the_sentence_of_a_job_too_big_for_what_is_free() -> None:

@@ -78,6 +78,20 @@ def test_the_machine_is_shown(shell: Shell) -> None:
     assert shell.json("doctor")["capabilities"]
 
 
+def test_a_node_is_drained_and_takes_work_again(shell: Shell) -> None:
+    (node,) = shell.json("nodes")["nodes"]
+    assert "no: drained: a new fan" in " ".join(
+        shell("node", "drain", node["name"], "--because", "a new fan").stdout.split()
+    )
+    (drained,) = shell.json("nodes")["nodes"]
+    assert (drained["schedulable"], drained["closed"]) == (False, "drained: a new fan")
+    shell("node", "undrain", node["name"])
+    (opened,) = shell.json("nodes")["nodes"]
+    assert (opened["schedulable"], opened["closed"]) == (True, "")
+    assert "is not drained" in shell("node", "undrain", node["name"], code=3).stderr
+    assert "no node nine" in shell("node", "drain", "nine", code=3).stderr
+
+
 def test_manifests_are_checked_with_and_without_a_server(shell: Shell, manifest: Write, tmp_path: Path) -> None:
     good = manifest(name="fine")
     assert "the manifest is good" in shell("manifest", "check", good).stdout

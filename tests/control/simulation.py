@@ -336,12 +336,12 @@ async def simulate(
             await _wish(world, draw, draw.choice(list(acknowledged.values())))
         if draw.random() < 0.05:
             break_something(world.cluster, draw)
-        machinery.turn()
+        await machinery.turn(world.plane)
         if world.dead.is_set():
             await reopen(world)
     world.fault = lambda _: None
-    machinery.restore()
     await reopen(world)
+    await machinery.restore(world.plane)
     await _finish(world, set(acknowledged.values()))
     assert world.store is not None
     stored = {job.id for job in world.store.jobs(JobFilter(limit=100_000))}
@@ -422,12 +422,24 @@ class Machinery:
         self._nodes = list(machines)
         self._added = 0
 
-    def turn(self) -> None:
+    async def drain(self, plane: ControlPlane | None, name: str, *, back: bool) -> None:
+        from shoal.core import ShoalError
+
+        assert plane is not None
+        try:
+            if back:
+                await plane.undrain_node(name, actor="admin")
+            else:
+                await plane.drain_node(name, actor="admin", because="its fan is loud")
+        except (ShoalError, Crash):
+            return
+
+    async def turn(self, plane: ControlPlane | None) -> None:
         """Now and then, one thing happens to one node."""
         if self._draw.random() >= 0.15:
             return
         node, cluster = self._draw.choice(self._nodes), self._cluster
-        what = self._draw.randrange(7)
+        what = self._draw.randrange(9)
         if what == 0:
             cluster.lose_node(node.name)
         elif what == 1:
@@ -440,13 +452,16 @@ class Machinery:
             self._added += 1
             self._nodes.append(replace(node, name=f"new{self._added}"))
             cluster.add_node(self._nodes[-1])
+        elif what in (5, 6):
+            await self.drain(plane, node.name, back=what == 6)
         else:
             cluster.restore_node(node.name)
 
-    def restore(self) -> None:
+    async def restore(self, plane: ControlPlane | None) -> None:
         for node in self._nodes:
             self._cluster.restore_node(node.name)
             self._cluster.open_node(node.name)
+            await self.drain(plane, node.name, back=True)
 
 
 async def _finish(world: World, job_ids: set[str]) -> None:

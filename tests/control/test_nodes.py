@@ -14,6 +14,7 @@ from shoal.contract.lifecycle import ErrorCode, JobState, Outcome, Stop
 from shoal.contract.records import AttemptRecord
 from shoal.control.nodes import differences
 from shoal.control.plane import ControlPlane
+from shoal.core import NotFound
 from shoal.engine import Gang, Inventory
 from shoal.engine.simulated import Script, run
 
@@ -234,6 +235,48 @@ def test_a_tenants_wish_goes_before_the_loss(tmp_path: Path, wish: str) -> None:
         await world.until(lambda: state(world, job) in (JobState.CANCELLED, JobState.HALTED))
 
     play(tmp_path, scene, count=1, behaviour=lambda _: Script(run_s=math.inf, term_s=5))
+
+
+def test_a_drained_node_stays_drained_over_restarts_and_while_it_is_away(tmp_path: Path) -> None:
+    async def scene(world: World, plane: ControlPlane) -> None:
+        runs = await submit(world, count=1)
+        await plane.drain_node("n0", actor="admin", because="a new fan")
+        waits = await submit(world, count=1)
+        told = await plane.explain(waits)
+        assert "node n0 (drained: a new fan) takes no new work" in told.summary
+        plane = await world.restart()
+        world.cluster.add_node(replace(nodes(1, 4)[0], cpu_milli=64_000))
+        await asyncio.sleep(1)
+        assert plane.snapshot().nodes["n0"].closed == "drained: a new fan"
+        assert state(world, runs) is JobState.RUNNING
+        assert state(world, waits) is JobState.QUEUED
+        await plane.undrain_node("n0", actor="admin")
+        await asyncio.sleep(1)
+        assert state(world, waits) is JobState.RUNNING
+        plane = await world.restart()
+        assert plane.snapshot().nodes["n0"].schedulable
+        assert [kind for kind, _ in kinds(world)] == ["node.drained", "node.changed", "node.undrained"]
+        await world.until(lambda: state(world, waits).terminal)
+
+    play(tmp_path, scene, count=1)
+
+
+def test_unknown_nodes_are_neither_drained_nor_undrained(tmp_path: Path) -> None:
+    async def scene(world: World, plane: ControlPlane) -> None:
+        with pytest.raises(NotFound, match="no node nine"):
+            await plane.drain_node("nine", actor="admin")
+        with pytest.raises(NotFound, match="node n0 is not drained"):
+            await plane.undrain_node("n0", actor="admin")
+        await plane.drain_node("n0", actor="admin")
+        assert plane.snapshot().nodes["n0"].closed == "drained"
+        world.cluster.lose_node("n0")
+        await asyncio.sleep(1)
+        await plane.undrain_node("n0", actor="admin")
+        world.cluster.restore_node("n0")
+        await asyncio.sleep(1)
+        assert plane.snapshot().nodes["n0"].schedulable
+
+    play(tmp_path, scene, count=1)
 
 
 def test_differences_are_told_by_node() -> None:

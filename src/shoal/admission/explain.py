@@ -18,17 +18,17 @@ from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.room import Amount, Room
 from shoal.admission.snapshot import Need, Snapshot, resolve
-from shoal.admission.types import Blocker, Explanation, Pending
+from shoal.admission.types import Blocker, Explanation, NodeState, Pending
 from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason
 
 
 def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
     """Every cause of a job's wait in the order that admission asks.
 
-    Each blocking cause names a `change`, in its reason's facts as `to_start`: `quota` (limits to raise), `end` (running
-    jobs to end), `priority` and `priority_class`, `not_before`. With all of them together the job starts at once,
-    except where `share` blocks: then other tenants' turns come first. `outlook` is that of this snapshot: give the same
-    one for all jobs, so that what they share is worked out once.
+    Each blocking cause names a `change`, in its reason's facts as `to_start`: `quota` (limits to raise), `open` (closed
+    nodes), `end` (running jobs to end), `priority` and `priority_class`, `not_before`. With all of them together the
+    job starts at once, except where `share` blocks: then other tenants' turns come first. `outlook` is that of this
+    snapshot: give the same one for all jobs, so that what they share is worked out once.
 
     Raises NotFound for a job that does not wait in this snapshot.
     """
@@ -52,6 +52,9 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     causes, verdict = _causes(snapshot, job, needs, ahead)
     own = decision.waits.get(job_id)
     summary = own.text if own is not None else _summary(causes, verdict)
+    shut = next((cause for cause in causes if cause.cause == reasons.CLOSED), None)
+    if shut is not None and shut.reason.text not in summary:
+        summary += f"; {shut.reason.text}"
     at, estimate = _estimate(outlook, job, own)
     return Explanation(job_id, causes, ahead, at, summary, estimate)
 
@@ -71,14 +74,18 @@ def obstacles(snapshot: Snapshot, job: Pending) -> list[Reason]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A hypothetical cluster: these limits raised, these jobs ended, and the job asked for otherwise."""
+    """A hypothetical cluster: these limits raised, these jobs ended, all nodes open if `reopen`, and the job asked for
+    otherwise."""
 
     quota: Mapping[str, int]
     end: tuple[str, ...]
     job: Pending
+    reopen: bool = False
 
     def starts(self, snapshot: Snapshot) -> bool:
         index = ClusterIndex.resume(snapshot)
+        if self.reopen:
+            index.set_nodes(state.node for state in snapshot.nodes.values())
         for job_id in self.end:
             index.stop(job_id)
         if self.quota:
@@ -115,9 +122,18 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     spread = job.placement or snapshot.policy.placement
     fits = any(room.find(each, job.ranks, spread, 0) is not None for each in ((need,) if limits else needs))
     reservation = None if fits else reserve(snapshot, room, job.job_id, need, job.ranks, 0, ())
+    closed = [] if fits else [state for state in snapshot.nodes.values() if not state.schedulable]
+    reopen, spare = False, snapshot
+    if closed:
+        index = ClusterIndex.resume(snapshot)
+        index.set_nodes(state.node for state in snapshot.nodes.values())
+        spare = index.snapshot(snapshot.now)
+        if reservation is None:
+            reservation = reserve(spare, Room(spare), job.job_id, need, job.ranks, 0, ())
+            reopen = reservation is not None
     end = reservation.after if reservation is not None else ()
     asked = replace(job, not_before=0.0)
-    change = _Change(quota, end, asked)
+    change = _Change(quota, end, asked, reopen)
     verdict, better = "none", job
     if fits or reservation is not None:
         verdict, better = _order(snapshot, change, ahead)
@@ -126,7 +142,11 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     if fits:
         fine = Reason(reasons.SHAPE, f"{reasons.asked(need, job.ranks)} would fit now", {})
         causes.append(Blocker(reasons.SHAPE, False, fine))
+    elif reopen and not end:
+        causes.append(_closed_cause(closed, blocking=True))
     else:
+        if reopen or (closed and Room(spare).find(need, job.ranks, spread, 0) is not None):
+            causes.append(_closed_cause(closed, blocking=reopen))
         fitting = sum(count for _, count in room.fitting(need, 0, job.ranks))
         text = reasons.shape(need, job.ranks, room.most_on_one_node(need.pool), fitting)
         text = reasons.promised(text, reservation)
@@ -152,6 +172,15 @@ def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pendin
     if surest != first and replace(change, job=surest).starts(snapshot):
         return "priority", surest
     return "share", change.job
+
+
+def _closed_cause(closed: list[NodeState], *, blocking: bool) -> Blocker:
+    """Not `blocking` where it would help to open them, and the job starts without that when others end."""
+    reason = reasons.closed(closed)
+    facts = {**reason.facts, "to_start": {"open": reason.facts["nodes"]}} if blocking else reason.facts
+    names = [state.node.name for state in closed]
+    wish = "open " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return Blocker(reasons.CLOSED, blocking, replace(reason, facts=facts), f"{wish}: shoal node undrain {names[0]}")
 
 
 def _quota_choice(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...]) -> tuple[Need, tuple[Limit, ...]]:

@@ -18,7 +18,7 @@ I/O or reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import sqrt
@@ -140,12 +140,13 @@ class ClusterIndex:
 
     # --- nodes and tenants
 
-    def set_nodes(self, nodes: Iterable[Node], *, unschedulable: Collection[str] = ()) -> None:
+    def set_nodes(self, nodes: Iterable[Node], *, unschedulable: Collection[str] | Mapping[str, str] = ()) -> None:
         """Replace the set of nodes. Running jobs keep what they hold; a job on a node that vanished stays running (and
         counted against its tenant) until `stop`, and holds its devices again if the node returns. `unschedulable`
-        nodes take no new jobs."""
+        nodes take no new jobs; a mapping says why."""
         self._check_thread()
-        self._nodes = NodeBook.of(nodes, unschedulable, [self._running[job_id] for job_id in sorted(self._held)])
+        closed = unschedulable if isinstance(unschedulable, Mapping) else dict.fromkeys(unschedulable, "")
+        self._nodes = NodeBook.of(nodes, closed, [self._running[job_id] for job_id in sorted(self._held)])
 
     def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
         """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned

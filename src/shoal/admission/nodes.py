@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from shoal.admission.persistent import CowMap
 from shoal.admission.pools import PoolTable
@@ -26,7 +26,7 @@ class NodeBook:
         self._frozen: tuple[NodeTable, JobsOn] | None = None
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], unschedulable: Collection[str], running: Iterable[Running]) -> NodeBook:
+    def of(cls, nodes: Iterable[Node], closed: Mapping[str, str], running: Iterable[Running]) -> NodeBook:
         """A book of these nodes, on which these jobs run."""
         made = cls()
         ordered = sorted(nodes, key=lambda node: node.name)
@@ -35,10 +35,9 @@ class NodeBook:
         for each in running:
             for at in made._places(each):
                 on[at].append(each)
-        closed = frozenset(unschedulable)
         made._jobs_on = [tuple(each.job_id for each in held) for held in on]
         made._states = [
-            made._free_on(node, held, schedulable=node.name not in closed)
+            made._free_on(node, held, schedulable=node.name not in closed, closed=closed.get(node.name, ""))
             for node, held in zip(ordered, on, strict=True)
         ]
         made._pools = PoolTable(made._states)
@@ -72,7 +71,7 @@ class NodeBook:
             self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != running.job_id)
             old = self._states[at]
             held = [others[job_id] for job_id in self._jobs_on[at]]
-            self._change(at, self._free_on(old.node, held, schedulable=old.schedulable))
+            self._change(at, self._free_on(old.node, held, schedulable=old.schedulable, closed=old.closed))
 
     def _change(self, at: int, state: NodeState) -> None:
         self._pools.touch(at, self._states[at])
@@ -84,7 +83,7 @@ class NodeBook:
         names = {rank.node for rank in running.placement}
         return sorted(position[name] for name in names if name in position)
 
-    def _free_on(self, node: Node, held: Iterable[Running], *, schedulable: bool) -> NodeState:
+    def _free_on(self, node: Node, held: Iterable[Running], *, schedulable: bool, closed: str) -> NodeState:
         taken: set[str] = set()
         cpu_milli, memory_bytes = node.cpu_milli, node.memory_bytes
         for running in held:
@@ -98,7 +97,8 @@ class NodeBook:
             ids = free.setdefault(kind, [])
             if device_id not in taken:
                 ids.append(device_id)
-        return NodeState(node, {kind: tuple(ids) for kind, ids in free.items()}, cpu_milli, memory_bytes, schedulable)
+        left = {kind: tuple(ids) for kind, ids in free.items()}
+        return NodeState(node, left, cpu_milli, memory_bytes, schedulable, closed)
 
 
 def _less(state: NodeState, running: Running) -> NodeState:
@@ -113,7 +113,7 @@ def _less(state: NodeState, running: Running) -> NodeState:
     free = state.free_devices
     if taken:
         free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
-    return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable)
+    return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable, state.closed)
 
 
 def _layout(nodes: list[Node]) -> Layout:

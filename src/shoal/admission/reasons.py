@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
 from shoal.admission.snapshot import CPU_POOL, Need
-from shoal.admission.types import Pending
+from shoal.admission.types import NodeState, Pending
 from shoal.core import Reason
 
 PLACED, BACKFILL = "placed", "backfill"
@@ -18,6 +18,7 @@ PREEMPTED = "preempted"
 
 QUOTA, SHARE, SHAPE, PRIORITY = "quota", "share", "shape", "priority"
 BACKOFF, PREEMPTING, RESERVED, IMPOSSIBLE = "backoff", "preempting", "reserved", "impossible"
+CLOSED = "closed"
 """Codes of waits."""
 
 
@@ -132,6 +133,15 @@ def shape(need: Need, ranks: int, free: int, fitting: int) -> Reason:
         now = _missing_beside(need)
     facts: dict[str, object] = {**need_facts(need, ranks), "free_on_one_node": free, "ranks_that_fit": fitting}
     return Reason(SHAPE, f"waits: needs {asked(need, ranks)}, {now}", facts)
+
+
+def closed(nodes: Sequence[NodeState]) -> Reason:
+    """These nodes would help, and take no new work."""
+    told = ", ".join(f"{state.node.name} ({state.closed})" if state.closed else state.node.name for state in nodes[:3])
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    one = len(nodes) == 1
+    text = f"node{'' if one else 's'} {told}{more} take{'s' if one else ''} no new work"
+    return Reason(CLOSED, text, {"nodes": [state.node.name for state in nodes]})
 
 
 def promised(reason: Reason, reservation: Reservation | None) -> Reason:

@@ -63,13 +63,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node and what is free on it now: device ids by accelerator type, cpus and memory."""
+    """A node and what is free on it now: device ids by accelerator type, cpus and memory. `closed` says why one that is
+    not `schedulable` takes no new jobs."""
 
     node: Node
     free_devices: Mapping[str, tuple[str, ...]]
     free_cpu_milli: int
     free_memory_bytes: int
     schedulable: bool = True
+    closed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

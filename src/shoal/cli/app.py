@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.cli.context import CliContext
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "server": ("up", "down", "status", "gc", "settings", "doctor", "nodes", "version"),
+    "server": ("up", "down", "status", "gc", "settings", "doctor", "nodes", "node", "version"),
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from shoal import __version__
 from shoal.base.console.command import NO_SERVER, command
 from shoal.cli.context import CliContext
 from shoal.core import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.contract.models import NodeView
 
 _PANEL = "Server"
 
@@ -25,6 +28,10 @@ def register(app: typer.Typer) -> None:
     command(app, "settings", rich_help_panel=_PANEL)(settings)
     command(app, "doctor", rich_help_panel=_PANEL)(doctor)
     command(app, "nodes", rich_help_panel=_PANEL)(nodes)
+    node = typer.Typer(help="Drain a node: no new work goes there, what runs goes on.", no_args_is_help=True)
+    command(node, "drain")(drain)
+    command(node, "undrain")(undrain)
+    app.add_typer(node, name="node", rich_help_panel=_PANEL)
     command(app, "version", rich_help_panel=_PANEL)(version)
 
 
@@ -222,7 +229,28 @@ def nodes(context: CliContext) -> None:
     """Nodes, their devices, and which jobs hold them."""
     with context.client() as client:
         found = client.nodes()
+    _show_nodes(context, found)
 
+
+def drain(
+    context: CliContext,
+    name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.")],
+    because: Annotated[str, typer.Option(help="Why, for those whose jobs wait.")] = "",
+) -> None:
+    """Give a node no new work until `shoal node undrain`. What runs there goes on (admin)."""
+    with context.client() as client:
+        found = client.drain_node(name, because=because)
+    _show_nodes(context, found)
+
+
+def undrain(context: CliContext, name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.")]) -> None:
+    """Give a drained node work again (admin)."""
+    with context.client() as client:
+        found = client.undrain_node(name)
+    _show_nodes(context, found)
+
+
+def _show_nodes(context: CliContext, found: Sequence[NodeView]) -> None:
     def human() -> None:
         from shoal.base.console import output
         from shoal.cli import views

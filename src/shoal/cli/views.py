@@ -117,9 +117,10 @@ def nodes(found: Iterable[NodeView]) -> Table:
     for node in found:
         kinds = sorted({device.type for device in node.devices})
         holders = sorted({f"{device.job_id}" for device in node.devices if device.job_id})
+        state = "yes" if node.schedulable else f"no: {node.closed}".removesuffix(": ")
         rows.append(
             [
-                node.name, "yes" if node.schedulable else "no", ", ".join(kinds) or "-", squares(node),
+                node.name, state, ", ".join(kinds) or "-", squares(node),
                 f"{node.free_cpu_milli / 1000:g}/{node.cpu_milli / 1000:g}",
                 f"{output.size(node.free_memory_bytes)}/{output.size(node.memory_bytes)}", " ".join(holders) or "-",
             ]

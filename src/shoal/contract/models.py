@@ -428,14 +428,21 @@ class DeviceView(View):
 
 
 class NodeView(View):
+    """A node; one that is not `schedulable` takes no new work, and `closed` says why."""
+
     name: str
     schedulable: bool
+    closed: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     devices: list[DeviceView] = Field(default_factory=list)
     cpu_milli: int
     free_cpu_milli: int
     memory_bytes: int
     free_memory_bytes: int
+
+
+class DrainGiven(Given):
+    because: Annotated[str, Field(max_length=200, pattern=NO_NUL)] = ""
 
 
 class NodeList(View):

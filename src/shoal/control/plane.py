@@ -138,6 +138,7 @@ class ControlPlane:
         self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
         active = [job.id for job in jobs if job.state.active]
+        self.view.drained.update(self.store.drained_nodes())
         self.view.load(
             jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
             await self.engine.inventory(),
@@ -404,6 +405,26 @@ class ControlPlane:
 
     def nodes(self) -> list[NodeState]:
         return list(self.snapshot().nodes.values())
+
+    async def drain_node(self, name: str, *, actor: str, because: str = "") -> NodeState:
+        """No new work goes to the node until `undrain_node`; what runs there goes on. Raises NotFound."""
+        nodes = self.snapshot().nodes
+        if name not in nodes:
+            raise NotFound(f"no node {name}", where="name", hint="`shoal nodes` lists them")
+        told = f"node {name} was drained{': ' + because if because else ''}"
+        await self.store.drain_node(
+            name, because, NewEvent(self.clock.now(), "node.drained", actor, told, data={"node": name})
+        )
+        self.view.drain(name, because)
+        return self.snapshot().nodes[name]
+
+    async def undrain_node(self, name: str, *, actor: str) -> None:
+        """Raises NotFound for a node that is not drained; one that is gone may be."""
+        told = NewEvent(self.clock.now(), "node.undrained", actor, f"node {name} is drained no more",
+                        data={"node": name})  # fmt: skip
+        if not await self.store.undrain_node(name, told):
+            raise NotFound(f"node {name} is not drained", where="name", hint="`shoal nodes` shows which are")
+        self.view.drain(name, None)
 
     def running(self) -> list[Running]:
         return list(self.snapshot().running.values())

@@ -58,6 +58,8 @@ class View:
         self._replicas: dict[str, dict[str, Live]] = {}
         self.deadlines: set[str] = set()
         self.inventory = Inventory(())
+        self.drained: dict[str, str] = {}
+        """Why, by name: also of nodes that are not there now."""
         self._places: dict[str, frozenset[str]] = {}
 
     def __contains__(self, job_id: str) -> bool:
@@ -109,7 +111,19 @@ class View:
         """These are the nodes from now on."""
         self.inventory = inventory
         self._places = {node.name: frozenset(device.id for device in node.devices) for node in inventory.nodes}
-        self.index.set_nodes(inventory.nodes, unschedulable=inventory.closed)
+        self._set_nodes()
+
+    def drain(self, name: str, because: str | None) -> None:
+        """No new work goes to this node from now on; None: it does again."""
+        if because is None:
+            self.drained.pop(name, None)
+        else:
+            self.drained[name] = because
+        self._set_nodes()
+
+    def _set_nodes(self) -> None:
+        drained = {name: f"drained: {because}" if because else "drained" for name, because in self.drained.items()}
+        self.index.set_nodes(self.inventory.nodes, unschedulable={**self.inventory.closed, **drained})
         self._room_changed()
 
     def missing(self, live: Live) -> Missing | None:

@@ -59,6 +59,8 @@ class _Methods(Performer):
     delete_secret = single(operations.delete_secret)
 
     nodes = single(operations.nodes)
+    drain_node = single(operations.drain_node)
+    undrain_node = single(operations.undrain_node)
     status = single(operations.status)
     collect_garbage = single(operations.collect_garbage)
 

@@ -234,11 +234,23 @@ def delete_secret(name: str, *, tenant: str | None = None) -> Call[None]:
 # --- the server ---
 
 
-def nodes() -> Call[list[models.NodeView]]:
-    def listed(response: httpx.Response) -> list[models.NodeView]:
-        return models.NodeList.model_validate_json(response.content).nodes
+def _nodes(response: httpx.Response) -> list[models.NodeView]:
+    return models.NodeList.model_validate_json(response.content).nodes
 
-    return Call("GET", "/v1/nodes", listed)
+
+def nodes() -> Call[list[models.NodeView]]:
+    return Call("GET", "/v1/nodes", _nodes)
+
+
+def drain_node(name: str, *, because: str = "") -> Call[list[models.NodeView]]:
+    """Give a node no new work; what runs there goes on (admin). Answers with all nodes."""
+    body, headers = _json({"because": because})
+    return Call("POST", f"/v1/nodes/{_piece('node', name)}/drain", _nodes, {}, body, headers)
+
+
+def undrain_node(name: str) -> Call[list[models.NodeView]]:
+    """Give a drained node work again (admin)."""
+    return Call("POST", f"/v1/nodes/{_piece('node', name)}/undrain", _nodes, repeatable=False)
 
 
 def collect_garbage(*, dry_run: bool = False) -> Call[models.GarbageView]:

@@ -177,6 +177,13 @@ class Reads:
         query = select(table.name, table.created_at).where(table.tenant == tenant).order_by(table.name)
         return [(name, created_at) for name, created_at in self._all(query)]
 
+    # --- nodes ---
+
+    def drained_nodes(self) -> dict[str, str]:
+        """Why, by name."""
+        table = schema.drained_node.c
+        return dict(self._all(select(table.name, table.because).order_by(table.name)))
+
     # --- metrics ---
 
     def metrics(self, job_id: str, *, name: str | None = None, limit: int = 1000) -> list[MetricPoint]:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
 NAMING = {
@@ -220,6 +220,14 @@ secret = Table(
     Column("tenant", Key, ForeignKey("tenant.name"), primary_key=True),
     Column("name", Key, primary_key=True),
     Column("ciphertext", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+drained_node = Table(
+    "drained_node",
+    metadata,
+    Column("name", Key, primary_key=True),
+    Column("because", Text, nullable=False),
     Column("created_at", Double, nullable=False),
 )
 

@@ -267,6 +267,21 @@ class Store(ServiceReads):
         deleted: bool = await self._writer.write(Other(run, operations.pending([event])))
         return deleted
 
+    async def drain_node(self, name: str, because: str, event: NewEvent) -> None:
+        """Remember that a node is drained, or why anew."""
+        await self._put(schema.drained_node, {"name": name, "because": because, "created_at": event.at}, event)
+
+    async def undrain_node(self, name: str, event: NewEvent) -> bool:
+        """False, and no event, when it was not drained."""
+        table = schema.drained_node
+
+        def run(connection: Connection) -> tuple[bool, bool]:
+            gone = connection.execute(delete(table).where(table.c.name == name)).rowcount > 0
+            return gone, gone
+
+        undrained: bool = await self._writer.write(Other(run, operations.pending([event])))
+        return undrained
+
     async def _put(self, table: Table, values: Mapping[str, Any], *events: NewEvent) -> None:
         insert = sqlite_insert if self._database.is_sqlite else postgresql_insert
         keys = [column.name for column in table.primary_key]

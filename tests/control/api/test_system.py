@@ -110,3 +110,21 @@ framework:
         assert (await client.post("/v1/manifests/check", json=found.manifest)).status_code == 200
         assert (await client.post("/v1/manifests/ffdl", content="[]")).status_code == 422
     assert found.manifest["ranks"] == 2
+
+
+async def test_only_an_admin_drains_a_node_and_a_tenant_sees_why(house: House) -> None:
+    async with house.client() as admin, house.client("red") as red:
+        (name,) = [node["name"] for node in (await admin.get("/v1/nodes")).json()["nodes"]]
+        for act in ("drain", "undrain"):
+            refused = await red.post(f"/v1/nodes/{name}/{act}")
+            assert refused.status_code == 403
+            assert "node" in refused.json()["error"]["what"]
+        (node,) = (await admin.post(f"/v1/nodes/{name}/drain", json={"because": "a new fan"})).json()["nodes"]
+        assert (node["schedulable"], node["closed"]) == (False, "drained: a new fan")
+        assert (await red.get("/v1/nodes")).json()["nodes"][0]["closed"] == "drained: a new fan"
+        (node,) = (await admin.post(f"/v1/nodes/{name}/undrain")).json()["nodes"]
+        assert (node["schedulable"], node["closed"]) == (True, "")
+        assert (await admin.post(f"/v1/nodes/{name}/drain")).json()["nodes"][0]["closed"] == "drained"
+        for path, code in ((f"/v1/nodes/{name}x/drain", 404), (f"/v1/nodes/{name}x/undrain", 404)):
+            assert (await admin.post(path)).status_code == code
+        assert (await admin.post(f"/v1/nodes/{name}/drain", json={"because": "x" * 201})).status_code == 422

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 
@@ -25,12 +25,37 @@ from shoal.extension.web import Who
 
 router = APIRouter(tags=["system"])
 
+Name = Annotated[str, Path(description="the node's name", max_length=253)]
+
 
 @router.get("/v1/nodes", summary="Nodes and who holds what", responses={**shows(models.NodeList), **fails(503)})
 async def nodes(context: Ctx, who: Who) -> Response:
     """A tenant sees which devices are taken, but by whom only where it is itself."""
     plane = context.plane
     return answer({"nodes": node_views(plane.nodes(), plane.running(), who)})
+
+
+@router.post(
+    "/v1/nodes/{name}/drain",
+    summary="Give a node no new work (admin)",
+    responses={**shows(models.NodeList), **fails(403, 404, 422, 503)},
+)
+async def drain(context: Ctx, who: Who, name: Name, given: models.DrainGiven | None = None) -> Response:
+    """What runs there goes on. It stays drained over restarts, and while the node is away."""
+    who.require_admin("drain a node")
+    await context.plane.drain_node(name, actor=who.actor, because=given.because if given is not None else "")
+    return await nodes(context, who)
+
+
+@router.post(
+    "/v1/nodes/{name}/undrain",
+    summary="Give a drained node work again (admin)",
+    responses={**shows(models.NodeList), **fails(403, 404, 422, 503)},
+)
+async def undrain(context: Ctx, who: Who, name: Name) -> Response:
+    who.require_admin("undrain a node")
+    await context.plane.undrain_node(name, actor=who.actor)
+    return await nodes(context, who)
 
 
 @router.get("/v1/status", summary="How the server is", responses={**shows(models.StatusView), **fails(503)})

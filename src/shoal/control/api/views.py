@@ -226,6 +226,7 @@ def _node_view(state: NodeState, holders: Mapping[tuple[str, str], tuple[str, st
     return {
         "name": node.name,
         "schedulable": state.schedulable,
+        "closed": state.closed,
         "labels": dict(node.labels),
         "devices": devices,
         "cpu_milli": node.cpu_milli,
