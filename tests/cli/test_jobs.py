@@ -135,7 +135,24 @@ def test_a_job_of_no_fixed_size_says_how_large_it_may_be_and_is(shell: Shell, ma
     never = shell.json("submit", manifest(code, "never", resources={"accelerators": 1}, ranks={"min": 3, "max": 9}))
     assert (never["min_ranks"], never["size"]) == (3, None)
     assert "all nodes together hold 2 of 3 ranks" in shell("explain", never["id"]).stdout
+    assert [warning["code"] for warning in never["warnings"]] == ["impossible"]
     shell("cancel", never["id"])
+
+
+def test_a_job_that_can_never_run_is_accepted_with_a_warning_and_refused_when_strict(
+    shell: Shell, manifest: Write
+) -> None:
+    huge = manifest(FOREVER, "huge", resources={"accelerators": {"type": "h100", "count": 8}}, ranks=500)
+    told = shell("submit", huge)
+    assert "warning: huge: needs 500 x 8 h100" in told.stderr
+    assert "would never fit" in told.stderr
+    shell("cancel", told.stdout.split()[0])
+    before = len(shell.json("jobs", "--all", "--limit", "1000")["jobs"])
+    assert "would never fit" in shell("submit", "--strict", huge, code=2).stderr
+    assert len(shell.json("jobs", "--all", "--limit", "1000")["jobs"]) == before
+    fine = shell("submit", "--strict", manifest("pass", "fine"))
+    assert "warning" not in fine.stderr
+    shell("wait", fine.stdout.split()[0])
 
 
 def test_ctrl_c_ends_the_following_not_the_job(shell: Shell, manifest: Write) -> None:

@@ -31,6 +31,7 @@ from shoal.admission.snapshot import (
     Group,
     GroupKey,
     Held,
+    Layout,
     Need,
     PendingJobs,
     Shape,
@@ -147,6 +148,11 @@ class ClusterIndex:
         self._check_thread()
         closed = unschedulable if isinstance(unschedulable, Mapping) else dict.fromkeys(unschedulable, "")
         self._nodes = NodeBook.of(nodes, closed, [self._running[job_id] for job_id in sorted(self._held)])
+
+    @property
+    def layout(self) -> Layout:
+        """What of the nodes does not depend on what runs."""
+        return self._nodes.layout
 
     def set_tenant(self, tenant: Tenant, *, mean_runtime_s: float | None = None) -> None:
         """Add or change a tenant; what it holds and its account are kept. `mean_runtime_s` restores what was learned

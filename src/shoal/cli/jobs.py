@@ -18,7 +18,7 @@ from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
-    from shoal.sdk.models import ExplanationView, JobDetail, JobView
+    from shoal.sdk.models import ExplanationView, JobDetail, JobView, SubmittedView
 
 _PANEL = "Jobs"
 _LISTED = 10
@@ -65,7 +65,9 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     context: CliContext, files: Files = None, file: FileOption = None, tenant: TenantOption = None,
-    key: KeyOption = None, quiet: Annotated[
+    key: KeyOption = None, strict: Annotated[
+        bool, typer.Option("--strict", help="Submit nothing if a job could never start as things are.")
+    ] = False, quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
     ] = False,
 ) -> None:  # fmt: skip
@@ -76,12 +78,13 @@ def submit(
     manifests = [read_manifest(path) for path in paths]
     accepted = []
     with context.client() as client:
-        if len(manifests) > 1:
-            _check_all(client, manifests, tenant)
+        if len(manifests) > 1 or strict:
+            _check_all(client, manifests, tenant, strict=strict)
         try:
             for manifest in manifests:
                 job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
+                _warn(context, job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
         finally:
@@ -103,12 +106,22 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def _check_all(client: Client, manifests: list[Path | str], tenant: str | None) -> None:
-    """Of several files none is submitted if one is wrong. Raises Invalid with the problems of all."""
+def _warn(context: CliContext, job: SubmittedView) -> None:
+    """Say why a job that was accepted can never start as things are."""
+    for warning in job.warnings:
+        context.note(f"warning: {job.name}: {warning.text.removeprefix(_WAITS)}")
+
+
+def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, *, strict: bool) -> None:
+    """Of several files none is submitted if one is wrong, or may never start where that is `strict`. Raises Invalid
+    with the problems of all."""
     found: list[Invalid] = []
     for manifest in manifests:
         try:
-            client.check(manifest, tenant=tenant)
+            checked = client.check(manifest, tenant=tenant)
+            if strict and checked.remarks:
+                first = checked.remarks[0].text.removeprefix(_WAITS)
+                raise Invalid(first, where=checked.name, hint="without --strict it would be accepted, and wait")
         except Invalid as error:
             found.append(error)
     if len(found) == 1:
@@ -137,6 +150,7 @@ def run(
         raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
     with context.client(patience_s=30.0) as client:
         job = client.submit(read_manifest(paths[0]), tenant=tenant, idempotency_key=key)
+        _warn(context, job)
         context.note(f"{job.id}  {job.name} ({job.tenant})")
         try:
             ended = _follow(context, client, job.id, rank)

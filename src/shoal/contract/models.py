@@ -83,6 +83,12 @@ class JobView(View):
         return self.state.terminal
 
 
+class SubmittedView(JobView):
+    """A job that was accepted; `warnings` says why it can never start as nodes and quotas are now."""
+
+    warnings: list[ReasonView] = Field(default_factory=list)
+
+
 class PlacementView(View):
     rank: int
     node: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -253,9 +252,15 @@ class ControlPlane:
         self._check_tenant(manifest, tenant)
         return await self.remarks(job, manifest.secrets)
 
+    def obstacles(self, job: JobRecord, manifest: JobManifest | None = None) -> list[Reason]:
+        """Why this job can never start as nodes and quotas are; its manifest is read from its row if not given."""
+        record = self._tenants.get(job.tenant)
+        tenant = Tenant(job.tenant) if record is None else _core_tenant(record)
+        return obstacles(self.view.index.layout, tenant, pending_of(job, manifest))
+
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         """What would keep this job from starting here, if it were submitted now."""
-        warnings = await asyncio.to_thread(obstacles, self.snapshot(), pending_of(job))
+        warnings = self.obstacles(job)
         for name in secrets.values():
             if self.store.secret(job.tenant, name) is None:
                 warnings.append(Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name}))

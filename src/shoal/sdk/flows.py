@@ -24,8 +24,8 @@ def submit(
     tenant: str | None = None,
     idempotency_key: str | None = None,
     base: str | Path | None = None,
-) -> Flow[models.JobView]:
-    """Submit a job; it is durable when this returns.
+) -> Flow[models.SubmittedView]:
+    """Submit a job; it is durable when this returns. Its `warnings` say why it can never start as things are.
 
     Its `files` are packed relative to `base` (default: the manifest's directory, else the present one) and uploaded
     first. Without an `idempotency_key` a fresh one is made, so that retries within this call never double the job.

@@ -30,6 +30,7 @@ from shoal.contract.models import (
     SecretList,
     SecretView,
     StatusView,
+    SubmittedView,
     TenantList,
     TenantView,
     TokenList,
@@ -59,5 +60,5 @@ __all__ = [
     "GarbageView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
     "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView",
     "SecretList", "SecretView",
-    "StatusView", "TenantList", "TenantView", "TokenList", "TokenView",
+    "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",
 ]  # fmt: skip

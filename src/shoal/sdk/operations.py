@@ -29,10 +29,10 @@ def _secret(name: str) -> str:
 # --- jobs ---
 
 
-def submit_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[models.JobView]:
+def submit_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[models.SubmittedView]:
     body = text.encode() if isinstance(text, str) else text
     headers = {"content-type": "application/yaml", "idempotency-key": key}
-    return Call("POST", "/v1/jobs", reads(models.JobView), {"tenant": tenant}, body, headers)
+    return Call("POST", "/v1/jobs", reads(models.SubmittedView), {"tenant": tenant}, body, headers)
 
 
 def check_text(text: str | bytes, *, tenant: str | None) -> Call[models.CheckView]:

@@ -25,7 +25,7 @@ async def test_a_submission_is_accepted_once_stored_and_shown_in_the_declared_sh
         assert (job["tenant"], job["name"], job["state"]) == ("red", "train", "QUEUED")
         assert house.plane.store.job(job["id"]) is not None
         shown = (await client.get(response.headers["location"])).json()
-    assert set(job) == set(models.JobView.model_fields)
+    assert set(job) == set(models.SubmittedView.model_fields)
     assert set(shown) == set(models.JobDetail.model_fields)
     assert models.JobDetail.model_validate(shown).manifest["command"] == ["run", "3"]
 
@@ -252,3 +252,17 @@ async def test_an_archive_that_cannot_be_unpacked_is_refused_at_once(house: Hous
             assert what in refused.json()["error"]["what"]
             assert refused.json()["error"]["where"] == "files"
     assert not list((house.plane.home / "bundles").iterdir())
+
+
+async def test_a_job_that_can_never_start_is_accepted_with_the_reason(house: House) -> None:
+    huge = await house.submit(resources={"accelerators": {"type": "h100", "count": 8}}, ranks=500)
+    (warning,) = huge["warnings"]
+    assert warning["code"] == "impossible"
+    assert "500 x 8 h100" in warning["text"]
+    assert (await house.submit())["warnings"] == []
+    async with house.client() as admin:
+        changed = await admin.patch("/v1/tenants/red", json={"quota": {"cpu_milli": 1000}})
+        assert changed.status_code == 200
+    (over,) = (await house.submit(resources={"cpus": 2}))["warnings"]
+    assert (over["code"], over["facts"]["quota"]) == ("quota", "cpu_milli")
+    assert (await house.submit(resources={"cpus": 1}))["warnings"] == []

@@ -23,7 +23,7 @@ from shoal.control.api.context import (
     read_body,
     tenant_of,
 )
-from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view
+from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
 from shoal.extension.web import Who
@@ -85,8 +85,8 @@ def key_and_tenant(about_key: str) -> list[dict[str, Any]]:
     status_code=201,
     response_class=Response,
     responses={
-        **shows(models.JobView, 201, "accepted and durable"),
-        **shows(models.JobView, 200, "the same submission came before; nothing was done"),
+        **shows(models.SubmittedView, 201, "accepted and durable"),
+        **shows(models.SubmittedView, 200, "the same submission came before; nothing was done"),
         **fails(403, 404, 409, 413, 422, 429, 503),
     },
     openapi_extra={
@@ -106,7 +106,9 @@ async def submit(request: Request) -> Response:
         job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     except Invalid as error:
         raise await asyncio.to_thread(with_line, error, body) from None
-    return answer(job_view(job), 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
+    warnings = [reason_view(reason) for reason in context.plane.obstacles(job, manifest)]
+    body_out = {**job_view(job), "warnings": warnings}
+    return answer(body_out, 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.get("", summary="List jobs, newest first", responses={**shows(models.JobList), **fails(404, 422, 503)})
