@@ -244,13 +244,13 @@ def nodes() -> Call[list[models.NodeView]]:
 
 def drain_node(name: str, *, because: str = "") -> Call[list[models.NodeView]]:
     """Give a node no new work; what runs there goes on (admin). Answers with all nodes."""
-    body, headers = _json({"because": because})
-    return Call("POST", f"/v1/nodes/{_piece('node', name)}/drain", _nodes, {}, body, headers)
+    body, headers = json_body({"because": because})
+    return Call("POST", f"/v1/nodes/{path_piece('node', name)}/drain", _nodes, {}, body, headers)
 
 
 def undrain_node(name: str) -> Call[list[models.NodeView]]:
     """Give a drained node work again (admin)."""
-    return Call("POST", f"/v1/nodes/{_piece('node', name)}/undrain", _nodes, repeatable=False)
+    return Call("POST", f"/v1/nodes/{path_piece('node', name)}/undrain", _nodes, repeatable=False)
 
 
 def collect_garbage(*, dry_run: bool = False) -> Call[models.GarbageView]:
