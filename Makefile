@@ -35,9 +35,8 @@ test: setup postgresql ## prove it: all tests but the slow ones
 test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations
 	@$(BIN)/pytest -m slow $(ARGS)
 
-mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS='shoal.admission.quota.*' for a part)
-	@nice $(BIN)/mutmut run --max-children $(WORKERS) $(ARGS)
-	@$(BIN)/python tests/mutation.py
+mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
+	@WORKERS=$(WORKERS) nice $(BIN)/python tests/mutation.py $(ARGS)
 
 postgresql:
 	@.ci/postgresql

@@ -112,6 +112,10 @@ def test_a_job_runs_since_its_first_attempt_and_an_attempt_since_its_last_rank()
     assert change.attempt is not None
     assert (change.after.started_at, change.attempt.running_at) == (1.0, 8.0)
     assert [rank["node"] for rank in change.attempt.ranks] == ["n1", "n0"]
+    silent = replace(status, ranks=tuple(replace(rank, started_at=None) for rank in ranks))
+    change = steps.advance(starting, attempt(), JobState.RUNNING, NOW, "up", silent)
+    assert change is not None
+    assert change.after.started_at == NOW
     early = replace(status, ranks=(replace(ranks[0], started_at=2.0),))
     change = steps.advance(starting, attempt(), JobState.RUNNING, NOW, "up", early)
     assert change is not None
