@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import typer
 
-from shoal.admission import decide, explain, reasons
+from shoal.admission import Pending, decide, explain, reasons
 from shoal.admission.quota import Limit
 from shoal.admission.snapshot import CPU_POOL, Need
+from shoal.admission.types import Claim
 from shoal.cli.app import app
-from shoal.core import Resources
+from shoal.core import ANY, Quota, Resources, Tenant
 
-from .cases import GIB, NOW, G, decide_on, devices, index_of, job, node, nodes, running
+from .cases import GIB, NOW, G, carry_out, decide_on, devices, index_of, job, need, node, nodes, running
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,41 @@ def test_a_single_one_is_not_many() -> None:
     [waits] = {"mine", "theirs"} - started
     share = next(cause for cause in explain(index.snapshot(NOW), waits).causes if cause.cause == "share")
     assert "1 other tenant has work and goes first" in share.reason.text
+
+
+def test_a_job_that_was_overtaken_is_told_by_whom() -> None:
+    def told(*waiting: Pending) -> tuple[str, object]:
+        decision = decide_on([node("n0", {"a100": 2})], waiting)
+        (reason,) = decision.waits.values()
+        return reason.code, reason.facts["served_first"]
+
+    others = job("x", "b", 2, at=1.0)
+    assert told(job("y", "a", 2, at=2.0), others) == ("share", ["a"])
+    assert told(job("y", "a", 2, at=2.0), job("x", "a", 2, at=1.0)) == ("priority", ["a"])
+    # Guaranteed work goes first whatever the shares are.
+    assert told(job("y", "a", 2, at=2.0), job("x", "b", 2, at=3.0, cls=G)) == ("priority", ["b"])
+
+
+def test_of_several_types_the_one_of_which_least_is_lacking_is_named() -> None:
+    machines = [node("n0", {"a100": 8}), node("n1", {"h100": 8})]
+    held = [
+        running("r", {"n0": devices(0, 1, 2)}, "a"),
+        running("s", {"n1": devices(0, 1, kind="h100")}, "a", kind="h100"),
+    ]
+    tenants = [Tenant("a", quota=Quota(by_type=(("a100", 4), ("h100", 2))))]
+    decision = decide_on(machines, [job("j", "a", need(2, ANY))], held, tenants)
+    assert decision.waits["j"].facts["limit"] == 4
+
+
+def test_room_that_is_being_made_counts_as_taken_and_stays_claimed() -> None:
+    held = [running("r", {"n0": devices(0, 1, 2, 3)}, "b", at_risk_s=1.0)]
+    waiting = [job(name, "a", 4, cls=G, at=at) for at, name in enumerate(("first", "second"))]
+    index = index_of([node("n0", {"a100": 4})], waiting, held, [Tenant("a", quota=Quota(accelerators=4))])
+    snapshot = index.snapshot(NOW)
+    decision = decide(snapshot)
+    claim = Claim("first", "a100", (("n0", 1),), 1)
+    assert decision.claims == (claim,)
+    assert {name: reason.code for name, reason in decision.waits.items()} == {"first": "preempting", "second": "quota"}
+    carry_out(index, snapshot, decision)
+    again = decide(index.snapshot(NOW + 1.0))
+    assert (again.claims, again.preemptions) == ((claim,), ())

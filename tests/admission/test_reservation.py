@@ -101,6 +101,7 @@ def test_a_job_too_big_for_what_the_quota_leaves_is_overtaken_for_a_while_only()
     decision = decide_on(nodes(1), old, held, tenants)
     assert started(decision) == []
     assert decision.waits["small"].text == "waits behind big, which waits for quota"
+    assert decision.waits["small"].facts == {"behind": ["big"]}
     never = [job("huge", "a", 5, at=NOW - 100), job("small", "a", 1, at=NOW)]
     assert started(decide_on(nodes(1), never, held, tenants)) == ["small"]
 

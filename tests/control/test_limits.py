@@ -130,7 +130,7 @@ def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
 
 
 def test_a_rank_may_fill_half_the_disk_unless_told_otherwise() -> None:
-    assert rank_limits(JobLimits(), 100 * GIB) == Limits(4096, 65_536, GIB, 50 * GIB, GIB)
+    assert rank_limits(JobLimits(), 100 * GIB + 1) == Limits(4096, 65_536, GIB, 50 * GIB, GIB)
     assert rank_limits(JobLimits(7, None, 9, 64, 5, 6, 8), 100 * GIB) == Limits(9, 64, 5, 6, 8)
 
 

@@ -23,7 +23,7 @@ def test_proportions_are_clopper_and_pearsons(count: tuple[int, int], confidence
     k, n = count
     found = statistics.proportion(k, n, confidence=confidence)
     oracle = stats.binomtest(k, n).proportion_ci(confidence, method="exact")
-    assert found.value == k / n
+    assert (found.value, found.confidence) == (k / n, confidence)
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=1e-9)
 
 

@@ -427,9 +427,6 @@ class _Cycle:
                 for limit in limits:
                     account.saved_for.setdefault(limit.name, job.job_id)
 
-    def _behind(self, other: str, why: str) -> Reason:
-        return Reason(reasons.PRIORITY, f"waits behind {other}, which {why}", {"behind": [other]})
-
     def _why(
         self,
         name: str,
