@@ -157,6 +157,9 @@ def test_a_debt_is_paid_back_over_as_many_rounds_as_it_has_quanta() -> None:
     taking = ring({"a": -35.0, "b": -35.0, "c": -9.9, "d": 5.0}, b=2.0)
     taking.enter("abcd")
     assert [taking.next() for _ in range(4)] == ["d", "c", "b", "a"]
+    taking = ring({"a": 0.0, "b": 0.5})  # little is more than nothing
+    taking.enter("ab")
+    assert [taking.next() for _ in range(2)] == ["b", "a"]
     taking = ring({"a": -10.0, "b": -9.9})  # a debt of a whole quantum leaves nothing in the first round
     taking.enter("ab")
     assert [taking.next() for _ in range(2)] == ["b", "a"]
