@@ -89,7 +89,7 @@ def test_a_fork_bomb_ends_with_its_time_and_leaves_nothing(home: Home, tmp_path:
     until(over)
     ended = told(home, "show", job)
     # Where the kernel's limit is not ours to set, the supervisor ends a rank that has more (see the engine's page).
-    assert (ended["state"], ended["error_code"]) in (("FAILED", "U105-max-runtime"), ("FAILED", "U106-over-limit"))
+    assert (ended["state"], ended["error_code"]) in (("FAILED", "U105-max-runtime"), ("FAILED", "U107-over-limit"))
     if ended["error_code"] == "U105-max-runtime":
         assert list(home.path.rglob("refused")), "it came to its limit"
         assert PROCESSES // 2 < most <= PROCESSES + 1, "and stayed within it, its supervisor counted"
