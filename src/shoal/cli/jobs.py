@@ -84,9 +84,9 @@ def submit(
             for manifest in manifests:
                 job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
-                _warn(context, job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
+                _warn(context, job)
         finally:
             if context.json and accepted:
                 context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
