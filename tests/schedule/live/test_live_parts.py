@@ -147,10 +147,15 @@ class TestScene:
     def test_pools_are_what_the_others_leave(self, index: ClusterIndex, policy: str) -> None:
         snapshot = index.snapshot(NOW)
         found = scene(snapshot, policy)
-        there = Counter(device.type for state in snapshot.nodes.values() for device in state.node.devices)
+        shut = {name for name, state in snapshot.nodes.items() if not state.schedulable}
+        there = Counter(d.type for name, s in snapshot.nodes.items() if name not in shut for d in s.node.devices)
         for each in snapshot.running.values():
-            if each.priority_class is G and (kind := type_of(snapshot, each.placement)) is not None:
-                there[kind] -= sum(len(rank.devices) for rank in each.placement)
+            if (kind := type_of(snapshot, each.placement)) is None:
+                continue
+            if each.priority_class is G:
+                there[kind] -= sum(len(rank.devices) for rank in each.placement if rank.node not in shut)
+            elif not each.stopping:  # it may stay where nobody else may come
+                there[kind] += sum(len(rank.devices) for rank in each.placement if rank.node in shut)
         assert {pool.type: pool.count for pool in found.pools} == {kind: n for kind, n in there.items() if n > 0}
         competing = {each.job_id for group in competing_groups(snapshot) for each in group.ready}
         assert competing <= {view.id for view in found.views}
