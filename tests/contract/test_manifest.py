@@ -265,7 +265,7 @@ def test_the_schema_names_every_field_and_closes_every_mapping() -> None:
 
 
 def test_the_manifest_in_the_documentation_is_right() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "manifest.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert blocks
     jobs = {parse_manifest(block).name for block in blocks if block.startswith("name:")}

@@ -118,7 +118,7 @@ def test_where_a_file_takes_any_size_its_manifest_fixes_one() -> None:
 
 
 def test_the_pages_name_every_model_with_its_licence_and_size() -> None:
-    overview = (ROOT / "docs" / "models.md").read_text().splitlines()
+    overview = (ROOT / "docs" / "how-to" / "models.md").read_text().splitlines()
     costs = (MANIFESTS / "README.md").read_text().splitlines()
     for model in MODELS:
         row = f"| `{model.name}` |"

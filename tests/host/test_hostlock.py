@@ -17,9 +17,10 @@ NAME = {VARIABLE: f"shoal-guard-test-hostlock-{os.getpid()}"}
 
 
 def test_a_second_guard_is_told_who_works(tmp_path: Path) -> None:
-    first = HostLock(tmp_path, environ=NAME)
+    here = Path("/guard")  # short: an address has room for the beginning of a folder only
+    first = HostLock(here, environ=NAME)
     slept: list[float] = []
-    with pytest.raises(Conflict, match=f"pid {os.getpid()}, files in {tmp_path}") as caught:
+    with pytest.raises(Conflict, match=f"pid {os.getpid()}, files in {here} ") as caught:
         HostLock(Path("/elsewhere"), environ=NAME, sleep=slept.append)
     assert caught.value.where == "/elsewhere"
     assert slept == [], "whoever lives keeps it"

@@ -155,7 +155,7 @@ async def test_an_older_database_is_upgraded_with_all_its_jobs(opened, url, make
     connection = database.connect()
     with connection.begin():
         for statement in (
-            "DROP TABLE bundle", "DROP TABLE removed_events", "DROP INDEX ix_job_ended",
+            "DROP TABLE drained_node", "DROP TABLE bundle", "DROP TABLE removed_events", "DROP INDEX ix_job_ended",
             "DROP TABLE deployment", "DROP TABLE service", "DROP INDEX ix_job_service", "DROP INDEX ix_event_service",
             "DROP INDEX ix_job_finished", "DROP INDEX ix_job_tenant_unfinished",
             "CREATE INDEX ix_job_tenant_state ON job (tenant, state)",

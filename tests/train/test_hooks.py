@@ -292,7 +292,7 @@ def test_the_hooks_import_the_standard_library_alone(tmp_path: Path) -> None:
 
 
 def test_the_first_script_of_the_documentation_runs_and_resumes(place: Place, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "training-hooks.md").read_text()
     script = page.split("```python\n")[1].split("```")[0]
     place.ask_to_stop()
     assert run(script, place.environ, tmp_path).returncode == EXIT_RESUMABLE
