@@ -1,4 +1,4 @@
-"""`shoal demo`: three tenants train a dozen real models on four slots, and their server is killed half-way.
+"""`shoal demo`: three tenants train thirteen real models, a fourth serves two, and the server is killed.
 
 The demo starts a server of its own in a fresh directory, plays a fixed scenario against it through the same doors that
 users have (HTTP, SDK, tokens), and judges the outcome by what the workloads themselves wrote down, not by what the
