@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from shoal.base.processes import start_in
+
 # ruff: noqa: PTH102, PTH106, PTH110, PTH208
 # These files are read ten times a second: a Path for each costs more than the read.
 
@@ -73,11 +75,9 @@ class Kernel(Protocol):
 def start_time(kernel: Kernel, pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when it is gone. With the pid, this is its identity."""
     try:
-        stat = kernel.read(f"/proc/{pid}/stat")
+        return start_in(kernel.read(f"/proc/{pid}/stat"))
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 def runs(kernel: Kernel, pid: int) -> bool:

@@ -8,7 +8,6 @@ A line that was torn by a crash belongs to a change that was never made.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import struct
@@ -17,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from shoal.base.locks import lock_file
 from shoal.core import Conflict
 from shoal.host import changes, cpus
 from shoal.host.changes import Affinity, Bits, Change, Directory, Stopped, Write
@@ -53,7 +53,7 @@ class UndoLog:
         self._changes: dict[str, tuple[str, Change]] = {}
         self._repairs: list[str] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(path, wait_s, sleep)
+        self._lock = lock_file(_lock_of(path), wait_s=wait_s, sleep=sleep)
         if self._lock is None:
             raise Conflict("another guard holds the undo log", where=str(path), hint="stop it, or give another log")
         self.left = play_back(path, kernel=kernel, sleep=sleep)
@@ -317,30 +317,15 @@ def _boot(kernel: Kernel) -> str:
         return ""
 
 
-def _locked(path: Path, wait_s: float, sleep: Callable[[float], None]) -> int | None:
-    """The log's lock, or None when it was not to be had in time. A dead guard's is free when its warden is done."""
-    fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in _tries(wait_s, sleep):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        return fd
-    os.close(fd)
-    return None
-
-
-def _tries(wait_s: float, sleep: Callable[[float], None], every_s: float = 0.05) -> Iterator[None]:
-    yield
-    for _ in range(int(wait_s / every_s)):
-        sleep(every_s)
-        yield
+def _lock_of(path: Path) -> Path:
+    """A dead guard's is free when its warden is done."""
+    return path.with_name(f"{path.name}.lock")
 
 
 @contextlib.contextmanager
 def lock_if_free(path: Path, wait_s: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[bool]:
     """Hold the log's lock if it is to be had in this time; says whether it is held."""
-    fd = _locked(path, wait_s, sleep)
+    fd = lock_file(_lock_of(path), wait_s=wait_s, sleep=sleep)
     try:
         yield fd is not None
     finally:

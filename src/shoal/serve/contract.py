@@ -10,17 +10,14 @@ One gateway at a time serves a directory: it holds a lock on `gateway.lock` (`ho
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import tempfile
-import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.base.files import write_whole
 from shoal.base.http import Limits as HttpLimits
+from shoal.base.locks import is_locked, lock_file
 from shoal.core import Conflict, Invalid, Money, Reason, Unavailable
 from shoal.serve.types import ServiceSpec
 
@@ -35,7 +32,8 @@ TOKEN_VARIABLE = "SHOAL_REPLICA_TOKEN"  # noqa: S105 - its name
 """In a replica's environment: the token that says whose replica it is."""
 
 STATUS_EVERY_S = 0.5
-_HOLD_TRIES, _HOLD_PACE_S = 10, 0.02
+_ASKED_S = 0.2
+"""For so long another process may hold the lock that only asks whether it is held."""
 
 FREE = Money(0)
 
@@ -227,18 +225,9 @@ def _read(path: Path, codec: TypeAdapter[Any]) -> Any:
 
 def _write(path: Path, text: bytes, *, durable: bool) -> None:
     """Replace the file, for its owner only, whole or not at all."""
-    part: str | None = None
     try:
-        descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # its mode is 0600
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        Path(part).replace(path)
+        write_whole(path, text, durable=durable)
     except OSError as error:
-        if part is not None:
-            Path(part).unlink(missing_ok=True)
         raise Unavailable(f"the file cannot be written: {error.strerror}", where=str(path)) from error
 
 
@@ -250,28 +239,15 @@ def hold(folder: Path) -> int:
 
     Raises Conflict when another process is.
     """
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(_HOLD_TRIES):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        time.sleep(_HOLD_PACE_S)  # it may be somebody who only asks
-    os.close(descriptor)
-    raise Conflict("a gateway serves this directory already", where=str(folder / LOCK_FILE))
+    descriptor = lock_file(folder / LOCK_FILE, wait_s=_ASKED_S)
+    if descriptor is None:
+        raise Conflict("a gateway serves this directory already", where=str(folder / LOCK_FILE))
+    return descriptor
 
 
 def held(folder: Path) -> bool:
     """Whether a gateway serves the directory now."""
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # Shared, so that two who only ask do not take each other for a gateway.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-    return False
+    return is_locked(folder / LOCK_FILE)
 
 
 # --- names and tokens ---

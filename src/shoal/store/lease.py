@@ -7,20 +7,17 @@ who may start; the epoch in table `control_lease`, checked by every transaction,
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from shoal.base.locks import lock_file
 from shoal.store.database import Database, server_hung_up
 
 _CONTROL_LOCK = 0x53686F616C01
-# A file's lock cannot be waited for with a limit, so it is asked for at this pace.
-_FILE_LOCK_PACE_S = 0.05
 
 
 class Lock(Protocol):
@@ -49,19 +46,8 @@ class _FileLock:
         self._file: int | None = None
 
     def take(self, wait_s: float) -> bool:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        give_up_at = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= give_up_at:
-                    os.close(file)
-                    return False
-                time.sleep(_FILE_LOCK_PACE_S)
-            else:
-                self._file = file
-                return True
+        self._file = lock_file(self._path, wait_s=wait_s)
+        return self._file is not None
 
     def lost(self) -> bool:
         return False

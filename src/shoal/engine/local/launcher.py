@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.base.processes import Process, start_ticks
 from shoal.engine.local import supervisor
-from shoal.engine.local.processes import Process
-from shoal.engine.local.supervisor import start_time
 
 _PYTHON = os.path.realpath(sys.executable)
 """The interpreter itself: one from a virtual environment first looks for that, 5 ms of every start."""
@@ -57,7 +56,7 @@ class Launcher:
             )
         finally:
             os.close(stdin)
-        return Process(pid, start_time(pid) or 0)
+        return Process(pid, start_ticks(pid) or 0)
 
 
 def free_port(taken: frozenset[int]) -> int:

@@ -16,8 +16,8 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from shoal.base.files import write_whole
 from shoal.core import Fault
 from shoal.engine.local.supervisor import RECORD_BYTES, decide, read_record, write_record
 from shoal.engine.protocol import Gang, LaunchFailed
@@ -79,7 +79,7 @@ class GangDir:
         for rank in range(len(launched.nodes)):
             self.rank_dir(rank).mkdir(mode=0o700, exist_ok=True)
             _preallocate(self.rank_dir(rank) / "record")
-        replace(self.path / "gang.json", asdict(launched))
+        write_whole(self.path / "gang.json", json.dumps(asdict(launched)), durable=False)
 
     def load(self) -> Launched | None:
         """None for a forgotten gang and for a directory whose creation was cut short."""
@@ -115,11 +115,11 @@ class GangDir:
         return read_record(f"{self.path}/stop")
 
     def leave_notice(self, rank: int, notice: Mapping[str, object]) -> None:
-        replace(self.rank_dir(rank) / "notice", notice)
+        write_whole(self.rank_dir(rank) / "notice", json.dumps(notice), durable=False)
 
     def keep_failure(self, failure: LaunchFailed) -> None:
         fields = {"fault": failure.fault, "what": failure.what, "where": failure.where, "hint": failure.hint}
-        replace(self.path / "failure", fields)
+        write_whole(self.path / "failure", json.dumps(fields), durable=False)
 
     def failure(self) -> LaunchFailed | None:
         try:
@@ -143,19 +143,6 @@ class GangDir:
         for rank_dir in self.path.glob("rank-*"):
             for path in (*(rank_dir / name for name in ("record", "notice", "cooperative")), *rank_dir.glob("*.ring")):
                 path.unlink(missing_ok=True)
-
-
-def replace(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON so that a reader sees the old or the new, never a part. Follows no link a rank may have planted."""
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(value, file)
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _preallocate(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finding and ending processes for certain: a pid alone is no identity, so each comes with its start time."""
+"""Finding a home's processes by their marks, and ending them for certain."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.engine.local.supervisor import start_time
+from shoal.base.processes import Process, open_process, send, start_ticks
 
 SUPERVISOR_MARK = "SHOAL_SUPERVISOR"
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process, known for good by pid and start time (clock ticks since boot)."""
-
-    pid: int
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +40,11 @@ def marked(home: Path, *, proc: Path = Path("/proc")) -> list[Marked]:
             continue
         values = dict(item.partition(b"=")[::2] for item in environ.split(b"\0"))
         gang, rank = os.fsdecode(values.get(b"SHOAL_GANG", b"")), values.get(b"SHOAL_RANK", b"")
-        start = start_time(int(entry))
+        start = start_ticks(int(entry))
         if values.get(b"SHOAL_HOME") == os.fsencode(home) and gang and rank.isdigit() and start is not None:
             process = Process(int(entry), start)
             found.append(Marked(process, gang, int(rank), SUPERVISOR_MARK.encode() in values))
     return found
-
-
-def open_process(process: Process) -> int | None:
-    """A pidfd of exactly this process; None when it is gone. Raises OSError where the kernel has no pidfds."""
-    try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
-    if start_time(process.pid) != process.start:
-        os.close(fd)
-        return None
-    return fd
-
-
-def send(process: Process, signum: int) -> bool:
-    """Send the signal to exactly this process; False when it is gone."""
-    try:
-        fd = open_process(process)
-    except OSError:  # no pidfds here: check and send, with the small race between
-        if start_time(process.pid) != process.start:
-            return False
-        return _quietly(lambda: os.kill(process.pid, signum))
-    if fd is None:
-        return False
-    try:
-        return _quietly(lambda: signal.pidfd_send_signal(fd, signum))
-    finally:
-        os.close(fd)
 
 
 def kill_until_none(find: Callable[[], Iterable[Process]], *, timeout_s: float) -> bool:
@@ -112,11 +76,3 @@ def _await_end(process: Process, timeout_s: float) -> None:
         poll.poll(timeout_s * 1000)
     finally:
         os.close(fd)
-
-
-def _quietly(act: Callable[[], None]) -> bool:
-    try:
-        act()
-    except ProcessLookupError:
-        return False
-    return True

@@ -7,14 +7,15 @@ import contextlib
 import signal
 from pathlib import Path
 
+from shoal.base.processes import Process, send, start_ticks
 from shoal.core import Clock
 from shoal.engine.local import cgroups
 from shoal.engine.local import gangs as state
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import GangDir
-from shoal.engine.local.processes import Marked, Process, kill_until_none, marked, send
-from shoal.engine.local.supervisor import ABORT, EXITED, GO, start_time
+from shoal.engine.local.processes import Marked, kill_until_none, marked
+from shoal.engine.local.supervisor import ABORT, EXITED, GO
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 
 KILL_TIMEOUT_S = 10.0
@@ -131,7 +132,7 @@ class Registry:
         """What carries the rank's marks, supervisor included. Blocks for a scan of /proc."""
         found = {each.process for each in marked(self._home) if (each.gang, each.rank) == (gang.name, rank)}
         for pid in cgroups.pids(gang.launched.cgroup_roots, gang.name, rank):
-            start = start_time(pid)
+            start = start_ticks(pid)
             if start is not None:
                 found.add(Process(pid, start))
         return found

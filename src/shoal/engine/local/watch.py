@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.base.processes import open_process, start_ticks
 from shoal.engine.local.gangs import Rank
-from shoal.engine.local.processes import open_process
-from shoal.engine.local.supervisor import start_time
 
 RECHECK_S = 1.0
 """How often the engine looks by itself, should a hint have been lost (or the kernel have no pidfds)."""
@@ -84,5 +83,5 @@ def forget_supervisor(rank: Rank) -> None:
 
 def check_supervisor(rank: Rank) -> None:
     """Notice a death where no pidfd can tell of it."""
-    if rank.supervisor is not None and rank.pidfd is None and start_time(rank.supervisor.pid) != rank.supervisor.start:
+    if rank.supervisor is not None and rank.pidfd is None and start_ticks(rank.supervisor.pid) != rank.supervisor.start:
         forget_supervisor(rank)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -23,7 +22,6 @@ from shoal.host.pacer import Pacer
 
 _START_S, _STOP_S = 30.0, 10.0
 _LAST_WORDS = 500
-_PR_SET_PDEATHSIG = 1
 _NICE = "-8"
 """With more, what a guard itself starts (its warden, the pacer) would starve: those have the usual weight."""
 
@@ -31,11 +29,6 @@ CpuSeconds = Callable[[], float]
 """What the limiting itself has cost so far."""
 Limit = Callable[[Mapping[str, int]], AbstractContextManager[CpuSeconds | None]]
 """Called with the neighbours' pids by name; limits them inside the context."""
-
-
-def end_with_parent() -> None:
-    """What floods memory is not to outlive whoever measures with it. Called by the process itself."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def prefer(pid: int) -> None:

@@ -14,8 +14,8 @@ import mmap
 import os
 from pathlib import Path
 
+from shoal.base.processes import end_with_parent
 from shoal.core import Unavailable
-from shoal.host.bench.limits import end_with_parent
 from shoal.host.native import Kernel, Memory, load
 from shoal.host.types import Missing
 
@@ -34,7 +34,7 @@ def main() -> None:
     options = arguments.parse_args()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
-    end_with_parent()
+    end_with_parent(os.getppid())  # what floods memory must not outlive the one that measures with it
     native = load()
     if isinstance(native, Missing):
         raise SystemExit(str(Unavailable(native.reason)))

@@ -4,15 +4,12 @@ file, keeps its undo log and journal beside it, and ends with its parent, limits
 from __future__ import annotations
 
 import argparse
-import ctypes
-import os
 import signal
 import sys
 from pathlib import Path
 
+from shoal.base.processes import end_with_parent
 from shoal.core import ShoalError
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
@@ -20,8 +17,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--parent", type=int, required=True, help="the pid that started it")
     told = parser.parse_args(arguments)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != told.parent:  # it had ended already
+    if not end_with_parent(told.parent, signal.SIGTERM):
         return 0
     try:
         _guard(told.file)

@@ -15,12 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
 
+from shoal.base.files import write_whole
 from shoal.core import Invalid
 from shoal.host.fs import LINUX, start_time
 from shoal.host.guard.config import GuardConfig
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Applied, Loop, Tick
-from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render, write_file
+from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render
 from shoal.host.types import TICK_S, Plan, Snapshot
 
 METRICS_EVERY_S = 1.0
@@ -129,7 +130,8 @@ class Guard:
         if self._config.metrics.file is not None and tick.at - self._metrics_at >= METRICS_EVERY_S:
             self._metrics_at = tick.at
             with contextlib.suppress(OSError):
-                write_file(self._config.metrics.file, self.metrics())
+                # Whole or not at all, as the node exporter wants it.
+                write_whole(self._config.metrics.file, self.metrics(), mode=0o644, durable=False)
         if self._on_tick is not None:
             self._on_tick(tick)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from shoal.core import PriorityClass
 from shoal.host.guard.loop import Tick
@@ -161,20 +157,6 @@ def render(tick: Tick, counters: Counters, policy: str) -> str:
     )
     family("cpu_seconds_total", "counter", "CPU time of the guard itself.", [({}, counters.cpu_s)])
     return "\n".join(lines) + "\n"
-
-
-def write_file(path: Path, text: str) -> None:
-    """Whole or not at all, as the node exporter wants it. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-        Path(name).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def _labels(labels: dict[str, str]) -> str:

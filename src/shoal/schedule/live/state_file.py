@@ -7,11 +7,11 @@ the file is replaced whole but not flushed, and one that cannot be read is left 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import structlog
 
+from shoal.base.files import write_whole
 from shoal.core import Invalid, ShoalError
 from shoal.schedule.oracle import Oracle
 from shoal.schedule.rounds import State
@@ -19,19 +19,14 @@ from shoal.schedule.rounds import State
 log = structlog.get_logger("shoal.scheduling")
 
 VERSION = 2
-_PRIVATE = 0o600
 NOTHING = State()
 
 
 def save(path: Path, state: State, oracle: Oracle) -> None:
     """Whole or not at all; a full disk is logged and changes nothing."""
-    part = path.with_name(f".{path.name}.part")
     text = json.dumps({"version": VERSION, "rounds": state.as_json(), "oracle": oracle.as_json()})
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        part.replace(path)
+        write_whole(path, text, durable=False)
     except OSError as error:
         log.warning("the memory of scheduling was not kept", file=str(path), error=str(error))
 

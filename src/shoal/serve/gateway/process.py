@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from shoal.base.processes import start_ticks
 from shoal.core import Invalid, ShoalError
 from shoal.serve.contract import (
     CONFIG_FILE,
@@ -76,7 +77,7 @@ class GatewayProcess:
             stack.push_async_callback(self.gateway.close)
             stack.push_async_callback(self._end_report)  # it goes on while calls are being answered
             await self._listen(config, before, stack)
-            self._started = _start_ticks()
+            self._started = start_ticks(os.getpid()) or 0
             self._tell()
             self._reporting = asyncio.create_task(_repeat(self._report, STATUS_EVERY_S))
             stack.push_async_callback(_end, asyncio.create_task(_repeat(self._follow, _LOOK_EVERY_S)))
@@ -219,9 +220,3 @@ async def _open(start: Callable[[str, int], Awaitable[int]], wanted: Address, be
         with contextlib.suppress(OSError, ShoalError):
             return Address(wanted.host, await start(wanted.host, before.port))
     return Address(wanted.host, await start(wanted.host, wanted.port))
-
-
-def _start_ticks() -> int:
-    """When this process started, in clock ticks since boot: with the pid its name for good."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    return int(fields[19])

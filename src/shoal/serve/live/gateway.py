@@ -21,7 +21,7 @@ from typing import Protocol
 import structlog
 
 from shoal.base.ends import last_line
-from shoal.base.processes import send_signal, start_detached, start_ticks
+from shoal.base.processes import Process, send, start_detached, start_ticks
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
@@ -175,9 +175,9 @@ class LocalGateway:
             return False
         if self._asked_at is None:
             self._asked_at = now
-            send_signal(status.pid, status.started, signal.SIGTERM)
+            send(Process(status.pid, status.started), signal.SIGTERM)
         elif now - self._asked_at > _KILL_AFTER_S:
-            send_signal(status.pid, status.started, signal.SIGKILL)
+            send(Process(status.pid, status.started), signal.SIGKILL)
         return False
 
     def look(self) -> Look:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
+from shoal.base.processes import end_with_parent
 from shoal.serve.contract import TOKEN_VARIABLE
 from shoal.serve.replica.link import StopSignal
 from shoal.serve.replica.worker import GAVE_UP, Patience, Worker
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
     options = _options()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if options.die_with_parent is not None and not _bound_to(options.die_with_parent):
+    if options.die_with_parent is not None and not end_with_parent(options.die_with_parent):
         return GAVE_UP
     # Taken out of the environment, so that no model and no child of one inherits it.
     token = os.environ.pop(TOKEN_VARIABLE, "")
@@ -47,12 +44,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--die-with-parent", type=int, metavar="PID",
                         help="be killed when the process with this id, which must be the parent, ends")  # fmt: skip
     return parser.parse_args()
-
-
-def _bound_to(parent: int) -> bool:
-    """Ask the kernel to kill us when the parent ends; False if it already has."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    return os.getppid() == parent
 
 
 if __name__ == "__main__":
