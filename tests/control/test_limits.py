@@ -25,7 +25,7 @@ SERVER = Node("server", tuple(Device(f"gpu{n}", "h100", n) for n in range(8)), 6
 
 
 def memory(cpus: float, accelerators: int = 0, kind: str = "any", at: tuple[Node, ...] = (LAPTOP,)) -> int:
-    found = default_memory(cpus, kind, accelerators, at)
+    found = default_memory(cpus, kind, accelerators, (node.capacity() for node in at))
     assert isinstance(found, int)  # bytes
     return found
 
@@ -78,7 +78,7 @@ def test_what_fits_by_cores_and_accelerators_fits_by_memory(asked: list[tuple[in
 
 
 def completed(quota: Quota | None = None, limits: JobLimits | None = None, **fields: object) -> tuple[float, int]:
-    found = complete(manifest(**fields), limits or JobLimits(), quota or Quota(), (LAPTOP,)).resources
+    found = complete(manifest(**fields), limits or JobLimits(), quota or Quota(), (LAPTOP.capacity(),)).resources
     assert found.cpus is not None
     assert isinstance(found.memory, int)
     return found.cpus, found.memory
@@ -86,13 +86,13 @@ def completed(quota: Quota | None = None, limits: JobLimits | None = None, **fie
 
 def test_an_accelerator_of_a_type_comes_with_its_part_of_a_node_that_has_it() -> None:
     asked = manifest(resources={"accelerators": {"type": "h100", "count": 1}})
-    found = complete(asked, JobLimits(), Quota(), (LAPTOP, SERVER)).resources
+    found = complete(asked, JobLimits(), Quota(), (LAPTOP.capacity(), SERVER.capacity())).resources
     assert (found.cpus, found.memory) == (1.0, memory(1, 1, at=(SERVER,)))
 
 
 def test_what_a_manifest_says_stays() -> None:
     said = manifest(resources={"cpus": 0, "memory": "64MiB"})
-    assert complete(said, JobLimits(default_cpus=3, default_memory_bytes=GIB), Quota(), (LAPTOP,)) is said
+    assert complete(said, JobLimits(default_cpus=3, default_memory_bytes=GIB), Quota(), (LAPTOP.capacity(),)) is said
     assert completed(resources={"memory": "64MiB"}) == (1.0, 64 * MIB)
     assert completed(resources={"cpus": 2}) == (2.0, memory(2))
 
@@ -119,12 +119,12 @@ def test_a_default_is_no_more_than_the_tenants_quota_lets_run() -> None:
 def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
     model = {"name": "m", "source": "/m.onnx", "threads": 2}
     service = ServiceManifest.model_validate({"name": "s", "models": [model]})
-    found = complete(service, JobLimits(), Quota(), (LAPTOP,))
+    found = complete(service, JobLimits(), Quota(), (LAPTOP.capacity(),))
     assert found.resources is not None
     assert (found.resources.cpus, found.resources.memory) == (2.0, memory(2))
     assert found.resources_per_replica().memory_bytes == memory(2)
     assert service.resources_per_replica().cpu_milli == 2000
-    within = complete(service, JobLimits(), Quota(memory_bytes=GIB), (LAPTOP,)).resources
+    within = complete(service, JobLimits(), Quota(memory_bytes=GIB), (LAPTOP.capacity(),)).resources
     assert within is not None
     assert within.memory == GIB
 
@@ -155,7 +155,7 @@ async def test_a_job_is_stored_with_what_it_gets_and_runs_within_it(tmp_path: Pa
     await plane.put_tenant("ada", actor="admin")
     data = {"inputs": [{"from": "/a", "to": "b"}], "outputs": [{"from": "c", "to": "/d"}]}
     first, _ = await plane.submit(manifest(**data), tenant="ada", actor="ada", idempotency_key="k")
-    expected = default_memory(1.0, "any", 0, nodes(1, 4))
+    expected = default_memory(1.0, "any", 0, (node.capacity() for node in nodes(1, 4)))
     assert first.resources.memory_bytes == expected
     assert f'"cpus":1.0,"memory":{expected}' in first.manifest
     await world.until(lambda: plane.job(first.id).state.terminal)

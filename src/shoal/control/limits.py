@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from shoal.contract.manifest import JobManifest, ServiceManifest
 from shoal.contract.manifest.schema import ResourceRequest
-from shoal.core import CPU_SLOT, Node, Quota
+from shoal.core import ANY, CPU_SLOT, Quota, Resources
 from shoal.engine import Limits
 
 Manifest = TypeVar("Manifest", JobManifest, ServiceManifest)
@@ -45,8 +45,9 @@ def rank_limits(limits: JobLimits, file_system_bytes: int) -> Limits:
     return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes, limits.unpacked_bytes)
 
 
-def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Node]) -> Manifest:
-    """The manifest with the cores and the memory that it leaves out: the tenant's defaults, else the server's."""
+def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Resources]) -> Manifest:
+    """The manifest with the cores and the memory that it leaves out: the tenant's defaults, else the server's. `nodes`
+    are the capacities of the nodes, each of them once."""
     asked = manifest.resources
     if asked is not None and asked.cpus is not None and asked.memory is not None:
         return manifest
@@ -68,7 +69,7 @@ def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterabl
     return manifest.model_copy(update={"resources": asked.model_copy(update={"cpus": cpus, "memory": memory})})
 
 
-def default_memory(cpus: float, kind: str, accelerators: int, nodes: Iterable[Node]) -> int:
+def default_memory(cpus: float, kind: str, accelerators: int, nodes: Iterable[Resources]) -> int:
     """The memory that goes with so many cores and accelerators: what it would be on the smallest of the nodes that
     have them.
 
@@ -89,17 +90,17 @@ def _within(quota: Quota, cpus: float, ranks: int) -> int:
     return max(_MIB, min(whole, max(_LEAST_BYTES, int(quota.memory_bytes * part))) // _MIB * _MIB)
 
 
-def _holds(node: Node, cpus: float, kind: str, accelerators: int) -> bool:
+def _holds(node: Resources, cpus: float, kind: str, accelerators: int) -> bool:
     if not node.memory_bytes or cpus * 1000 > node.cpu_milli:
         return False
-    counts = node.capacity().accelerators
-    return accelerators <= (max(counts.values(), default=0) if kind == "any" else counts.get(kind, 0))
+    counts = node.accelerators
+    return accelerators <= (max(counts.values(), default=0) if kind == ANY else counts.get(kind, 0))
 
 
-def _part(cpus: float, accelerators: int, node: Node) -> int:
+def _part(cpus: float, accelerators: int, node: Resources) -> int:
     cores = cpus * 1000 / node.cpu_milli if node.cpu_milli else 0.0
-    devices = accelerators / len(node.devices) if node.devices else 0.0
-    real = any(device.type != CPU_SLOT for device in node.devices)
+    devices = accelerators / node.accelerator_count if node.accelerators else 0.0
+    real = any(kind != CPU_SLOT for kind in node.accelerators)
     part = (cores + devices) / 2 if real else max(cores, devices)
     least = min(_LEAST_BYTES, node.memory_bytes // 8)
     return max(_MIB, max(least, int(node.memory_bytes * _SHARED * part)) // _MIB * _MIB)
