@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, given, settings
 
-from shoal.admission import ClusterIndex, Explanation, Outlook, Running, decide, explain
+from shoal.admission import ClusterIndex, Decision, Explanation, Outlook, Running, Snapshot, decide, explain
 from shoal.admission.outlook import expected_end
 from shoal.core import NotFound, Quota, Tenant
 
@@ -146,6 +147,32 @@ def test_beyond_the_forecast_the_rate_of_starts_goes_on() -> None:
     assert outlook.start_of("j4999") is None
     assert last.estimated_start == pytest.approx(NOW + 50_000, rel=0.1)
     assert last.estimate.startswith("from the rate at which jobs of a start")
+
+
+def test_a_forecast_goes_only_as_far_as_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    decisions = 0
+
+    def counted(snapshot: Snapshot) -> Decision:
+        nonlocal decisions
+        decisions += 1
+        return decide(snapshot)
+
+    monkeypatch.setattr("shoal.admission.outlook.decide", counted)
+    held = running("r", {"n0000": devices(0)}, end=NOW + 10)
+    waiting = [job(f"j{at}", at=float(at), expected_s=10.0) for at in range(8)]
+    outlook = Outlook(index_of(nodes(1, per_node=1), waiting, [held]).snapshot(NOW))
+
+    def asked(job_id: str) -> tuple[float, int]:
+        start = outlook.start_of(job_id)
+        assert start is not None
+        return start.at, decisions
+
+    assert asked("j0") == (NOW + 10, 2)
+    assert asked("j3") == (NOW + 40, 5)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(asked, "j5").result() == (NOW + 60, 7)
+    assert asked("j1") == (NOW + 20, 7)
+    assert asked("j7") == (NOW + 80, 9)
 
 
 def test_an_unknown_end_gives_no_estimate() -> None:

@@ -12,8 +12,8 @@
     ...
     index.stop(job_id, ran_s=...)  # when the attempt is over
 
-It belongs to the thread that made it: a snapshot may go to another thread, the index itself refuses. Nothing here does
-I/O or reads a clock.
+It belongs to one thread, at first to the one that made it: a snapshot may go to another thread, the index itself
+refuses. Nothing here does I/O or reads a clock.
 """
 
 from __future__ import annotations
@@ -351,11 +351,15 @@ class ClusterIndex:
         made._claims = snapshot.claims
         return made
 
+    def take_over(self) -> None:
+        """From now on it belongs to the thread that calls this; the one before uses it no more."""
+        self._thread = get_ident()
+
     # --- inside
 
     def _check_thread(self) -> None:
         if get_ident() != self._thread:
-            raise RuntimeError("a cluster index belongs to the thread that made it: give other threads a snapshot")
+            raise RuntimeError("a cluster index belongs to one thread: give other threads a snapshot")
 
     def _account(self, name: str) -> _Account:
         """The account of a tenant, to be changed."""

@@ -7,6 +7,7 @@ what it declared, else the mean run time of its tenant; `max_runtime` bounds all
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -80,6 +81,10 @@ class Outlook:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._lock = RLock()
+        self._starts: dict[str, Start] = {}
+        self._by_tenant: Counter[str] = Counter()
+        self._until = snapshot.now
+        self._steps = self._forecast()
 
     @property
     def decision(self) -> Decision:
@@ -89,13 +94,16 @@ class Outlook:
     def start_of(self, job_id: str) -> Start | None:
         """When a waiting job starts, as far as the forecast goes."""
         with self._lock:
+            while job_id not in self._starts and next(self._steps, False):
+                pass
             return self._starts.get(job_id)
 
     def start_by_rate(self, tenant: str, before: int) -> tuple[float, int] | None:
         """When a job of a tenant starts that has so many others of it before it, if they go on to start as often as
         within the forecast; and how many started within it. None if those were too few."""
         with self._lock:
-            _ = self._starts
+            for _ in self._steps:
+                pass
             started = self._by_tenant[tenant]
             span_s = self._until - self.snapshot.now
         if started < _RATE_OF or span_s <= 0:
@@ -108,13 +116,10 @@ class Outlook:
     def _decision(self) -> Decision:
         return decide(self.snapshot)
 
-    @cached_property
-    def _starts(self) -> dict[str, Start]:
+    def _forecast(self) -> Iterator[bool]:
+        """One decision after another, as far as somebody asks: a job that starts soon costs a few of them only."""
         snapshot, now = self.snapshot, self.snapshot.now
         index = ClusterIndex.resume(snapshot)
-        self._by_tenant: Counter[str] = Counter()
-        self._until = now
-        found: dict[str, Start] = {}
         ends: list[tuple[float, str, EndBy, bool]] = []
         for running in snapshot.running.values():
             end = expected_end(snapshot, running)
@@ -127,9 +132,11 @@ class Outlook:
         for _ in range(max(1, min(_STEPS, _STEP_COST // (1 + len(snapshot.running) + len(snapshot.pending))))):
             start = Start(now, tuple(sorted(used.items())), overdue)
             for each in decision.starts:
-                found.setdefault(each.job_id, start)
+                self._starts.setdefault(each.job_id, start)
                 self._by_tenant[current.pending.by_id[each.job_id].tenant] += 1
             self._until = now
+            yield True
+            index.take_over()
             _carry_out(index, current, decision, ends)
             later = [at for at in (decision.wake_at, ends[0][0] if ends else None) if at is not None]
             if not later:
@@ -144,7 +151,6 @@ class Outlook:
                     index.stop(job_id, ran_s=now - ended.started_at, completed=False)
             current = index.snapshot(now)
             decision = decide(current)
-        return found
 
 
 def _carry_out(

@@ -174,6 +174,11 @@ class TokenLimits(Group):
 
     requests_per_s: Positive = Field(200.0, description="requests of one token per second, on average")
     burst: int = Field(1000, ge=1, le=1 << 20, description="requests of one token at once")
+    questions_per_s: Positive = Field(
+        5.0,
+        description="explanations, and checks of manifests over 4 KiB, of one token per second, on average",
+    )
+    question_burst: int = Field(30, ge=1, le=1 << 20, description="explanations and such checks of one token at once")
     streams: int = Field(
         256, ge=1, le=1 << 20, description="requests of one token that wait: event streams, followed logs, long polls"
     )

@@ -1,4 +1,4 @@
-"""What an extension's routes need of the server: who asks."""
+"""What an extension's routes need of the server: the principal of a request."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ async def get_principal(request: Request) -> Principal:
 
 
 Who = Annotated[Principal, Depends(get_principal)]
+
+
+async def get_asker(request: Request, principal: Who) -> Principal:
+    """As `get_principal`, for a request whose answer is expensive to work out: these have a rate of their own."""
+    request.app.state.question(request, principal)
+    return principal
+
+
+Asker = Annotated[Principal, Depends(get_asker)]

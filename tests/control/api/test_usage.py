@@ -68,6 +68,31 @@ async def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> Non
 
 
 @virtual
+async def test_expensive_questions_have_a_rate_of_their_own(house: House) -> None:
+    house.context.usage = Usage(TokenLimits(questions_per_s=0.5, question_burst=3))
+    job = await house.submit(seconds=1000)
+    service = {"name": "s", "model": "m.onnx"}
+    small, large = {"name": "x", "command": ["run"]}, {"name": "x", "command": ["run", "x" * 5000]}
+    async with house.client("red") as client, house.client("blue") as other:
+        assert (await client.get(f"/v1/jobs/{job['id']}/explain")).status_code == 200
+        assert (await client.post("/v1/manifests/check", json=large)).status_code == 200
+        assert (await client.get("/v1/services/none/explain")).status_code == 404
+        refused = [
+            await client.get(f"/v1/jobs/{job['id']}/explain"),
+            await client.get("/v1/services/none/explain"),
+            await client.post("/v1/manifests/check", json=large),
+            await client.post("/v1/service-manifests/check", json={**service, "env": {"X": "x" * 5000}}),
+        ]
+        assert [(one.status_code, one.headers["retry-after"]) for one in refused] == [(429, "2")] * 4
+        assert refused[0].json()["error"]["code"] == "rate-limited"
+        assert (await client.post("/v1/manifests/check", json=small)).status_code == 200
+        assert (await client.get(f"/v1/jobs/{job['id']}")).status_code == 200
+        assert (await other.post("/v1/manifests/check", json=large)).status_code == 200
+        await asyncio.sleep(2)
+        assert (await client.get(f"/v1/jobs/{job['id']}/explain")).status_code == 200
+
+
+@virtual
 async def test_streams_and_waiting_requests_of_a_token_are_limited(house: House) -> None:
     house.context.usage = Usage(TokenLimits(requests_per_s=1000.0, burst=1000, streams=3))
     job = await house.submit(seconds=1000)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from shoal import __version__
 from shoal.control.api import errors, events, jobs, logs, manifests, system, tenants
-from shoal.control.api.context import Context, find_principal
+from shoal.control.api.context import Context, count_question, find_principal
 from shoal.control.api.edge import Edge
 from shoal.extension import describe
 
@@ -30,6 +30,7 @@ def create_app(context: Context) -> FastAPI:
     app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
     app.state.principal = find_principal
+    app.state.question = count_question
     errors.install(app)
     for door in (jobs, logs, events, manifests, tenants, system):
         app.include_router(door.router)

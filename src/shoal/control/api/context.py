@@ -28,6 +28,9 @@ T = TypeVar("T")
 DEFAULT_TENANT = "default"
 """Made at the first start, and whose jobs an admin's are who names no tenant."""
 
+QUICK_PARSE_BYTES = 4 * 1024
+"""Most manifests: read at once, for a thread costs more. The worst text of this size takes a few milliseconds."""
+
 MIN_PREFIX = 4
 """Shortest part of a job's id that is taken for one."""
 
@@ -142,6 +145,17 @@ async def get_context(request: Request) -> Context:
 async def find_principal(request: Request) -> Principal:
     """For `shoal.extension.web`."""
     return (await get_context(request)).principal(request.headers.get("authorization"))
+
+
+def count_question(request: Request, principal: Principal) -> None:
+    """For `shoal.extension.web`. The check of a small manifest costs no more than its submission, so it is a request as
+    any other."""
+    if (
+        request.method == "POST"
+        and int(request.headers.get("content-length", QUICK_PARSE_BYTES + 1)) <= QUICK_PARSE_BYTES
+    ):
+        return
+    request.app.state.context.usage.question(principal.token_id)
 
 
 Ctx = Annotated[Context, Depends(get_context)]

@@ -14,6 +14,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import (
     NO_NUL,
+    QUICK_PARSE_BYTES,
     Context,
     Ctx,
     TenantQuery,
@@ -26,15 +27,13 @@ from shoal.control.api.context import (
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
-from shoal.extension.web import Who
+from shoal.extension.web import Asker, Who
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Ref = Annotated[str, Path(description="the job's id, a unique beginning of it, or a name", max_length=128)]
 Wait = Annotated[float, Query(ge=0, description="wait at most so many seconds, bounded by the server")]
 
-_QUICK_PARSE_BYTES = 4 * 1024
-"""Most manifests: read at once, for a thread costs more. The worst text of this size takes a few milliseconds."""
 _MAX_KEY = 200
 
 M = TypeVar("M")
@@ -47,7 +46,7 @@ class Parse(Protocol[M_co]):
 
 async def parse_body(body: bytes, parse: Parse[M]) -> M:
     """The manifest in a body, YAML or JSON. Raises Invalid with every problem."""
-    if len(body) <= _QUICK_PARSE_BYTES:
+    if len(body) <= QUICK_PARSE_BYTES:
         return parse(body, source="manifest")
     return await asyncio.to_thread(parse, body, source="manifest")
 
@@ -196,7 +195,7 @@ async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
     summary="Why it waits",
     responses={**shows(models.ExplanationView), **fails(404, 409, 422, 503)},
 )
-async def explain(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None) -> Response:
+async def explain(context: Ctx, who: Asker, ref: Ref, tenant: TenantQuery = None) -> Response:
     """Every cause in the order that admission asks, what would have to change, and the estimated start."""
     job = await context.find_job(who, ref, tenant=tenant)
     return answer(explanation_view(await context.plane.explain(job.id)))

@@ -14,7 +14,7 @@ from shoal.control.api.jobs import owner, parse_body
 from shoal.control.api.views import reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import fails, shows, takes_manifest
-from shoal.extension.web import Who
+from shoal.extension.web import Asker, Who
 
 router = APIRouter(prefix="/v1", tags=["manifests"])
 
@@ -36,7 +36,7 @@ async def schema() -> Response:
     responses={**shows(models.CheckView), **fails(403, 404, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest()},
 )
-async def check(request: Request, context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
+async def check(request: Request, context: Ctx, who: Asker, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
     body = await read_body(request, context.limits.body_bytes)
     manifest = await parse_body(body, parse_manifest)

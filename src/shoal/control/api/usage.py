@@ -1,4 +1,5 @@
-"""What the holder of each token uses of the API: requests by a token bucket, and how many of them wait at once."""
+"""What the holder of each token uses of the API: requests and expensive questions by a token bucket each, and the
+number of requests that wait at once."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -24,10 +24,21 @@ class RateLimited(Overloaded):
     code = "rate-limited"
 
 
-@dataclass(slots=True)
-class _Bucket:
-    left: float
-    at: float
+class _Buckets:
+    """A token bucket for each token: `rate` a second, at most `burst` at once."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = float(burst)
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, token_id: str, now: float) -> float:
+        """0.0, or in how many seconds there will be something to take."""
+        left, at = self._left.get(token_id, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        granted = left >= 1
+        self._left[token_id] = (left - granted, now)
+        return 0.0 if granted else (1 - left) / self._rate
 
 
 class Usage:
@@ -36,27 +47,30 @@ class Usage:
     def __init__(self, limits: TokenLimits | None = None, *, clock: Callable[[], float] | None = None) -> None:
         self._limits = limits
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
-        self._buckets: dict[str, _Bucket] = {}
+        if limits is not None:
+            self._requests = _Buckets(limits.requests_per_s, limits.burst)
+            self._questions = _Buckets(limits.questions_per_s, limits.question_burst)
         self._waiting: Counter[str] = Counter()
 
     def request(self, token_id: str) -> None:
         """Count a request. Raises RateLimited."""
         limits = self._limits
-        if limits is None:
-            return
-        now = self._clock()
-        bucket = self._buckets.get(token_id)
-        if bucket is None:
-            bucket = self._buckets[token_id] = _Bucket(float(limits.burst), now)
-        bucket.left = min(limits.burst, bucket.left + (now - bucket.at) * limits.requests_per_s)
-        bucket.at = now
-        if bucket.left < 1:
+        if limits is not None and (retry_after_s := self._requests.take(token_id, self._clock())):
             raise RateLimited(
                 f"this token may ask {limits.requests_per_s:g} times a second",
                 hint="ask less often; the admin can raise the settings tokens.requests_per_s and tokens.burst",
-                retry_after_s=(1 - bucket.left) / limits.requests_per_s,
+                retry_after_s=retry_after_s,
             )
-        bucket.left -= 1
+
+    def question(self, token_id: str) -> None:
+        """Count a request whose answer is expensive to work out. Raises RateLimited."""
+        limits = self._limits
+        if limits is not None and (retry_after_s := self._questions.take(token_id, self._clock())):
+            raise RateLimited(
+                f"this token may ask for {limits.questions_per_s:g} explanations or checks a second",
+                hint="ask less often; the admin can raise tokens.questions_per_s and tokens.question_burst",
+                retry_after_s=retry_after_s,
+            )
 
     @contextmanager
     def waiting(self, token_id: str) -> Iterator[None]:

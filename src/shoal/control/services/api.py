@@ -22,7 +22,7 @@ from shoal.control.services.book import ServiceLook, Services
 from shoal.control.services.responses import explanation_view, service_detail, service_view
 from shoal.core import Conflict, NotFound
 from shoal.extension.describe import fails, shows, takes_manifest
-from shoal.extension.web import Who
+from shoal.extension.web import Asker, Who
 
 router = APIRouter(prefix="/v1/services", tags=["services"])
 manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
@@ -106,7 +106,7 @@ async def schema() -> Response:
     responses={**shows(models.CheckView), **fails(403, 404, 409, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest("ServiceManifest")},
 )
-async def check(request: Request, context: Ctx, services: Known, who: Who, tenant: TenantQuery = None) -> Response:
+async def check(request: Request, context: Ctx, services: Known, who: Asker, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to its replicas here."""
     manifest = await parse_body(await read_body(request, context.limits.body_bytes), parse_service)
     name = owner(manifest, who, tenant)
@@ -211,7 +211,7 @@ async def undeploy(
     summary="Why it is not ready",
     responses={**shows(models.ServiceExplanationView), **fails(404, 409, 422, 503)},
 )
-async def explain(context: Ctx, services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
+async def explain(context: Ctx, services: Known, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
     """The gateway's reasons and each replica's, with what would have to change."""
     service = await find_service(context, services, who, ref, tenant=tenant)
     return answer(explanation_view(await services.explain(service.id)))
