@@ -67,6 +67,7 @@ class Kit:
         self.logs = root
         self.limits = limits
         self.told = Told()
+        self.killed: list[tuple[str, str]] = []
         self.hub = self.new_hub()
         self.spawner = Spawner(
             ReplicaProcess(self.path, TOKEN, python_path=[ROOT], log_directory=root),
@@ -75,7 +76,14 @@ class Kit:
         )
 
     def new_hub(self) -> ReplicaHub:
-        return ReplicaHub(lambda name, digest: digest == token_digest(TOKEN), self.told, self.limits)
+        return ReplicaHub(
+            lambda name, digest: digest == token_digest(TOKEN), self.told, self.limits, before_kill=self._note_kill
+        )
+
+    def _note_kill(self, name: str, why: str) -> None:
+        pid = self.hub.replicas[name].pid
+        os.kill(pid, 0)  # it is told while the replica is still there
+        self.killed.append((name, why))
 
     async def replica(self, name: str = "a") -> Replica:
         """A real one, in a process of its own."""

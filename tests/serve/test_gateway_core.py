@@ -894,11 +894,11 @@ async def test_it_is_said_that_the_last_replica_was_killed_because_it_hung() -> 
     async with stage(one(model())) as on:
         replica = on.replica()
         await on.settle()
-        replica.lost = Reason("stuck", "it hangs: one execution of m took longer than 6 s")
+        replica.lost = Reason("stuck", "it did not answer within 6 s (one execution of m)")
         replica.models.clear()
         on.gateway.fleet.lost(replica, replica.lost)
         await asyncio.sleep(6)
-        assert on.state()[1] == "replica a was killed: it hangs: one execution of m took longer than 6 s"
+        assert on.state()[1] == "replica a was killed: it did not answer within 6 s (one execution of m)"
         again = on.replica()
         await on.settle()
         again.die()

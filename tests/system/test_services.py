@@ -199,7 +199,11 @@ def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: P
         assert "the model was still at it" in hung.json()["error"]
         until(lambda: start_ticks(before) is None)  # killed, though it handles no signal
         assert until(lambda: ask(1.0).status_code == 200)
-        assert client.job("hang-0-1").attempt == 2
+        job = client.job("hang-0-1")
+        assert job.attempt == 2
+        why = "the gateway stopped this replica: it did not answer within 5 s (one execution of m)"
+        assert job.attempts[0].message.startswith(why)
+        assert any(event.cause.startswith(why) for event in client.services.events("hang"))
         client.services.undeploy("hang")
         client.services.wait_stopped("hang", timeout_s=30)
 
@@ -210,4 +214,4 @@ def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: P
         with pytest.raises(ShoalError, match="service slow is FAILED"):
             client.services.wait_ready("slow", timeout_s=60)
         found = client.services.explain("slow")
-        assert any("loading m took longer than 0.5 s" in cause.reason.text for cause in found.causes)
+        assert any("did not answer within 0.5 s (loading m)" in cause.reason.text for cause in found.causes)

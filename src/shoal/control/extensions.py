@@ -126,6 +126,9 @@ class Extensions:
             gang = one.prepare(job, gang)
         return gang
 
+    def killed(self, job: Live) -> str | None:
+        return next((why for one in self._on if (why := one.killed(job)) is not None), None)
+
     def reported(self, job: Live) -> None:
         for one in self._on:
             one.reported(job)

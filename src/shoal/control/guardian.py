@@ -31,13 +31,14 @@ log = structlog.get_logger("shoal.guardian")
 
 class Guardian:
     """`drain` collects what a job reported, before its end is written; `secrets` resolves references; `prepare` may
-    change a gang before it is launched."""
+    change a gang before it is launched; `killed` says why an extension had a job's processes killed, if one had."""
 
     def __init__(
         self, ledger: Ledger, engine: Engine, layout: Layout, *,
         secrets: Callable[[Live], dict[str, str]],
         prepare: Callable[[Live, Gang], Gang],
         drain: Callable[[Live], Awaitable[None]],
+        killed: Callable[[Live], str | None],
         epoch: int,
         on_fatal: Callable[[BaseException], None],
         retry_s: float = 1.0,
@@ -48,6 +49,7 @@ class Guardian:
         self._secrets = secrets
         self._prepare = prepare
         self._drain = drain
+        self._killed = killed
         self._epoch = epoch
         self._turns = Turns(log, "attempt held up", on_fatal)
         self._retry_s = retry_s
@@ -104,6 +106,8 @@ class Guardian:
         number = live.job.attempt
         end = await self._through_stages(live)
         await self._drain(live)
+        if end.code is ErrorCode.SIGNAL:
+            end = replace(end, message=self._killed(live) or end.message)
         self._fault("before-conclude")
         await self._ledger.change(
             job_id,

@@ -108,7 +108,7 @@ class ControlPlane:
         self.guardian = Guardian(
             self.ledger, engine, self._layout, secrets=self._resolve_secrets,
             prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,
-            epoch=store.epoch, on_fatal=on_fatal,
+            killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
             self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal,

@@ -106,6 +106,10 @@ class Extension:
         """Change a gang before it is launched: environment, secrets, limits."""
         return gang
 
+    def killed(self, job: LiveJob) -> str | None:
+        """Why the processes of the job's attempt were killed, if this extension had it done."""
+        return None
+
     # --- shown ---
 
     def capabilities(self) -> Sequence[Capability]:

@@ -110,6 +110,15 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaKill:
+    """The gateway killed the replica of this `connection_name` at a Unix time, for the reason `why`."""
+
+    name: str
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class VersionStatus:
     """A model's version. `state` is a word of `ModelState`; `reason` says why it is not READY."""
 
@@ -153,7 +162,8 @@ class LedgerTotal:
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
     """`pid` and `started` (clock ticks since boot) name the process for good; `at` is when this was written, in Unix
-    seconds; `generation` is that of the config it follows, `http` and `grpc` where it listens."""
+    seconds; `generation` is that of the config it follows, `http` and `grpc` where it listens. `killed` are the last
+    replicas that were killed, by this gateway or one before it; each is written before the signal is sent."""
 
     pid: int
     started: int
@@ -163,6 +173,7 @@ class GatewayStatus:
     grpc: Address
     services: tuple[ServiceStatus, ...] = ()
     ledger: tuple[LedgerTotal, ...] = ()
+    killed: tuple[ReplicaKill, ...] = ()
     version: int = VERSION
 
 

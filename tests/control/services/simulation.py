@@ -65,6 +65,9 @@ class SimulatedGateway:
         name = gang.argv[gang.argv.index("--name") + 1]
         self.launched[gang.name] = (name, token_digest(gang.secrets[TOKEN_VARIABLE]))
 
+    def killed(self, name: str, since: float) -> str | None:
+        return None
+
     def look(self) -> Look:
         assert self.world is not None
         now = self.world.clock.now()

@@ -17,7 +17,7 @@ from shoal.base.ends import last_line
 from shoal.base.processes import start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
-from shoal.serve.contract import Address, Deployment, TenantEntry
+from shoal.serve.contract import Address, Deployment, GatewayStatus, ReplicaKill, TenantEntry
 from shoal.serve.live.gateway import LocalGateway, NoGateway, Wish
 from shoal.serve.live.settings import ServeSettings
 from shoal.serve.types import ModelSpec, ServiceSpec
@@ -102,6 +102,16 @@ def test_what_it_is_told_is_private_and_written_only_when_it_changes(folder: Pat
 
 def vars_of(wish: Wish) -> tuple[object, ...]:
     return wish.tenants, wish.admin_token_hashes, wish.services
+
+
+def test_why_it_killed_a_replica_is_read_for_one_attempt(folder: Path, starts: Starts) -> None:
+    gateway = LocalGateway(folder, start=starts)
+    assert gateway.killed("ada/a-0-1", 0.0) is None
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kills = (ReplicaKill("ada/a-0-1", 10.0, "first"), ReplicaKill("ada/a-0-1", 20.0, "second"))
+    contract.write_status(folder, GatewayStatus(1, 1, 0.0, 1, Address(), Address(), killed=kills))
+    asked = (("ada/a-0-1", 5.0), ("ada/a-0-1", 20.0), ("ada/a-0-1", 20.5), ("bob/a-0-1", 5.0))
+    assert [gateway.killed(*one) for one in asked] == ["second", "second", None, None]
 
 
 def test_a_killed_gateway_is_started_again_where_it_was(folder: Path, starts: Starts) -> None:
@@ -202,5 +212,6 @@ def test_without_a_gateway_nothing_is_deployed() -> None:
     none.serve(WISH)
     assert none.rest()
     assert none.look().status is None
+    assert none.killed("ada/a-0-1", 0.0) is None
     with pytest.raises(Unavailable, match="no gateway"):
         none.require()

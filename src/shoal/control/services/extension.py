@@ -19,7 +19,7 @@ from shoal.control.services.keeper import ServiceKeeper
 from shoal.core import Money
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section
-from shoal.serve.contract import TOKEN_VARIABLE, Address, parse_replica_name
+from shoal.serve.contract import TOKEN_VARIABLE, Address, connection_name, parse_replica_name
 from shoal.serve.live.gateway import Gateway, LocalGateway
 from shoal.serve.live.settings import ServeSettings
 
@@ -75,7 +75,7 @@ class Serve(Extension):
     def __init__(self, server: Facilities, settings: ServeSection, *, gateway: Gateway | None = None) -> None:
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
-        gateway = gateway or LocalGateway(server.home / "serve", given)
+        self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
         self.services = Services(
             server.ledger, gateway, server.layout, server.tenants(), explain_job=server.explain,
             complete=server.complete,
@@ -102,6 +102,13 @@ class Serve(Extension):
         _, _, generation = parse_replica_name(job.job.name)
         token = self._replica_token(job.job.service_id, generation)
         return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
+
+    def killed(self, job: LiveJob) -> str | None:
+        """A replica that hangs is killed by its gateway."""
+        if job.job.service_id is None or job.attempt is None:
+            return None
+        why = self._gateway.killed(connection_name(job.job.tenant, job.job.name), job.attempt.created_at)
+        return None if why is None else f"the gateway stopped this replica: {why}"
 
     def bundles(self) -> Iterable[tuple[str, str]]:
         for known in self.services.live():

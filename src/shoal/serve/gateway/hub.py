@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from shoal.core import Conflict, Invalid, Reason
@@ -30,15 +31,26 @@ _LONGEST_PATH = 107
 
 
 class ReplicaHub:
-    """`replicas` are those that joined, by name. All methods and events belong to one event loop."""
+    """`replicas` are those that joined, by name. All methods and events belong to one event loop.
 
-    def __init__(self, admit: Admit, events: HubEvents | None = None, limits: HubLimits | None = None) -> None:
+    `before_kill` is told the name of a replica that is about to be killed, and why.
+    """
+
+    def __init__(
+        self,
+        admit: Admit,
+        events: HubEvents | None = None,
+        limits: HubLimits | None = None,
+        *,
+        before_kill: Callable[[str, str], None] | None = None,
+    ) -> None:
         self.admit = admit
         self.events = events or HubEvents()
         self.limits = limits or HubLimits()
         self.links: set[Link] = set()
         self.replicas: dict[str, Replica] = {}
         self.vigil: Vigil
+        self._before_kill = before_kill
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -78,6 +90,8 @@ class ReplicaHub:
                 hangs = replica.overdue(loop.time())
                 if hangs is not None:
                     log.error("replica %s is killed: %s", replica.name, hangs)
+                    if self._before_kill is not None:
+                        self._before_kill(replica.name, hangs)
                     replica.kill()
                     link.close(Reason("stuck", hangs))
                 elif replica.quiet_for(loop.time()) > self.limits.ask_idle_every_s:

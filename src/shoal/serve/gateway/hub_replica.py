@@ -321,7 +321,7 @@ class Replica:
             limit_s, what = head.limit_s, head.what
         else:
             return None
-        return f"it hangs: {what} took longer than {limit_s:g} s" if now - self._heard_at > limit_s else None
+        return f"it did not answer within {limit_s:g} s ({what})" if now - self._heard_at > limit_s else None
 
     def kill(self) -> None:
         """End its process, which may hang in code that no signal but this one ends. Whoever started it starts another.

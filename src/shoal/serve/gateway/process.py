@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from shoal.serve.contract import (
     Address,
     GatewayConfig,
     GatewayStatus,
+    ReplicaKill,
     hold,
     read_config,
     read_status,
@@ -39,6 +41,8 @@ log = logging.getLogger("shoal.serve")
 _LOOK_EVERY_S = 0.1
 DRAIN_S = 10.0
 LEDGER_FILE = "ledger.jsonl"
+_KILLS = 200
+"""So many are remembered in the status."""
 
 
 class GatewayProcess:
@@ -52,6 +56,7 @@ class GatewayProcess:
         self._drain_s = DRAIN_S
         self._reporting: asyncio.Task[None] | None = None
         self._ending = contextlib.AsyncExitStack()
+        self._killed: deque[ReplicaKill] = deque(maxlen=_KILLS)
 
     async def start(self) -> None:
         """Raises Conflict if the directory has a gateway already, Invalid if there is no configuration or it makes no
@@ -62,7 +67,7 @@ class GatewayProcess:
             config = read_config(self.folder)
             if config is None:
                 raise Invalid("there is no configuration to follow", where=str(self.folder / CONFIG_FILE))
-            stack.callback(self._say_last)
+            stack.callback(self._tell_if_reporting)
             meter = Meter(config, self.folder / LEDGER_FILE)
             stack.callback(meter.close)
             self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
@@ -70,8 +75,9 @@ class GatewayProcess:
             self._config = config
             before = _last_status(self.folder)
             if before is not None:
+                self._killed.extend(before.killed)
                 self.gateway.fleet.expect({service.id for service in before.services if service.ready})
-            hub = ReplicaHub(self.gateway.admits, self.gateway.fleet)
+            hub = ReplicaHub(self.gateway.admits, self.gateway.fleet, before_kill=self._note_kill)
             await hub.start(Path(config.socket))
             stack.push_async_callback(hub.stop)
             stack.push_async_callback(self.gateway.close)
@@ -134,7 +140,12 @@ class GatewayProcess:
         if self._reporting is not None:
             await _end(self._reporting)
 
-    def _say_last(self) -> None:
+    def _note_kill(self, name: str, why: str) -> None:
+        """Written down first: the end of the replica is looked into as soon as it has ended."""
+        self._killed.append(ReplicaKill(name, time.time(), why))
+        self._tell_if_reporting()
+
+    def _tell_if_reporting(self) -> None:
         if self._reporting is not None:  # else it never began
             with contextlib.suppress(ShoalError):
                 self._tell()
@@ -149,6 +160,7 @@ class GatewayProcess:
             grpc=self.grpc,
             services=report.services(self.gateway),
             ledger=self.gateway.meter.totals(),
+            killed=tuple(self._killed),
         )
         write_status(self.folder, status)
 

@@ -79,6 +79,10 @@ class Gateway(Protocol):
 
     def look(self) -> Look: ...
 
+    def killed(self, name: str, since: float) -> str | None:
+        """Why the gateway killed the replica of this `connection_name` after that time, if it did."""
+        ...
+
 
 class NoGateway:
     """For servers that serve nothing."""
@@ -96,6 +100,9 @@ class NoGateway:
 
     def look(self) -> Look:
         return Look(None, "this server has no gateway")
+
+    def killed(self, name: str, since: float) -> str | None:  # noqa: ARG002 - the protocol's
+        return None
 
 
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
@@ -195,6 +202,11 @@ class LocalGateway:
         if age > _STALE_S:
             return Look(None, f"the gateway (pid {status.pid}) has said nothing for {age:.0f} s")
         return Look(status)
+
+    def killed(self, name: str, since: float) -> str | None:
+        status = self._read_status_gently()
+        found = [kill.why for kill in status.killed if kill.name == name and kill.at >= since] if status else []
+        return found[-1] if found else None
 
     # --- files ---
 
