@@ -52,7 +52,7 @@ LOOK_AT = 12
 """Of the most urgent tenants; if all of them are beyond their share, the one that is owed most stands for the rest."""
 PROBE_SHARE = 0.05
 """A queue whose requests are all refused may use this part of a slot to learn whether executions got faster."""
-SUREST = 0.99
+SUREST = 0.9
 """A request that is this likely to be in time is taken however busy the device is."""
 SMALL_BATCH = 0.75
 """A head is dropped early if it holds the batch to less than this part of the samples per second of a larger one."""
@@ -70,6 +70,7 @@ class DeadlineScheduler(FairScheduler):
         super().__init__(slots, profiles)
         self._longest_wait_s = longest_wait_s
         self._unserved: dict[str, Queue] = {}  # with requests, but without any executor to wait for
+        self._late: dict[int, Rejection] = {}  # given up since the last decision; the next one tells of them
 
     def add_queue(self, spec: QueueSpec) -> None:
         super().add_queue(spec)
@@ -81,13 +82,23 @@ class DeadlineScheduler(FairScheduler):
 
     def remove_queue(self, key: str) -> tuple[Item, ...]:
         self._unserved.pop(key, None)
-        return super().remove_queue(key)
+        late = tuple(one.item for one in self._late.values() if one.item.queue == key)
+        for item in late:
+            del self._late[item.number]
+        return late + super().remove_queue(key)
+
+    def withdraw(self, item: Item) -> bool:
+        return self._late.pop(item.number, None) is not None or super().withdraw(item)
+
+    def waiting(self) -> int:
+        return len(self._late) + super().waiting()
 
     def decide(self, now: float) -> Decision:
-        if not self._unserved:
+        if not self._unserved and not self._late:
             return super().decide(now)
         expired, wake_at = self._expire(now)
         decision = super().decide(now)
+        expired, self._late = (*self._late.values(), *expired), {}
         if decision.wake_at is not None:
             wake_at = min(wake_at, decision.wake_at)
         return Decision(decision.batches, decision.rejected + expired, wake_at if wake_at < inf else None)
@@ -106,6 +117,7 @@ class DeadlineScheduler(FairScheduler):
         if queue.executors <= 0:
             self._unserved[queue.key] = queue
             return None
+        self._end_late(queue, now)
         wait_s, execution_s = self._predicted_s(queue, item, deadline, now)
         if deadline > now and not queue.waiting and self._to_be_tried(queue, item, deadline - now, now):
             queue.probe = item.number
@@ -271,13 +283,11 @@ class DeadlineScheduler(FairScheduler):
         longest = self._longest_s(queue, now)
         entry = queue.head()
         assert entry is not None
-        deadline, number, item = entry
+        deadline, _, item = entry
         profile = queue.profile
         spare = deadline - now
         sureness = self._sureness(now)
-        hope = profile.factor(min(sureness, 0.5)) * item.scale
-        hopeless = spare < profile.expected_s(item.samples) * hope and profile.known and number != queue.probe
-        if spare < 0.0 or hopeless:
+        if self._in_vain(queue, now):
             self._give_up(queue, now, refused, "late", "it cannot be done in time any more")
             return 0
         if longest <= 0.0:
@@ -298,6 +308,25 @@ class DeadlineScheduler(FairScheduler):
         if 0 < room == queue.samples < queue.max_batch:
             room = self._with_company(queue, room, item, spare, now)
         return room
+
+    def _end_late(self, queue: Queue, now: float) -> None:
+        """What cannot be in time any more holds nobody up: it does not count in what is predicted for a newcomer."""
+        late: list[Rejection] = []
+        while self._in_vain(queue, now):
+            self._give_up(queue, now, late, "late", "it cannot be done in time any more")
+        self._late.update((one.item.number, one) for one in late)
+
+    def _in_vain(self, queue: Queue, now: float) -> bool:
+        """Whether the first that waits can hardly be in time any more, even if it were started now."""
+        entry = queue.head()
+        if entry is None:
+            return False
+        deadline, number, item = entry
+        spare, profile = deadline - now, queue.profile
+        if spare < 0.0:
+            return True
+        hope = profile.factor(min(self._sureness(now), 0.5)) * item.scale
+        return profile.known and number != queue.probe and spare < profile.expected_s(item.samples) * hope
 
     def _with_company(self, queue: Queue, room: int, item: Item, spare: float, now: float) -> int:
         profile = queue.profile
