@@ -127,10 +127,16 @@ def settings(
     def human() -> None:
         from shoal.base.console import output
 
-        lines = [[row.name, "-" if row.value is None else str(row.value), row.text] for row in rows]
+        lines = [[row.name, _shown(row.value), row.text] for row in rows]
         output.put(output.table(["setting", "value", "what it means"], lines))
 
     context.show([asdict(row) for row in rows], human)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def down(

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    create_model,
+)  # fmt: skip
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
@@ -22,7 +31,7 @@ from shoal.admission import Policy, Spread
 from shoal.base.discover import find
 from shoal.base.home import default_home
 from shoal.base.http import Limits as HttpLimits
-from shoal.contract.manifest.quantities import read_duration, read_memory
+from shoal.contract.manifest.quantities import read_duration, read_memory, write_duration, write_size
 from shoal.control.bundles import BundleLimits
 from shoal.control.home import Home
 from shoal.control.limits import JobLimits
@@ -85,7 +94,7 @@ class Group(BaseModel):
 
 
 _JOBS, _HTTP, _BUNDLES, _KEEP = JobLimits(), HttpLimits(), BundleLimits(), Retention()
-Bytes = Annotated[int, BeforeValidator(_size)]
+Bytes = Annotated[int, BeforeValidator(_size), PlainSerializer(write_size, return_type=str, when_used="json")]
 
 
 class JobSettings(Group):
@@ -123,7 +132,7 @@ class BundleSettings(Group):
         return BundleLimits(self.max_upload, jobs.max_unpacked, self.max_count, self.max_size)
 
 
-Period = Annotated[float, BeforeValidator(_period)]
+Period = Annotated[float, BeforeValidator(_period), PlainSerializer(write_duration, return_type=str, when_used="json")]
 
 
 class KeepSettings(Group):
@@ -299,7 +308,8 @@ def load_settings(
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One setting: its dotted name, its variable, its value as JSON and its default, and what it means."""
+    """One setting: its dotted name, its variable, its value and its default as a settings file takes them, and what it
+    means."""
 
     name: str
     variable: str

@@ -127,6 +127,15 @@ def test_every_setting_is_described(tmp_path: Path) -> None:
     assert {row.variable for row in rows if row.name in ("port", "serve.slots")} == {"SHOAL_PORT", "SHOAL_SERVE__SLOTS"}
 
 
+def test_a_described_value_is_what_a_settings_file_takes(tmp_path: Path) -> None:
+    sets = ["keep.jobs=36h", "jobs.max_log=3MiB", "keep.runs_size=1GiB"]
+    settings = load_settings({"home": tmp_path}, sets=sets, environ={})
+    rows = {row.name: row.value for row in describe(settings) if row.name != "home" and row.value not in (None, {})}
+    assert [rows["keep.jobs"], rows["jobs.max_log"], rows["keep.runs_size"]] == ["36h", "3MiB", "1GiB"]
+    again = load_settings({"home": tmp_path}, sets=[f"{name}={value}" for name, value in rows.items()], environ={})
+    assert again.values.model_dump() == settings.values.model_dump()
+
+
 def test_all_wrong_settings_are_named_at_once_and_a_near_miss_is_guessed(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("prot: 1\nslots: none\n")
     with pytest.raises(Invalid) as refused:

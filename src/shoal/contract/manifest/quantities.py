@@ -89,6 +89,18 @@ def read_size(value: Any) -> int:
     return size
 
 
+def write_duration(seconds: float) -> str:
+    """What `read_duration` reads as these seconds, in the largest unit that leaves a whole number."""
+    unit = next((unit for unit in ("d", "h", "m") if seconds % _SECONDS[unit] == 0), "s")
+    return f"{seconds / _SECONDS[unit]:.12g}{unit}"
+
+
+def write_size(size: int) -> str:
+    """What `read_size` reads as these bytes, in the largest binary unit that leaves a whole number."""
+    power = next((power for power in (4, 3, 2, 1) if size and size % 1024**power == 0), 0)
+    return f"{size // 1024**power}{('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
 def read_deadline(value: Any) -> float | str:
     """Seconds from submission for a duration, or the moment as UTC text (`2030-01-31T18:00:00Z`) for a timestamp."""
     if not isinstance(value, str) or _DURATION.fullmatch(value):
