@@ -251,10 +251,58 @@ def test_who_was_acquitted_is_blamed_again_when_a_trial_says_so() -> None:
     assert run.share("render") < 0.2
 
 
-def test_those_who_disturb_only_together_are_limited() -> None:
+@pytest.mark.parametrize("cost", [dict.fromkeys("abc", 0.035), dict.fromkeys("abcd", 0.03)])
+def test_those_who_disturb_only_together_are_limited(cost: dict[str, float]) -> None:
+    run, lost = Run("model"), 0.0
+    while run.at < 30.0:
+        limits = {name: run.applied.get(name, UNLIMITED) for name in cost}
+        loss = sum(0.0 if limits[name].frozen else part * limits[name].share for name, part in cost.items())
+        at = run.at
+        run.see(guaranteed(Reading(0.001 / (1 - loss))), *map(neighbour, cost))
+        lost += loss * (run.at - at)
+    assert lost / 30.0 < 0.05, "what is allowed"
+    assert min(run.share(name) for name in cost) > 0.2
+
+
+def test_a_group_on_trial_that_becomes_guaranteed_is_judged_no_more() -> None:
     run = Run("model")
-    beside(run, dict.fromkeys("abcd", 0.03), 30.0)
-    assert sum(run.share(name) for name in "abcd") < 2.5
+    while not any(one.share == TRIAL_SHARE for one in run.applied.values()):
+        run.see(guaranteed(Reading(0.001)), neighbour("batch"))
+    plan = run.see(guaranteed(Reading(0.001)), guaranteed(Reading(0.001), name="batch"), neighbour("other"))
+    assert "batch" not in plan.settings
+    assert set(run.state.groups) == {"other"}
+
+
+def test_nobody_is_frozen_for_a_trial_where_nothing_can_freeze_any_longer() -> None:
+    run = Run("model")
+    while run.applied.get("a", UNLIMITED).frozen or not run.applied:
+        run.see(guaranteed(Reading(0.001)), neighbour("a"), neighbour("b"))
+    seen = host(guaranteed(Reading(0.001)), neighbour("a"), neighbour("b"), neighbour("c"), at=run.at)
+    for _ in range(5):
+        plan, run.state = run.policy.step(replace(seen, knobs=frozenset({Knob.SHARE})), run.state)
+        assert not any(one.frozen for one in plan.settings.values())
+        seen = replace(seen, at=seen.at + plan.next_in_s)
+
+
+def test_newcomers_of_which_none_does_harm_are_tried_together() -> None:
+    run = Run("model")
+    pauses = beside(run, dict.fromkeys("abcde", 0.0), 0.5)
+    assert len(pauses) == 1
+    assert all(run.share(name) == 1 for name in "abcde")
+    assert len({one.at for one in run.state.pause.tried.values()}) == 1
+
+
+def test_floods_are_tried_with_a_share_that_bounds_what_they_cost() -> None:
+    run, worst = Run("model"), 0.0
+    run.see(guaranteed(Reading(0.001)), neighbour("a", cpus=Reading(0.0)), neighbour("b", cpus=Reading(0.0)))
+    while run.at < 1.0:
+        limits = {name: run.applied.get(name, UNLIMITED) for name in "ab"}
+        loss = sum(0.0 if one.frozen else 0.4 * one.share for one in limits.values())
+        run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour("a"), neighbour("b"))
+        worst = max(worst, loss)
+    assert worst < 0.2, "0.4 if one is tried with all of its share"
+    assert len(run.state.pause.tried) == 2
+    assert run.share("a") + run.share("b") < 0.2
 
 
 def test_a_group_that_has_become_harmless_is_let_go_within_a_second() -> None:

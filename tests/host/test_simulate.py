@@ -247,16 +247,29 @@ def test_unknown_work_is_refused() -> None:
         compare(("best",))
 
 
-def _first_seconds(*neighbours: str, from_s: float, seed: int, policy: str = "model") -> Outcome:
-    """A machine without counters, on which nothing is known yet of undisturbed work: its first 2 s, or the 2 s from
-    when neighbours come to it on."""
-    feed = Placed(Group("feed", PriorityClass.GUARANTEED), "pipeline")
+_BARE = Sensing(bandwidth=False, alone=False)
+"""A machine without counters, on which nothing is known yet of undisturbed work."""
+
+
+def _first_seconds(
+    *neighbours: str, from_s: float | tuple[float, ...], seed: int, policy: str = "model", feed: str = "pipeline",
+    sensing: Sensing = _BARE,
+) -> Outcome:  # fmt: skip
+    """Until 2 s after the last neighbour has come."""
+    begins = from_s if isinstance(from_s, tuple) else (from_s,) * len(neighbours)
     others = (
-        Placed(Group(f"other-{number}", PriorityClass.BEST_EFFORT), kind, from_s=from_s)
-        for number, kind in enumerate(neighbours)
+        Placed(Group(f"other-{number}", PriorityClass.BEST_EFFORT), kind, from_s=at)
+        for number, (kind, at) in enumerate(zip(neighbours, begins, strict=True))
     )
-    host = HostSpec(SAME, sensing=Sensing(bandwidth=False, alone=False))
-    return simulate(Scenario("t", "", host, (feed, *others), from_s + 2.0, seed=seed), make_policy(policy))
+    work = (Placed(Group("feed", PriorityClass.GUARANTEED), feed), *others)
+    return simulate(
+        Scenario("t", "", HostSpec(SAME, sensing=sensing), work, max(begins) + 2.0, seed=seed), make_policy(policy)
+    )
+
+
+def _kept(runs: list[Outcome], free: Outcome, number: int) -> float:
+    """The part of its speed that a neighbour keeps, as a mean."""
+    return sum(one.best_effort[number].work for one in runs) / len(runs) / free.best_effort[number].work
 
 
 @pytest.mark.parametrize("from_s", [0.0, 1.5])
@@ -272,20 +285,64 @@ def test_a_harmless_neighbour_keeps_four_fifths_of_its_first_seconds(neighbour: 
 @pytest.mark.parametrize("from_s", [0.0, 1.5])
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_harmless_neighbours_that_come_together_keep_four_fifths_too(count: int, from_s: float) -> None:
-    """Each is tried in turn after one pause, or two."""
+    """They are tried together after one pause."""
     runs = [_first_seconds(*["compute"] * count, from_s=from_s, seed=seed) for seed in range(1, 5)]
-    free = _first_seconds(*["compute"] * count, from_s=from_s, seed=1, policy="none").work
-    assert sum(one.work for one in runs) / len(runs) >= 0.8 * free
+    free = _first_seconds(*["compute"] * count, from_s=from_s, seed=1, policy="none")
+    assert min(_kept(runs, free, number) for number in range(count)) >= 0.8
     assert all(one.speed >= 0.95 for one in runs)
+
+
+@pytest.mark.parametrize("from_s", [(0.0, 0.5), (1.5, 2.0), (1.5, 2.5)])
+def test_harmless_neighbours_that_come_one_after_the_other_keep_four_fifths_each(from_s: tuple[float, ...]) -> None:
+    runs = [_first_seconds("compute", "compute", from_s=from_s, seed=seed) for seed in range(1, 9)]
+    free = _first_seconds("compute", "compute", from_s=from_s, seed=1, policy="none")
+    assert min(_kept(runs, free, number) for number in range(2)) >= 0.8
 
 
 @pytest.mark.parametrize("from_s", [0.0, 1.5])
 @pytest.mark.parametrize("neighbour", ["nt-stores", "stores", "reads"])
 def test_two_floods_that_come_together_are_bounded(neighbour: str, from_s: float) -> None:
-    """Each has a trial: 0.943 is the least, for two that store past the caches and are there from the beginning."""
-    runs = [_first_seconds(neighbour, neighbour, from_s=from_s, seed=seed) for seed in range(1, 5)]
-    least = 0.94 if (neighbour, from_s) == ("nt-stores", 0.0) else 0.95
-    assert sum(one.speed for one in runs) / len(runs) >= least
+    """Each is tried with a share that bounds what it can cost."""
+    runs = [_first_seconds(neighbour, neighbour, from_s=from_s, seed=seed) for seed in range(1, 9)]
+    assert sum(one.speed for one in runs) / len(runs) >= 0.95
+    assert sum(one.guaranteed[0].p99 for one in runs) / len(runs) <= 1.5
+
+
+@pytest.mark.parametrize("from_s", [0.0, 1.5])
+def test_beside_a_flood_a_harmless_neighbour_keeps_four_fifths(from_s: float) -> None:
+    runs = [_first_seconds("compute", "nt-stores", from_s=from_s, seed=seed) for seed in range(1, 9)]
+    free = _first_seconds("compute", "nt-stores", from_s=from_s, seed=1, policy="none")
+    assert _kept(runs, free, 0) >= 0.8
+    assert sum(one.speed for one in runs) / len(runs) >= 0.95
+
+
+_NOISY, _WANDERING = replace(_BARE, noise=0.012), replace(_BARE, wander=0.02, wander_s=2.0)
+_HELD_OUT: tuple[tuple[str, tuple[str, ...], float | tuple[float, ...], Sensing], ...] = (
+    *((feed, kinds, 0.0, _BARE) for feed in ("triad", "staging-copy", "chase") for kinds in (
+        ("compute",), ("compute", "compute"), ("nt-stores",), ("nt-stores", "nt-stores"),
+    )),
+    *(("pipeline", kinds, at, sensing) for sensing in (_NOISY, _WANDERING) for at in (0.0, 0.73, 3.31) for kinds in (
+        ("compute",), ("compute", "compute"), ("nt-stores", "nt-stores"),
+    )),
+    *(("pipeline", ("nt-stores",) * count, 0.73, _BARE) for count in (3, 4)),
+    *(("pipeline", ("compute", "compute", "nt-stores"), at, _BARE) for at in (0.0, 0.73, 3.31)),
+    *(("pipeline", ("compute", "compute"), at, _BARE) for at in ((0.0, 0.81), (1.37, 1.6), (1.37, 2.2), (3.0, 3.35))),
+    *(("pipeline", ("nt-stores", "compute"), at, _BARE) for at in ((0.0, 0.81), (1.37, 1.6), (3.0, 3.35))),
+    ("pipeline", ("compute",) * 3, (1.0, 1.4, 1.8), _BARE),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("feed", "kinds", "from_s", "sensing"), _HELD_OUT)
+def test_the_first_seconds_hold_where_nothing_was_tuned(
+    feed: str, kinds: tuple[str, ...], from_s: float | tuple[float, ...], sensing: Sensing
+) -> None:
+    """Other guaranteed work, noise, numbers and moments than those above, on which the policy was tuned."""
+    runs = [_first_seconds(*kinds, from_s=from_s, seed=seed, feed=feed, sensing=sensing) for seed in range(11, 19)]
+    free = _first_seconds(*kinds, from_s=from_s, seed=11, feed=feed, sensing=sensing, policy="none")
+    assert sum(one.speed for one in runs) / len(runs) >= 0.95
+    for number, kind in enumerate(kinds):
+        if kind == "compute":
+            assert _kept(runs, free, number) >= 0.8
 
 
 @pytest.mark.parametrize("from_s", [0.0, 1.5])

@@ -6,7 +6,7 @@ tenth for quotas and pacing alike, whatever the neighbour writes or reads; alpha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 LEAST_ALPHA = 0.25
@@ -19,7 +19,7 @@ _REMEMBER = 0.8
 """How much of a tick's error is remembered in the next."""
 _NOISE = 0.4
 """Of a strain against a pause just before it, in 50 ms each on the machine of docs/how/host.md."""
-_TOLD = 0.8
+TOLD = 0.8
 """A group that causes less with all of its share cannot be told from one that causes nothing, and breaks no promise."""
 _VARIANCE, _DRIFT = 0.1, 0.03
 """Of the strain of one tick; and what of an alpha may change in it."""
@@ -105,11 +105,19 @@ class Contention:
             left[name] = doubt[name] * (1 - gain * share / (whole + _VARIANCE)) + (_DRIFT * (1 + alpha[name])) ** 2
         return Contention(alpha, errors, left)
 
-    def tried(self, name: str, share: float, strain: float) -> Contention:
-        """`name` ran alone with this share, just after nobody did: the strain was its own."""
+    def tried(self, name: str, share: float, strain: float, least: float = TOLD) -> Contention:
+        """`name` ran alone with this share, just after nobody did: the strain was its own, if it is above the `least`
+        that means anything."""
         found = strain / share
-        alpha = {**self.alpha, name: found if found > _TOLD else LEAST_ALPHA}
+        alpha = {**self.alpha, name: max(LEAST_ALPHA, found) if found > least else LEAST_ALPHA}
         return replace(self, alpha=alpha, doubt={**self.doubt, name: (_NOISE / share) ** 2})
+
+    def passed(self, name: str, alpha: float, others: Collection[str]) -> Contention:
+        """`name` costs this much, not what it was blamed for: the rest of that is the others'."""
+        found = max(LEAST_ALPHA, alpha)
+        rest = [one for one in others if one != name]
+        more = max(0.0, self.alpha.get(name, found) - found) / max(1, len(rest))
+        return replace(self, alpha={**self.alpha, name: found} | {one: self.alpha[one] + more for one in rest})
 
     def keep(self, names: Set[str]) -> Contention:
         if self.alpha.keys() <= names:

@@ -10,13 +10,13 @@ and gives each the share at which all of them together cost nine tenths of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy import pauses
-from shoal.host.policy.contention import LEAST_ALPHA, Contention, divide
-from shoal.host.policy.pauses import BASELINE_S, FRESH_S, NO_PAUSE, SOON_S, TRIAL_SHARE, Pause
+from shoal.host.policy.contention import LEAST_ALPHA, TOLD, Contention, divide
+from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, SOON_S, TRIAL_SHARE, Pause
 from shoal.host.policy.placing import Place, better_place, may_return
 from shoal.host.policy.rungs import Rung, climb, descend, ladder, limit, older
 from shoal.host.policy.strain import Quiet, Seen, Strain, Watch, absorb, has_run, is_idle, look
@@ -50,7 +50,9 @@ when it is more than the machine has by itself."""
 _PRESUMED_TICKS = 10
 """After so many, those in the same memory domain are blamed like others: each may cause too little to be convicted."""
 _CLEAR = 5.0
-"""A single group that costs so much at its slow start needs no trial: it floods."""
+"""Groups that cost so much are not let go together, and a single one needs no trial: it floods."""
+_BEARABLE = 2.0
+"""The strain at which a group that is known to cost much is tried."""
 _WEAK = 2.0
 """A group that causes little more than is allowed with all of its share may have been convicted for a mood of the
 machine's, and is tried again."""
@@ -124,10 +126,9 @@ class Model:
             return _release(snapshot, state, "blind", "nothing tells how guaranteed work fares: limits are lifted")
         state, reasons = _decide(snapshot, state, seen, measured)
         pause, doubtful = state.pause, _doubtful(snapshot, state)
-        if measured:
-            pause = pauses.next_trial(pause, snapshot, doubtful)
-        elif len(present) == 1 and doubtful and not _told(state, doubtful[0]) and pauses.fresh(pause, snapshot):
-            pause = pauses.trial_of(pause, doubtful[0])  # nobody else to pause, and what undisturbed means is known
+        trial, share = _trial(state, doubtful)
+        if measured or (trial and _untold(state, trial) and pauses.fresh(pause, snapshot)):
+            pause = pauses.next_trial(pause, snapshot, trial, share)
         else:
             pause = pauses.next_pause(
                 snapshot, pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
@@ -152,11 +153,13 @@ def _as_seen(one: Contender, *, idle: bool, apart: bool) -> Contender:
 
 def _forget(state: ModelState, names: Set[str]) -> ModelState:
     """What these groups cost, and that they were tried: they are elsewhere now, or gone."""
-    contention = state.contention.keep(state.groups.keys() - names)
-    if names.isdisjoint(state.pause.tried):
-        return replace(state, contention=contention)
-    tried = {name: one for name, one in state.pause.tried.items() if name not in names}
-    return replace(state, contention=contention, pause=replace(state.pause, tried=tried))
+    here = state.groups.keys() - names
+    contention, pause = state.contention.keep(here), state.pause
+    if not here >= set(pause.failed):
+        pause = replace(pause, failed=())
+    if not names.isdisjoint(pause.tried):
+        pause = replace(pause, tried={name: one for name, one in pause.tried.items() if name not in names})
+    return replace(state, contention=contention, pause=pause)
 
 
 def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
@@ -171,15 +174,37 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
         if one.innocent:
             due = (far and age > FRESH_S) or (state.slow >= _SLOW_TICKS and age > BASELINE_S * longer)
         elif not _told(state, name):
-            # A single one is first seen at its slow start: a flood shows there already.
-            unclear = state.contention.alpha.get(name, _CLEAR) < _CLEAR
-            due = (len(busy) > 1 or unclear) and age > SOON_S * longer
+            unclear = state.contention.alpha.get(name, 0.0) < _CLEAR
+            due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > SOON_S * longer)
         else:
             weak = state.contention.alpha.get(name, 0.0) < _WEAK
             due = (weak or state.easy >= _EASY_TICKS) and one.share < 1 and age > FRESH_S * longer
         if due:
             found.append(name)
     return found
+
+
+def _trial(state: ModelState, doubtful: Sequence[str]) -> tuple[tuple[str, ...], float]:
+    """Who goes on trial next, and with which share. Those of which nothing was told yet go together, since most do no
+    harm: with a small share at first, and then with all of it unless that has shown a flood. Where it has, they go one
+    by one with a share that bounds what each can cost if it is the one."""
+    alpha, last = state.contention.alpha, state.pause.tried
+    untold = tuple(name for name in doubtful if not _told(state, name))
+    if any(name not in alpha and state.groups[name].share < LOOK_SHARE for name in untold):
+        return untold, LOOK_SHARE
+    flood = sum(alpha.get(name, 0.0) for name in untold) >= _CLEAR
+    if len(untold) > 1 and not flood and not set(untold) <= set(state.pause.failed):
+        return untold, TRIAL_SHARE
+    if not doubtful:
+        return (), TRIAL_SHARE
+    name = min(doubtful, key=lambda one: (last[one].at if one in last else float("-inf"), one))
+    suspects = [one for one in untold if one not in last] if name not in last else [name]
+    most = max(LEAST_ALPHA, sum(alpha.get(one, 0.0) for one in suspects))
+    return (name,), min(TRIAL_SHARE, _BEARABLE / most)
+
+
+def _untold(state: ModelState, names: Sequence[str]) -> bool:
+    return not any(_told(state, name) for name in names)
 
 
 def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
@@ -235,9 +260,9 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
     if not running:
         quiet = absorb(state.quiet, snapshot)
         seen = look(snapshot, state.watch, quiet)
-        pause = state.pause
-        if measured:
-            pause = pauses.undisturbed(pause, snapshot, heard=quiet != state.quiet)
+        pause, heard = state.pause, quiet != state.quiet
+        if measured or heard:  # no best-effort work is as good as a pause
+            pause = pauses.undisturbed(pause, snapshot, heard=heard)
         return replace(state, quiet=quiet, watch=seen.watch, pause=pause), seen, True
     seen = look(snapshot, state.watch, state.quiet)
     if seen.worst is None:
@@ -254,20 +279,39 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
 
 
 def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
-    """What a trial shows: guaranteed work beside one group, against the pause just before."""
-    name = state.pause.trial
-    one = next((one for one in snapshot.groups if one.group.name == name), None)
+    """What a trial shows: guaranteed work beside these groups alone, against the last pause."""
+    names = state.pause.trial
+    shown = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.group.name in names}
     worst = look(snapshot, state.watch, state.quiet.newest()).worst
-    if one is None or worst is None or not has_run(one, before=not state.groups[name].idle):
+    ran = len(shown) == len(names) and all(
+        has_run(one, before=not state.groups[name].idle) for name, one in shown.items()
+    )  # fmt: skip
+    if worst is None or not ran:
         return replace(state, pause=pauses.tried(state.pause, snapshot.at, told=False))
-    before = state.groups[name]
-    contention = state.contention.tried(name, one.applied.share, worst.value)
-    others = len(state.groups) > 1 or before.apart  # else all strain is its own
-    innocent = others and contention.alpha[name] <= LEAST_ALPHA
-    changed = innocent != before.innocent
-    groups = {**state.groups, name: replace(before, innocent=innocent)}
+    shares = {name: one.applied.share for name, one in shown.items()}
+    least = min(shares.values())
+    told = worst.value > _HIGH if least < TRIAL_SHARE else len(names) == 1 or worst.value <= TOLD * least
+    if not told and len(names) > 1:
+        known = state.contention.keep(state.contention.alpha.keys() - set(names))
+        pause = replace(state.pause, failed=names if least >= TRIAL_SHARE else ())
+        return replace(state, contention=known.observe(worst.value, shares, _traffic(snapshot)), pause=pause)
+    if not told:
+        untried = [name for name in state.groups if name not in state.pause.tried and name in state.contention.alpha]
+        contention = state.contention.passed(names[0], worst.value / least, untried)
+        return replace(state, contention=contention, pause=pauses.passed(state.pause, snapshot.at))
+    contention, groups = state.contention, dict(state.groups)
+    for name, share in shares.items():
+        together = name in state.pause.failed  # with others it costs too much, whatever it costs alone
+        contention = contention.tried(name, share, worst.value, least=0.0 if together else TOLD)
+        others = len(groups) > 1 or groups[name].apart  # else all strain is its own
+        innocent = others and not together and contention.alpha[name] <= LEAST_ALPHA
+        groups[name] = replace(groups[name], innocent=innocent)
+    changed = [name for name in names if groups[name] != state.groups[name]]
     pause = pauses.tried(state.pause, snapshot.at, told=True, changed=changed)
-    return replace(state, groups=groups, contention=contention, pause=pause, slow=0, easy=0)
+    if worst.value > TOLD * least:
+        pause = replace(pause, failed=())
+    slow = 0 if changed else state.slow
+    return replace(state, groups=groups, contention=contention, pause=pause, slow=slow, easy=0)
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
@@ -431,11 +475,11 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
         setting = Setting(share=now.share, domains=now.place.domains)
         if step is not None:
             setting = replace(step.setting, share=now.share, domains=now.place.domains)
-        if name == pause.trial:
-            setting = replace(setting, share=TRIAL_SHARE, frozen=False)
+        if name in pause.trial:
+            setting = replace(setting, share=max(pause.share, _floor(one, snapshot)), frozen=False)
         if name in pause.groups:
             setting = replace(setting, frozen=True)
-        if name in pause.groups or name == pause.trial:
+        if name in pause.groups or name in pause.trial:
             reasons[name] = Reason(MEASURING, pause.why, {"pause_s": pause.length_s, "then": reasons[name].as_json()})
         if setting != Setting():
             settings[name] = setting

@@ -28,8 +28,10 @@ SOON_S = 0.2
 TRIAL_SHARE = 0.98
 """Of a group on trial: no limit to speak of. What is not limited at all teaches how many CPUs a group keeps busy, and a
 trial is too short for that."""
-_AT_ONCE = 3
-"""So many trials after one pause at most: meanwhile all others stand still."""
+LOOK_SHARE = 0.1
+"""Of groups of which nothing is known, together: one that floods shows at this share already, and costs little."""
+_AT_ONCE = 4
+"""So many trials in a row at most: meanwhile all others stand still."""
 _MOST_PATIENCE = 4
 """Each trial that changed nothing makes a group's next one wait twice as long, so many times at most."""
 
@@ -37,11 +39,12 @@ _MOST_PATIENCE = 4
 @dataclass(frozen=True, slots=True)
 class Tried:
     """When a group was on trial last, how often in a row that has changed nothing, and whether any has `told` what the
-    group costs: not while it did nothing."""
+    group costs: not while it did nothing. It has `passed` if it was no flood with a small share: more is due."""
 
     at: float
     vain: int = 0
     told: bool = False
+    passed: bool = False
 
     @property
     def patience(self) -> int:
@@ -51,17 +54,20 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`groups` are those that the plan given last has frozen to measure; `trial` goes on alone. Until it is `settled`
-    nothing is measured. `undisturbed_at` is when all were paused last."""
+    """`groups` are those that the plan given last has frozen to measure; those on `trial` go on alone, each with this
+    `share`. Until it is `settled` nothing is measured. `undisturbed_at` is when all were paused last."""
 
     groups: tuple[str, ...] = ()
-    trial: str = ""
+    trial: tuple[str, ...] = ()
+    share: float = TRIAL_SHARE
     settled: bool = False
     length_s: float = FIRST_S
     why: str = ""
     undisturbed_at: float | None = None
     trials: int = 0
-    """Since everybody was paused."""
+    """In a row."""
+    failed: tuple[str, ...] = ()
+    """Cost too much when they were on trial together."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
 
 
@@ -81,7 +87,7 @@ def next_pause(
     """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more;
     `doubtful` are to be tried."""
     if last.groups or last.settled:
-        last = replace(last, groups=(), trial="", settled=False)
+        last = replace(last, groups=(), trial=(), settled=False)
     if Knob.FREEZE not in snapshot.knobs or not _can_be_measured(snapshot):
         return last
     best_effort = snapshot.of(PriorityClass.BEST_EFFORT)
@@ -99,20 +105,22 @@ def next_pause(
     return last
 
 
-def next_trial(pause: Pause, snapshot: Snapshot, doubtful: Collection[str]) -> Pause:
-    """The first of the doubtful goes on alone; with none, or after so many, the pause is over."""
-    if not (pause.groups or pause.trial) or not doubtful or pause.trials >= _AT_ONCE:
-        return replace(pause, groups=(), trial="")
-    name = min(doubtful, key=lambda one: (pause.tried[one].at if one in pause.tried else float("-inf"), one))
+def next_trial(pause: Pause, snapshot: Snapshot, trial: Collection[str], share: float) -> Pause:
+    """These go on alone; with none, or after so many trials in a row, the pause is over."""
+    in_a_row = pause.trials if pause.groups or pause.trial else 0
+    if not trial or in_a_row >= _AT_ONCE:
+        return replace(pause, groups=(), trial=())
     others = tuple(
-        one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.group.name != name
+        one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)
+        if one.group.name not in trial and not is_idle(one)
     )  # fmt: skip
-    return replace(pause, groups=others, trial=name, trials=pause.trials + 1, why=f"to see what {name} does alone")
-
-
-def trial_of(pause: Pause, name: str) -> Pause:
-    """It goes on alone, since there is no other."""
-    return replace(pause, groups=(), trial=name, settled=True, trials=pause.trials + 1, why=f"to see what {name} does")
+    if others and Knob.FREEZE not in snapshot.knobs:
+        return replace(pause, groups=(), trial=())
+    settled = set(others) <= set(pause.groups)
+    why = f"to see what {' and '.join(trial)} do{'es' if len(trial) == 1 else ''} alone"
+    return replace(
+        pause, groups=others, trial=tuple(trial), share=share, settled=settled, trials=in_a_row + 1, why=why
+    )  # fmt: skip
 
 
 def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
@@ -124,11 +132,17 @@ def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
     return replace(pause, groups=groups, undisturbed_at=snapshot.at, length_s=length_s, tried=tried)
 
 
-def tried(pause: Pause, now: float, *, told: bool, changed: bool = False) -> Pause:
-    """The trial is over; `changed` says whether the group is seen otherwise than before."""
-    before = pause.tried.get(pause.trial, Tried(now, -1))
-    vain = 0 if changed else before.vain + 1
-    return replace(pause, tried={**pause.tried, pause.trial: Tried(now, vain, told or before.told)})
+def tried(pause: Pause, now: float, *, told: bool, changed: Collection[str] = ()) -> Pause:
+    """The trial is over; `changed` are the groups that are seen otherwise than before."""
+    found = dict(pause.tried)
+    for name in pause.trial:
+        before = found.get(name, Tried(now, -1))
+        found[name] = Tried(now, 0 if name in changed else before.vain + 1, told or before.told)
+    return replace(pause, tried=found)
+
+
+def passed(pause: Pause, now: float) -> Pause:
+    return replace(pause, tried={**pause.tried, **dict.fromkeys(pause.trial, Tried(now, passed=True))})
 
 
 def fresh(pause: Pause, snapshot: Snapshot) -> bool:
