@@ -23,7 +23,8 @@ from .cases import GIB, NOW, G, carry_out, decide_on, devices, index_of, job, ne
         (Need("a100", 1, (), 1000, GIB), 3, "needs 1 a100, no node with 1 a100 free has 1 core and 1 GiB free"),
         (Need("a100", 2, (("h100", 1),), 0, 0), 2,
          "needs 2 a100 and 1 h100 on one node, no node with 2 a100 free has 1 h100 free"),
-        (Need("cpu", 1, (), 0, 0), 1, "needs 1 cpu, none is open to it now"),
+        (Need("cpu", 1, (), 0, 0), 1, "needs 1 cpu slot, none is open to it now"),
+        (Need("cpu", 2, (), 0, 0), 1, "needs 2 cpu slots on one node, 1 free"),
         (Need(CPU_POOL, 0, (), 2000, 0), 0, "needs 2 cores on one node, no node has 2 cores free"),
     ],
 )  # fmt: skip

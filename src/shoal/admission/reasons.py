@@ -8,7 +8,7 @@ from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
 from shoal.admission.snapshot import CPU_POOL, Need
 from shoal.admission.types import NodeState, Pending
-from shoal.core import Reason
+from shoal.core import CPU_SLOT, Reason
 
 PLACED, BACKFILL = "placed", "backfill"
 """Codes of starts."""
@@ -24,7 +24,7 @@ CLOSED = "closed"
 
 def asked(need: Need, ranks: int) -> str:
     """What a job asks for, in words: `8 a100 on one node`, `4 x 2 a100`, `2 cores`."""
-    per_rank = [f"{count} {kind}" for kind, count in ((need.pool, need.count), *need.others) if count]
+    per_rank = [devices(count, kind) for kind, count in ((need.pool, need.count), *need.others) if count]
     if need.pool == CPU_POOL:
         per_rank = [cores(need.cpu_milli)] if need.cpu_milli else []
         if need.memory_bytes:
@@ -39,6 +39,13 @@ def given(need: Need, job: Pending, ranks: int) -> str:
     """What a job starts with, in words; of one that may have more or fewer ranks, how many those are."""
     text = asked(need, ranks).removesuffix(" on one node")
     return text if job.most == job.ranks else f"{text} ({ranks} of {job.ranks} to {job.most} ranks)"
+
+
+def devices(count: int, kind: str) -> str:
+    """A declared slot is no core: a job asks for cores beside it."""
+    if kind == CPU_SLOT:
+        return f"{count} cpu slot{'' if count == 1 else 's'}"
+    return f"{count} {kind}"
 
 
 def cores(milli: int) -> str:
@@ -160,11 +167,11 @@ def promised(reason: Reason, reservation: Reservation | None) -> Reason:
 
 def _missing_beside(need: Need) -> str:
     """What stands in the way when the pool's devices do not."""
-    beside = [f"{count} {kind}" for kind, count in need.others if count]
+    beside = [devices(count, kind) for kind, count in need.others if count]
     beside += [cores(need.cpu_milli)] * bool(need.cpu_milli) + [memory(need.memory_bytes)] * bool(need.memory_bytes)
     if not beside:
         return "none is open to it now"
-    holder = f"node with {need.count} {need.pool} free" if need.count else "node"
+    holder = f"node with {devices(need.count, need.pool)} free" if need.count else "node"
     return f"no {holder} has {' and '.join(beside)} free"
 
 
