@@ -32,8 +32,8 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 test: setup postgresql ## prove it: all tests but the slow ones
 	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) $(BIN)/pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
-test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations
-	@$(BIN)/pytest -m slow $(ARGS)
+test-slow: setup postgresql ## the heavier suites: fuzzing, long simulations, each property on all of its examples
+	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)
 
 mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
 	@WORKERS=$(WORKERS) nice $(BIN)/python tests/mutation.py $(ARGS)

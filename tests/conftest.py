@@ -15,28 +15,34 @@ from shoal.engine.simulated import VirtualLoop
 VIRTUAL_START = 1_700_000_000.0
 
 # Hypothesis's own profile for such runs: no example fails for being slow, and each run tries the same ones as the last.
-# `--hypothesis-profile=default` looks for new ones.
-settings.load_profile("ci")
-# Mutation testing runs each property some thousand times, and asks only whether it fails.
-settings.register_profile(
-    "mutation", parent=settings.get_profile("ci"), max_examples=25, phases=[Phase.explicit, Phase.generate]
-)
+# `make test` tries each property on a few examples, `make test-slow` on all (`--hypothesis-profile=ci`);
+# `--hypothesis-profile=default` looks for new ones. Mutation testing runs each property some thousand times, and asks
+# only whether it fails.
+_ALL = settings.get_profile("ci")
+settings.register_profile("quick", parent=_ALL, max_examples=30)
+settings.register_profile("mutation", parent=_ALL, max_examples=25, phases=[Phase.explicit, Phase.generate])
+settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
+    config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under the profile `mutation` a test's own number of examples is an upper bound only."""
-    if config.getoption("--hypothesis-profile") != "mutation":
-        return
-    few = settings.get_profile("mutation")
+    """Mark each property as such. The profiles `quick` and `mutation` lower its own number of examples to theirs."""
+    name = settings.get_current_profile_name()
     for item in items:
         test = getattr(item, "obj", None)
+        if not getattr(test, "is_hypothesis_test", False):
+            continue
+        item.add_marker(pytest.mark.property)
         own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if name not in ("quick", "mutation") or item.get_closest_marker("slow"):
+            continue
         if own is not None and own is not settings.default:
+            few = settings.get_profile(name)
             lighter = settings(own, max_examples=min(own.max_examples, few.max_examples), phases=few.phases)
             getattr(test, "__func__", test)._hypothesis_internal_use_settings = lighter
 

@@ -82,6 +82,7 @@ def test_files_here_documents_and_continued_lines_are_read(home: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_extension_of_its_page_gives_a_real_job_its_threads(home: Path) -> None:
     source = (pages.ROOT / "docs" / "how-to" / "write-extension.md").read_text()
     files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', source, re.MULTILINE | re.DOTALL))
