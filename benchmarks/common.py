@@ -155,10 +155,5 @@ def server(*, slots: int) -> Iterator[Server]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)

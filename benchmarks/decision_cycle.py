@@ -31,9 +31,11 @@ import time
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from shoal.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
+from shoal.base.statistics import quantile
 from shoal.control.explaining import Explainer
 from shoal.core import Device, Node, PriorityClass, Resources, SystemClock, Tenant
 
@@ -109,7 +111,7 @@ def full(nodes: int, pending: int, repeats: int = 5) -> dict[str, Any]:
         deciding.append(time.perf_counter() - middle)
         slots = sum(len(rank.devices) for start in decision.starts for rank in start.placement)
     return {
-        "total_ms": _median(took) * 1e3, "decide_ms": _median(deciding) * 1e3, "starts": len(decision.starts),
+        "total_ms": median(took) * 1e3, "decide_ms": median(deciding) * 1e3, "starts": len(decision.starts),
         "slots": slots,
     }  # fmt: skip
 
@@ -145,8 +147,8 @@ def incremental(nodes: int, pending: int, cycles: int) -> dict[str, Any]:
     return {
         "cycles": cycles, "pending": len(snapshot.pending), "running": len(snapshot.running),
         "preempted": preempted,
-        "p50_ms": _quantile(took, 0.5) * 1e3, "p99_ms": _quantile(took, 0.99) * 1e3, "max_ms": max(took) * 1e3,
-        "snapshot_p99_ms": _quantile(snapshots, 0.99) * 1e3,
+        "p50_ms": quantile(took, 0.5) * 1e3, "p99_ms": quantile(took, 0.99) * 1e3, "max_ms": max(took) * 1e3,
+        "snapshot_p99_ms": quantile(snapshots, 0.99) * 1e3,
     }  # fmt: skip
 
 
@@ -233,11 +235,11 @@ def explaining(nodes: int, pending: int, later: int = 50) -> dict[str, Any]:
 
     gc.collect()
     took, pause = asyncio.run(ask())
-    decision = _median(decisions)
+    decision = median(decisions)
     return {
         "waiting": len(snapshot.pending), "decision_ms": decision * 1e3, "first_ms": took[0] * 1e3,
-        "later_p50_ms": _median(took[1:]) * 1e3, "first_to_decision": took[0] / decision,
-        "later_to_decision": _median(took[1:]) / decision, "longest_pause_ms": pause * 1e3,
+        "later_p50_ms": median(took[1:]) * 1e3, "first_to_decision": took[0] / decision,
+        "later_to_decision": median(took[1:]) / decision, "longest_pause_ms": pause * 1e3,
     }  # fmt: skip
 
 
@@ -291,14 +293,6 @@ def _read(path: str) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
-
-
-def _median(values: list[float]) -> float:
-    return _quantile(values, 0.5)
-
-
-def _quantile(values: list[float], q: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
 
 
 def main() -> None:

@@ -20,7 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import Row, median, parser, percentile, report
+from common import Row, median, parser, report
+
+from shoal.base.statistics import quantile
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
 OURS, PLAIN, THEIRS = "Shoal", "Shoal, no ASGI", "uvicorn"
@@ -151,7 +153,7 @@ def latency(port: int, seconds: float) -> float:
             one.sendall(GET)
             one.recv(4096)
             times.append(time.perf_counter() - began)
-        return percentile(times, 50)
+        return quantile(times, 0.5)
 
 
 def processor_s(pid: int) -> float:

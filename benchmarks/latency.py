@@ -11,7 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from common import Row, median, parser, percentile, report, server
+from common import Row, median, parser, report, server
+
+from shoal.base.statistics import quantile
 
 LATENCY_TARGET_MS, MEMORY_TARGET_MB = 100.0, 120.0
 NOTE = "import sys,time; open(sys.argv[1],'w').write(repr(time.time()))"
@@ -31,7 +33,7 @@ def main() -> int:
     p50 = median(ours) * 1000
     rows = [
         Row("submit to first line of user code, p50", p50, "ms", f"<= {LATENCY_TARGET_MS:g}", p50 <= LATENCY_TARGET_MS),
-        Row("  p95", percentile(ours, 0.95) * 1000, "ms"),
+        Row("  p95", quantile(ours, 0.95) * 1000, "ms"),
         Row("bare process to its first line, p50 (baseline)", median(bare) * 1000, "ms"),
         Row("ratio to that baseline", median(ours) / median(bare), "x"),
         Row("idle memory of the server", memory_mb, "MB", f"<= {MEMORY_TARGET_MB:g}", memory_mb <= MEMORY_TARGET_MB),

@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import Row, median, parser, percentile, report, server
+from common import Row, median, parser, report, server
 from scipy.stats import binom
+
+from shoal.base.statistics import quantile
 
 TARGET_PERCENT = 0.5
 LOOP = """
@@ -66,7 +68,7 @@ def main() -> int:
                 lambda: run_bare(script, Path(folder) / "bare", options.pieces),
                 lambda number=number: run_job(client, script, Path(folder) / f"job-{number}", options.pieces),
             ]
-            times = [percentile(side(), 0.1) for side in (sides if number % 2 else sides[::-1])]
+            times = [quantile(side(), 0.1) for side in (sides if number % 2 else sides[::-1])]
             bare, ours = times if number % 2 else times[::-1]
             ratios.append((ours / bare - 1) * 100)
     percent = median(ratios)

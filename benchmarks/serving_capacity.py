@@ -41,6 +41,7 @@ from shoal.measure.live import live_trial
 from shoal.measure.loadgen import LoadGenRun, oip_system, run_loadgen
 from shoal.measure.oip import Prepared, prepare
 from shoal.measure.paired import geometric_mean
+from shoal.measure.statistics import quantile_of
 from shoal.measure.types import Floats, Target
 
 STEP, FROM = 0.02, 0.5
@@ -137,7 +138,7 @@ class Side:
             for _ in range(2):
                 found = latencies(self.prepared, part * self.speed(), count, int(rng.integers(1 << 31)))
                 spent += len(found)
-                if np.quantile(found, self.goal.p, method="inverted_cdf") <= self.goal.slo_s:
+                if quantile_of(found, self.goal.p) <= self.goal.slo_s:
                     break
             return found
 

@@ -17,10 +17,11 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from common import Row, parser, percentile, report
+from common import Row, parser, report
 from serving_common import Gateway, doubt, gateway, options_of, rows, service
 
 from shoal.base.arrivals import modulated, poisson
+from shoal.base.statistics import quantile
 from shoal.measure.generator import Settings
 from shoal.measure.statistics import proportion
 from shoal.measure.together import Together
@@ -96,7 +97,7 @@ def side_rows(scheduler: str, runs: Sequence[dict[str, LoadResult]]) -> Iterator
         )  # fmt: skip
         yield Row("  admitted", requests - refused, "")
         yield Row("  refused at once, of all", refused / requests * 100, "%")
-        yield Row("  p99 of the answers", percentile(latencies.tolist(), 0.99) * 1e3, "ms")
+        yield Row("  p99 of the answers", quantile(latencies.tolist(), 0.99) * 1e3, "ms")
 
 
 def refused_at_once(result: LoadResult, slo_s: float) -> int:

@@ -17,9 +17,10 @@ from contextlib import ExitStack
 from itertools import cycle
 from typing import Any
 
-from common import Row, median, parser, percentile, report
+from common import Row, median, parser, report
 from serving_common import VARIETY, Gateway, gateway, middle, note, options_of, rows, service
 
+from shoal.base.statistics import quantile
 from shoal.demo.models import fetch, samples
 from shoal.serve.client import InferenceClient
 
@@ -102,7 +103,7 @@ def table(found: list[dict[str, list[float]]]) -> Iterator[Row]:
     for name in found[0]:
         every = [seconds for one in found for seconds in one[name]]
         yield Row(f"{name}, p50", median(every) * 1e3, "ms")
-        yield Row("  p99", percentile(every, 0.99) * 1e3, "ms")
+        yield Row("  p99", quantile(every, 0.99) * 1e3, "ms")
     for name in (aimed, *others):
         added = middle([median(one[name]) - median(one[baseline]) for one in found])
         target, ok = (f"<= {TARGET_MS:g}", added.value * 1e3 <= TARGET_MS) if name == aimed else ("", None)

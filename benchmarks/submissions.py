@@ -16,7 +16,9 @@ import time
 import urllib.parse
 from pathlib import Path
 
-from common import Row, Server, parser, percentile, report, server
+from common import Row, Server, parser, report, server
+
+from shoal.base.statistics import quantile
 
 TARGET = 1500
 
@@ -39,8 +41,8 @@ def main() -> int:
     rate = len(steady.ids) / steady.seconds
     rows = [
         Row("durable submissions", rate, "/s", f">= {TARGET}", rate >= TARGET),
-        Row("  latency p50", percentile(steady.latencies_s, 0.5) * 1000, "ms"),
-        Row("  latency p99", percentile(steady.latencies_s, 0.99) * 1000, "ms"),
+        Row("  latency p50", quantile(steady.latencies_s, 0.5) * 1000, "ms"),
+        Row("  latency p99", quantile(steady.latencies_s, 0.99) * 1000, "ms"),
         Row("  errors", steady.errors, "", "0", steady.errors == 0),
         Row("acknowledged before kill -9", len(acknowledged) + len(killed), "jobs"),
         Row("  of these lost", lost, "jobs", "0", lost == 0),

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import Invalid, Reason
 from shoal.measure.judge import Effort, Goal, Judge, Trial, Verdict
-from shoal.measure.statistics import Estimate
+from shoal.measure.statistics import Estimate, quantile_of
 from shoal.measure.types import Floats
 
 __all__ = ["Capacity", "Effort", "Goal", "Judge", "Probe", "Trial", "Verdict", "find_capacity", "in_chunks", "ramp"]
@@ -288,6 +288,6 @@ def ramp(
     while True:
         latencies = sample(rate, requests)
         spent += requests
-        if np.quantile(latencies, goal.p, method="inverted_cdf") > goal.slo_s:
+        if quantile_of(latencies, goal.p) > goal.slo_s:
             return kept, spent
         kept, rate = rate, rate * (1 + step)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shoal.core import Invalid, Reason
 from shoal.measure.paired import geometric_mean
-from shoal.measure.statistics import Estimate
+from shoal.measure.statistics import Estimate, quantile_of
 from shoal.measure.types import LoadResult
 
 Floats = NDArray[np.float64]
@@ -136,16 +136,12 @@ def _order(targets: Sequence[str], number: int) -> tuple[str, ...]:
 
 
 def _figures(results: Sequence[LoadResult], slo_s: float | None) -> dict[str, list[float]]:
-    figures = {f"p{100 * p:g}_s": [_quantile(one.latencies_or_inf_s(), p) for one in results] for p in QUANTILES}
+    figures = {f"p{100 * p:g}_s": [quantile_of(one.latencies_or_inf_s(), p) for one in results] for p in QUANTILES}
     figures["mean_s"] = [float(np.mean(one.latencies_or_inf_s())) if one.count() else math.nan for one in results]
     figures["answered_per_s"] = [one.completed_per_s() for one in results]
     if slo_s is not None:
         figures["goodput_per_s"] = [one.goodput(slo_s).value for one in results]
     return figures
-
-
-def _quantile(latencies_s: Floats, p: float) -> float:
-    return float(np.quantile(latencies_s, p, method="inverted_cdf")) if len(latencies_s) else math.nan
 
 
 def _ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:

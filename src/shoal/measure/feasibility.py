@@ -18,7 +18,7 @@ from shoal.core import Reason
 from shoal.measure.judge import Effort, Goal, Judge, Verdict
 from shoal.measure.profiles import Demand, ServerType
 from shoal.measure.simulated import Serve, SimulatedServer
-from shoal.measure.statistics import Estimate
+from shoal.measure.statistics import Estimate, quantile_of
 
 Floats = NDArray[np.float64]
 
@@ -153,7 +153,7 @@ def simulate(
 
 def _check(demand: Demand, judge: Judge) -> Check:
     trial, latencies_s = judge.finish(demand.rate_per_s), judge.latencies_s
-    latency_s = float(np.quantile(latencies_s, demand.quantile, method="inverted_cdf")) if trial.requests else math.nan
+    latency_s = quantile_of(latencies_s, demand.quantile)
     return Check(demand.name, trial.requests, trial.share, latency_s, 1 - demand.quantile, trial.verdict)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal.core import Invalid, Reason
 from shoal.measure.paired import geometric_mean
-from shoal.measure.statistics import Estimate
+from shoal.measure.statistics import Estimate, quantile_of
 from shoal.measure.types import LoadResult
 
 TAIL = 0.99
@@ -96,7 +96,10 @@ def measure_interference(
             found[sets[at]].append(run({name: rates_per_s[name] for name in sets[at]}, number))
             on_run(number * len(sets) + done + 1, rounds * len(sets))
     latency = {
-        members: {name: {p: [_quantile(one[name], p) for one in each] for p in asked} for name in members}
+        members: {
+            name: {p: [quantile_of(one[name].latencies_or_inf_s(), p) for one in each] for p in asked}
+            for name in members
+        }
         for members, each in found.items()
     }
     return _judged(rates_per_s, rounds, asked, latency, _doubts(found, asked))
@@ -140,11 +143,6 @@ def _judged(
 def _pair(names: Sequence[str], one: str, other: str) -> tuple[str, str]:
     first, second = sorted((one, other), key=names.index)
     return first, second
-
-
-def _quantile(result: LoadResult, p: float) -> float:
-    latencies = result.latencies_or_inf_s()
-    return float(np.quantile(latencies, p, method="inverted_cdf")) if len(latencies) else math.nan
 
 
 def _doubts(

@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.measure.statistics import Estimate, design_effect, lower_bound, proportion, upper_bound
+from shoal.measure.statistics import Estimate, design_effect, lower_bound, proportion, quantile_of, upper_bound
 from shoal.measure.types import Floats
 
 _LOOK_GROWTH = 1.5
@@ -153,7 +153,7 @@ class Judge:
         latencies = self.latencies_s
         if len(latencies) == 0:
             return 1.0
-        slow = latencies > np.quantile(latencies, 0.9, method="inverted_cdf") + _TICK_S
+        slow = latencies > quantile_of(latencies, 0.9) + _TICK_S
         late = latencies > self._goal.slo_s
         return max(design_effect(series, batches=batches) for series in (slow, late) for batches in _BATCHES)
 

@@ -54,6 +54,12 @@ def quantile(values: ArrayLike, p: float, *, confidence: float = 0.95, effect: f
     )
 
 
+def quantile_of(values: ArrayLike, p: float) -> float:
+    """The same without an interval; nan of nothing."""
+    known = np.asarray(values, dtype=np.float64)
+    return float(np.quantile(known, p, method="inverted_cdf")) if known.size else math.nan
+
+
 def proportion(successes: int, n: int, *, confidence: float = 0.95, effect: float = 1.0) -> Estimate:
     """A share and its exact interval (Clopper and Pearson 1934), of counts divided by the design effect; nan in [0, 1]
     for no trials."""

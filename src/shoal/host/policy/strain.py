@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shoal.base.statistics import quantile
 from shoal.core import PriorityClass
 from shoal.host.types import IDLE_CPUS, DomainState, GroupState, Missing, Snapshot, idle_below
 
@@ -199,4 +200,4 @@ def _crowding(home: DomainState, allowed: float) -> float | None:
 
 
 def _median(readings: tuple[float, ...] | None) -> float | None:
-    return sorted(readings)[(len(readings) - 1) // 2] if readings else None
+    return quantile(readings, 0.5) if readings else None

@@ -7,8 +7,9 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from shoal.base.statistics import weighted_quantile
 from shoal.core import PriorityClass
-from shoal.host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown, weighted_quantile
+from shoal.host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown
 from shoal.host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Missing, Reading, Setting, Snapshot
 

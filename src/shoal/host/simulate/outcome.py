@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal.base.statistics import weighted_quantile
 from shoal.host.simulate.host import Flowed
-from shoal.host.simulate.physics import weighted_quantile
 from shoal.host.simulate.workloads import Placed, Scenario
 from shoal.host.types import UNLIMITED, Plan, Setting
 

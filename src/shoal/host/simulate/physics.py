@@ -82,17 +82,3 @@ def moments(flows: Sequence[Flow], headroom: float = 1.0) -> Iterator[Moment]:
         )
         displacement = sum(flow.displaces for flow, on in zip(flows, running, strict=True) if on)
         yield Moment(part, min(wanted, headroom), displacement, speeds)
-
-
-def weighted_quantile(values: Sequence[tuple[float, float]], p: float) -> float:
-    """Of (value, weight) pairs. Raises ValueError if there are none."""
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    limit = p * sum(weight for _, weight in ordered)
-    total = 0.0
-    for value, weight in ordered:
-        total += weight
-        if total >= limit:
-            return value
-    return ordered[-1][0]

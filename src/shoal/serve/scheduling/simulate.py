@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil, inf, nan
+from math import inf, nan
 from random import Random
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.base.statistics import quantile
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Scheduler
 
 ServiceTime = Callable[[int, Random], float]
@@ -76,11 +77,9 @@ class Outcome:
     def offered(self) -> int:
         return self.admitted + self.refused
 
-    def quantile_s(self, quantile: float) -> float:
+    def quantile_s(self, p: float) -> float:
         """Of the latencies; raises ValueError without any."""
-        if not self.latencies_s:
-            raise ValueError("nothing was answered")
-        return sorted(self.latencies_s)[max(0, ceil(quantile * len(self.latencies_s)) - 1)]
+        return quantile(self.latencies_s, p)
 
     def as_json(self) -> dict[str, Any]:
         answered = bool(self.latencies_s)
