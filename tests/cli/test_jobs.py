@@ -223,7 +223,32 @@ def test_jobs_are_listed_since_a_time_and_in_an_order(shell: Shell, manifest: Wr
     assert not shell.json("jobs", "--since", "2100-01-01")["jobs"]
     assert shell.json("jobs", "--since", "2020-01-01T00:00Z")["jobs"]
     assert "'soon' is no duration and no time" in shell("jobs", "--since", "soon", code=2).stderr
-    assert "jobs have no order 'size'" in shell("jobs", "--sort", "size", code=2).stderr
+    assert "'size' is not one of" in shell("jobs", "--sort", "size", code=2).stderr
+    (first,) = shell.json("jobs", "--name", "order-*", "--sort", "name", "-n", "1")["jobs"]
+    assert first["name"] == "order-a"
+    rest = shell.json("jobs", "--name", "order-*", "--sort", "name", "--before", first["id"])["jobs"]
+    assert [job["name"] for job in rest] == ["order-b"]
+
+
+def test_a_pattern_means_all_unfinished_jobs_of_such_names(shell: Shell, manifest: Write) -> None:
+    shell("run", manifest(name="sweep-0"))
+    for n in (1, 2, 3):
+        shell("submit", manifest(FOREVER, f"sweep-{n}"))
+    told = shell("cancel", "sweep-*", code=2).stderr
+    assert "the pattern means 3 jobs" in told
+    assert "--yes" in told
+    assert all(job["desired"] == "run" for job in shell.json("jobs", "--name", "sweep-*")["jobs"])
+    assert shell("cancel", "sweep-1*").stdout.count("sweep-1") == 1  # it means one: nothing to confirm
+    shell("cancel", "sweep-*", "--yes")
+    waited = shell("wait", *(f"sweep-{n}" for n in range(4)), code=1).stdout
+    assert waited.endswith("1 of 4 succeeded\n")
+    assert "no job whose name matches 'sweep-*' is queued" in shell("wait", "sweep-*", code=3).stderr
+    shell("submit", manifest(name="wide-1", resources={"accelerators": "a100:64"}))
+    shell("halt", "wide-?")
+    assert shell("wait", "wide-*", code=1).stdout.endswith("0 of 1 succeeded\n")
+    shell("cancel", "wide-*")
+    states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "sweep-*")["jobs"]}
+    assert states == {"sweep-0": "SUCCEEDED", "sweep-1": "CANCELLED", "sweep-2": "CANCELLED", "sweep-3": "CANCELLED"}
 
 
 def test_the_last_lines_of_a_log(shell: Shell, manifest: Write) -> None:

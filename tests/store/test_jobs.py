@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
 from shoal.contract.records import JobFilter, MetricPoint
 from shoal.core import Conflict, Invalid, PriorityClass, Resources
 
@@ -226,6 +226,52 @@ async def test_text_of_any_origin_is_kept_and_unwritable_data_is_refused(store, 
     with pytest.raises(Invalid, match="cannot be written as JSON") as caught:
         await store.record([make.event(data={"bad": object()})])
     assert caught.value.where == "event data"
+
+
+@pytest.mark.parametrize("order", JobOrder)
+async def test_every_order_continues_where_a_page_ended(store, make, order):
+    for n in range(12):
+        started = None if n % 4 == 0 else float(n % 3)
+        job = make.job(
+            f"id-{n:02}", name="abc"[n % 3], submitted_at=float(n // 5), started_at=started,
+            ended_at=None if n % 2 else started, ran_s=float(n % 4), waited_s=float(n % 5),
+        )  # fmt: skip
+        await store.submit(job, [])
+        if n % 3 == 1:
+            await store.apply(make.change(job, S.CANCELLED))
+    keys = {
+        JobOrder.SUBMITTED: lambda job: 0,
+        JobOrder.STARTED: lambda job: -(job.started_at or 0.0),
+        JobOrder.ENDED: lambda job: -(job.ended_at or 0.0),
+        JobOrder.RAN: lambda job: -job.ran_s,
+        JobOrder.WAITED: lambda job: -job.waited_s,
+        JobOrder.NAME: lambda job: job.name,
+        JobOrder.STATE: lambda job: job.state.value,
+    }
+    newest = sorted(store.jobs(JobFilter()), key=lambda job: (job.submitted_at, job.id), reverse=True)
+    expected = [job.id for job in sorted(newest, key=keys[order])]
+    for limit in (1, 5, 12):
+        pages, before = [], None
+        while page := store.jobs(JobFilter(limit=limit, before_id=before, order=order)):
+            pages += [job.id for job in page]
+            before = page[-1].id
+        assert pages == expected
+    assert store.jobs(JobFilter(before_id="unknown", order=order)) == []
+
+
+async def test_listing_by_pattern_of_name_and_by_time(store, make):
+    for n, name in enumerate(["train-1", "train-2", "train-10", "tr%in-3", "other"]):
+        await store.submit(make.job(f"id-{n}", name=name, submitted_at=float(n)), [])
+
+    def named(pattern: str, since: float = 0.0) -> list[str]:
+        return [job.name for job in store.jobs(JobFilter(name=pattern, since=since))]
+
+    assert named("train-*") == ["train-10", "train-2", "train-1"]
+    assert named("train-?") == ["train-2", "train-1"]
+    assert named("*-1*") == ["train-10", "train-1"]
+    assert named("tr%in-*") == ["tr%in-3"]
+    assert named("tr_in-*") == []
+    assert named("*", since=3.0) == ["other", "tr%in-3"]
 
 
 async def test_listing_continues_and_filters(store, make):

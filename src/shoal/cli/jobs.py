@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,8 @@ from shoal.base.console.command import FAILED, INTERRUPTED, JobArgument, TenantO
 from shoal.cli import times
 from shoal.cli.context import CliContext
 from shoal.cli.terminal import Harmless
-from shoal.contract.lifecycle import JobState
-from shoal.core import Invalid
+from shoal.contract.lifecycle import JobOrder, JobState
+from shoal.core import Invalid, NotFound
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _PANEL = "Jobs"
 _LISTED = 10
 """Of so many submitted jobs, each has its line."""
+_PAGE = 1000
+_UNFINISHED = tuple(state for state in JobState if not state.terminal)
 _WAITS = "waits: "
 """How the reason of a wait begins, where nothing before it says so."""
 
@@ -34,21 +36,14 @@ FileOption = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="
 KeyOption = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same submission twice is one job.")]
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="JOB...", help="Ids or names; - reads ids from stdin, one a line.", allow_dash=True),
+    typer.Argument(
+        metavar="JOB...",
+        help="Ids, names, or patterns of names (* and ?: those that are not over); - reads ids from stdin.",
+        allow_dash=True,
+    ),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask when a pattern means several jobs.")]
 CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record.")]
-
-
-_ORDERS: Mapping[str, Callable[[Any], Any]] = {
-    "submitted": lambda job: -job.submitted_at,
-    "started": lambda job: -(job.started_at or 0.0),
-    "ended": lambda job: -(job.ended_at or 0.0),
-    "ran": lambda job: -job.ran_s,
-    "waited": lambda job: -job.waited_s,
-    "name": lambda job: (job.name, -job.submitted_at),
-    "state": lambda job: (job.state, -job.submitted_at),
-}
-"""The largest and newest first; names and states by the alphabet."""
 
 
 def register(app: typer.Typer) -> None:
@@ -168,8 +163,8 @@ def run(
 
 def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) -> None:
     """Wait until all of these jobs are over. The exit code is 0 only if all succeeded."""
-    refs = _refs(job)
     with context.client(patience_s=30.0) as client:
+        refs, _ = _meant(client, job, tenant, _UNFINISHED)
         ended = [client.wait(ref, tenant=tenant) for ref in refs]
     failed = [one for one in ended if one.state is not JobState.SUCCEEDED]
 
@@ -183,12 +178,38 @@ def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) ->
         raise typer.Exit(FAILED)
 
 
-def _refs(given: list[str]) -> list[str]:
-    """The jobs that are meant; those on stdin are told by the first word of a line, as `submit` prints them."""
+def _meant(
+    client: Client, given: list[str], tenant: str | None, states: Iterable[JobState]
+) -> tuple[list[str], list[str]]:
+    """The jobs that are meant, and those of them that only a pattern means, if it means several. A line of stdin begins
+    with the job, as `submit` prints it. Raises NotFound for a pattern of no job in these states."""
     refs: list[str] = []
+    many: list[str] = []
     for ref in given:
-        refs += [line.split()[0] for line in sys.stdin if line.strip()] if ref == "-" else [ref]
-    return refs
+        if ref == "-":
+            refs += [line.split()[0] for line in sys.stdin if line.strip()]
+        elif not any(sign in ref for sign in "*?"):
+            refs.append(ref)
+        else:
+            found = _matching(client, ref, tenant, states)
+            refs += found
+            many += found if len(found) > 1 else []
+    return list(dict.fromkeys(refs)), many
+
+
+def _matching(client: Client, pattern: str, tenant: str | None, states: Iterable[JobState]) -> list[str]:
+    found: list[str] = []
+    before = None
+    while True:
+        page = client.jobs(name=pattern, tenant=tenant, state=states, limit=_PAGE, before=before)
+        found += [job.id for job in page.jobs]
+        before = page.next
+        if before is None:
+            break
+    if not found:
+        expected = ", ".join(state.lower() for state in states)
+        raise NotFound(f"no job whose name matches {pattern!r} is {expected}", where=pattern, hint="see `shoal jobs`")
+    return found[::-1]
 
 
 def _follow(context: CliContext, client: Client, job_id: str, rank: int) -> JobDetail:
@@ -213,25 +234,27 @@ def jobs(
     state: Annotated[
         list[str] | None, typer.Option("--state", "-s", help="Only in this state; may be repeated.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only of this name; * stands for any text, ? for any character.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Replicas of services as well.")] = False,
     since: Annotated[
         str | None, typer.Option(metavar="DURATION|TIME", help="Only those submitted since then: 15m, 2h, 2026-11-22.")
     ] = None,
-    sort: Annotated[str, typer.Option(help=f"Order what is listed by: {', '.join(_ORDERS)}.")] = "submitted",
+    sort: Annotated[
+        JobOrder, typer.Option(help="The newest, latest or longest first; names and states by the alphabet.")
+    ] = JobOrder.SUBMITTED,
 ) -> None:
     """List jobs, newest first."""
     states = [_state(one) for one in state] if state else None
-    if sort not in _ORDERS:
-        raise Invalid(f"jobs have no order {sort!r}", where="--sort", hint=f"known: {', '.join(_ORDERS)}")
-    oldest = 0.0 if since is None else times.since(since)
+    oldest = None if since is None else times.since(since)
     with context.client() as client:
-        found = client.jobs(tenant=tenant, state=states, name=name, limit=limit, before=before, replicas=everything)
-    young = [job for job in found.jobs if job.submitted_at >= oldest]
-    more = found.next if len(young) == len(found.jobs) else None
-    found = found.model_copy(update={"jobs": sorted(young, key=_ORDERS[sort]), "next": more})
+        found = client.jobs(
+            tenant=tenant, state=states, name=name, since=oldest, sort=sort, limit=limit, before=before,
+            replicas=everything,
+        )  # fmt: skip
 
     def human() -> None:
         from shoal.base.console import output
@@ -242,7 +265,7 @@ def jobs(
             return
         output.put(views.jobs(found.jobs))
         if found.next:
-            context.note(f"there are more: --before {found.next}")
+            context.note(f"there are more: the same with --before {found.next}")
 
     context.show(found, human)
 
@@ -346,34 +369,37 @@ def _explain(found: ExplanationView) -> None:
 
 def cancel(
     context: CliContext, job: JobsArgument, tenant: TenantOption = None,
-    because: CauseOption = "",
+    because: CauseOption = "", yes: YesOption = False,
 ) -> None:  # fmt: skip
     """End jobs; running ones are asked to stop, and killed when their grace is over."""
-    _change(context, "cancel", job, tenant, because)
+    _change(context, "cancel", job, tenant, because, yes)
 
 
 def halt(
     context: CliContext, job: JobsArgument, tenant: TenantOption = None,
-    because: CauseOption = "",
+    because: CauseOption = "", yes: YesOption = False,
 ) -> None:  # fmt: skip
     """Pause jobs: they checkpoint if they can, and wait for `resume`."""
-    _change(context, "halt", job, tenant, because)
+    _change(context, "halt", job, tenant, because, yes)
 
 
 def resume(
     context: CliContext, job: JobsArgument, tenant: TenantOption = None,
-    because: CauseOption = "",
+    because: CauseOption = "", yes: YesOption = False,
 ) -> None:  # fmt: skip
     """Put halted jobs back into the queue."""
-    _change(context, "resume", job, tenant, because)
+    _change(context, "resume", job, tenant, because, yes)
 
 
-def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str) -> None:
+def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str, yes: bool) -> None:
     changed: list[JobView] = []
     with context.client() as client:
+        meant, many = _meant(client, refs, tenant, (JobState.HALTED,) if verb == "resume" else _UNFINISHED)
+        if many and not yes:
+            _confirm(context, verb, many)
         act = {"cancel": client.cancel, "halt": client.halt, "resume": client.resume}[verb]
         try:
-            for ref in _refs(refs):
+            for ref in meant:
                 job = act(ref, tenant=tenant, cause=cause)
                 changed.append(job)
                 if not context.json:
@@ -381,4 +407,13 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
                     print(f"{job.id}  {job.name}: {job.state}{wish}", flush=True)
         finally:
             if context.json and changed:
-                context.show(changed[0] if len(refs) == 1 else changed, lambda: None)
+                context.show(changed[0] if len(meant) == 1 else changed, lambda: None)
+
+
+def _confirm(context: CliContext, verb: str, jobs: list[str]) -> None:
+    """Ask whether a pattern is meant. Raises Invalid where nobody can be asked."""
+    if context.json or not sys.stdin.isatty():
+        raise Invalid(f"the pattern means {len(jobs)} jobs", where="JOB", hint=f"`--yes` to {verb} all of them")
+    some = ", ".join(jobs[:_LISTED]) + (", ..." if len(jobs) > _LISTED else "")
+    if not typer.confirm(f"{verb} {len(jobs)} jobs ({some})?", err=True):
+        raise typer.Exit(FAILED)

@@ -35,6 +35,19 @@ class JobState(StrEnum):
         return self in ACTIVE
 
 
+class JobOrder(StrEnum):
+    """Orders of a list of jobs: the newest, latest and longest first, names and states by the alphabet. Jobs that are
+    equal in it come newest first, and those that have not started or ended yet last."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    ENDED = "ended"
+    RAN = "ran"
+    WAITED = "waited"
+    NAME = "name"
+    STATE = "state"
+
+
 class Outcome(StrEnum):
     """How an attempt ended."""
 

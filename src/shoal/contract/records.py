@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
 from shoal.core import PriorityClass, Quota, Resources
 
 
@@ -212,8 +212,9 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to list, newest first; `before_id` continues a listing. Replicas of services are left out, unless
-    `replicas` asks for them."""
+    """Which jobs to list. In `name`, `*` stands for any text and `?` for any character; `since` is the earliest time of
+    submission; `before_id` continues a listing after that job. Replicas of services are left out, unless `replicas`
+    asks for them."""
 
     tenant: str | None = None
     states: frozenset[JobState] | None = None
@@ -221,3 +222,5 @@ class JobFilter:
     replicas: bool = False
     limit: int = 100
     before_id: str | None = None
+    since: float = 0.0
+    order: JobOrder = JobOrder.SUBMITTED

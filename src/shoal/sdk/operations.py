@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
-from shoal.contract.lifecycle import JobState
+from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import PriorityClass
 from shoal.sdk import models
 
@@ -53,14 +53,18 @@ def jobs(
     tenant: str | None = None,
     state: Iterable[JobState | str] | None = None,
     name: str | None = None,
+    since: float | None = None,
+    sort: JobOrder | str | None = None,
     limit: int = 100,
     before: str | None = None,
     replicas: bool = False,
 ) -> Call[models.JobList]:
-    """Jobs, newest first; continue with `before=answer.next`. `replicas` lists those of services as well."""
+    """Jobs, newest first unless `sort` says otherwise; continue with `before=answer.next`. In `name`, * stands for any
+    text and ? for any character. `since`: the Unix time of the earliest submission. `replicas` lists those of services
+    as well."""
     states = [str(one) for one in state] if state is not None else None
     params = {
-        "tenant": tenant, "state": states, "name": name, "limit": limit, "before": before,
+        "tenant": tenant, "state": states, "name": name, "since": since, "sort": sort, "limit": limit, "before": before,
         "replicas": "true" if replicas else None,
     }  # fmt: skip
     return Call("GET", "/v1/jobs", reads(models.JobList), params)

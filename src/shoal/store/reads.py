@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, func, or_, select, tuple_, union_all
 
-from shoal.contract.lifecycle import JobState
+from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.records import (
     AttemptRecord,
     BundleRecord,
@@ -56,8 +56,8 @@ class Reads:
         return rows.job_of(found[0]) if found else None
 
     def jobs(self, job_filter: JobFilter) -> list[JobRecord]:
-        """Newest first. A `before_id` that is no job's lists nothing."""
-        query = select(schema.job).order_by(*_NEWEST_FIRST).limit(job_filter.limit)
+        """In the order asked for. A `before_id` that is no job's lists nothing."""
+        query = select(schema.job).limit(job_filter.limit)
         if job_filter.tenant is not None:
             query = query.where(_job.tenant == job_filter.tenant)
         if job_filter.states is not None:
@@ -65,13 +65,12 @@ class Reads:
             if not any(state.terminal for state in job_filter.states):
                 query = query.where(schema.UNFINISHED)
         if job_filter.name is not None:
-            query = query.where(_job.name == job_filter.name)
+            query = query.where(_named(job_filter.name))
+        if job_filter.since > 0:
+            query = query.where(_job.submitted_at >= job_filter.since)
         if not job_filter.replicas:
             query = query.where(_job.service_id.is_(None))
-        if job_filter.before_id is not None:
-            position = schema.job.alias().c
-            start = select(position.submitted_at, position.id).where(position.id == job_filter.before_id)
-            query = query.where(tuple_(_job.submitted_at, _job.id) < start.scalar_subquery())
+        query = _ordered(query, job_filter.order, job_filter.before_id)
         return [rows.job_of(row) for row in self._all(query)]
 
     def job_by_key(self, tenant: str, idempotency_key: str) -> JobRecord | None:
@@ -206,6 +205,43 @@ class Reads:
             for start in range(0, len(wanted), _IDS_PER_QUERY):
                 chunk = wanted[start : start + _IDS_PER_QUERY]
                 yield from connection.execute(query.where(column.in_(chunk))).all()
+
+
+def _named(pattern: str) -> ColumnElement[bool]:
+    """Whether a job's name is the pattern, or matches it. Names are in lower case: SQLite's LIKE ignores the case."""
+    if not any(sign in pattern for sign in "*?"):
+        return _job.name == pattern
+    literal = pattern.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return _job.name.like(literal.replace("*", "%").replace("?", "_"), escape="!")
+
+
+def _ordered(query: Select[Any], order: JobOrder, before_id: str | None) -> Select[Any]:
+    """The query in this order, from the job after that one."""
+    position = schema.job.alias().c
+    newest = select(position.submitted_at, position.id).where(position.id == before_id).scalar_subquery()
+    older = tuple_(_job.submitted_at, _job.id) < newest
+    if order is JobOrder.SUBMITTED:
+        return (query if before_id is None else query.where(older)).order_by(*_NEWEST_FIRST)
+    rising = order in (JobOrder.NAME, JobOrder.STATE)
+    first = _order_key(_job, order)
+    query = query.order_by(first.asc() if rising else first.desc(), *_NEWEST_FIRST)
+    if before_id is None:
+        return query
+    start = select(_order_key(position, order)).where(position.id == before_id).scalar_subquery()
+    return query.where(or_(first > start if rising else first < start, and_(first == start, older)))
+
+
+def _order_key(columns: Any, order: JobOrder) -> ColumnElement[Any]:
+    keys: dict[JobOrder, ColumnElement[Any]] = {
+        JobOrder.SUBMITTED: columns.submitted_at,
+        JobOrder.STARTED: func.coalesce(columns.started_at, 0.0),
+        JobOrder.ENDED: func.coalesce(columns.ended_at, 0.0),
+        JobOrder.RAN: columns.ran_s,
+        JobOrder.WAITED: columns.waited_s,
+        JobOrder.NAME: columns.name,
+        JobOrder.STATE: columns.state,
+    }
+    return keys[order]
 
 
 def lease_holder(connection: Connection) -> Any:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import tarfile
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import yaml
@@ -113,6 +114,35 @@ async def test_a_name_that_means_several_unfinished_jobs_changes_none_of_them(ho
         for job_id in sorted(ids):
             cancelled = await client.post(f"/v1/jobs/{job_id}/cancel")
             assert cancelled.status_code == 200, cancelled.text
+
+
+async def test_listing_by_order_time_and_pattern_goes_over_all_jobs_page_by_page(house: House) -> None:
+    times = {}
+    for number, seconds in enumerate((3.0, 1.0, 2.0, 1.0)):
+        job = await house.submit(name=f"n{number}", seconds=seconds)
+        times[job["name"]] = job["submitted_at"]
+        await asyncio.sleep(5)
+
+    async with house.client("red") as client:
+
+        async def named(**params: Any) -> list[str]:
+            found: list[str] = []
+            before = None
+            while True:
+                asked = {**params, "limit": 1, **({"before": before} if before else {})}
+                page = (await client.get("/v1/jobs", params=asked)).json()
+                found += [job["name"] for job in page["jobs"]]
+                before = page["next"]
+                if before is None:
+                    return found
+
+        assert (await named(sort="ran"))[:2] == ["n0", "n2"]
+        assert await named(sort="name") == ["n0", "n1", "n2", "n3"]
+        assert await named(sort="name", since=times["n2"]) == ["n2", "n3"]
+        assert await named(name="n?", since=times["n3"] + 0.001) == []
+        assert await named(name="*2") == ["n2"]
+        refused = await client.get("/v1/jobs?sort=size")
+        assert refused.status_code == 422
 
 
 async def test_listing_filters_and_continues_where_it_stopped(house: House) -> None:

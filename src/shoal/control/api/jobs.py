@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from shoal.contract import models
-from shoal.contract.lifecycle import JobState
+from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
 from shoal.contract.principal import Principal
 from shoal.contract.records import JobFilter, JobRecord
@@ -110,15 +110,24 @@ async def submit(request: Request) -> Response:
     return answer(body_out, 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
-@router.get("", summary="List jobs, newest first", responses={**shows(models.JobList), **fails(404, 422, 503)})
+@router.get("", summary="List jobs", responses={**shows(models.JobList), **fails(404, 422, 503)})
 async def list_jobs(
     context: Ctx,
     who: Who,
     tenant: TenantQuery = None,
     state: Annotated[list[JobState] | None, Query(description="only in these states")] = None,
-    name: Annotated[str | None, Query(max_length=63, pattern=NO_NUL)] = None,
+    name: Annotated[
+        str | None,
+        Query(max_length=63, pattern=NO_NUL, description="of this name; * stands for any text, ? for any character"),
+    ] = None,
+    since: Annotated[float, Query(ge=0, le=1e11, description="submitted at this Unix time or later")] = 0.0,
+    sort: Annotated[JobOrder, Query(description="the newest, latest or longest first; or by the alphabet")] = (
+        JobOrder.SUBMITTED
+    ),
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    before: Annotated[str | None, Query(description="continue before this id", max_length=128, pattern=NO_NUL)] = None,
+    before: Annotated[
+        str | None, Query(description="continue after the job of this id (`next`)", max_length=128, pattern=NO_NUL)
+    ] = None,
     replicas: Annotated[bool, Query(description="those of services as well")] = False,
 ) -> Response:
     asked = JobFilter(
@@ -127,6 +136,8 @@ async def list_jobs(
         name=name,
         limit=limit,
         before_id=before,
+        since=since,
+        order=sort,
         replicas=replicas,
     )
     jobs = await context.read(context.plane.store.jobs, asked)
