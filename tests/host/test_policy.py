@@ -30,6 +30,7 @@ from shoal.host.types import (
     Snapshot,
     idle_below,
 )
+from shoal.host.undisturbed import Undisturbed
 
 ADAPTIVE = ("core-throttle", "kelp", "model")
 UNKNOWN = Reading(Missing("a test hides it"))
@@ -62,10 +63,23 @@ class Run:
         self.policy = make_policy(name)
         self.state = self.policy.start()
         self.applied: dict[str, Setting] = {}
+        self.alone: dict[str, Undisturbed] = {}
         self.at = 0.0
 
     def see(self, *groups: GroupState, domains: int = 1, **home: Any) -> Plan:
+        """Undisturbed times are learnt as a guard's senses do."""
         seen = tuple(replace(one, applied=self.applied.get(one.group.name, UNLIMITED)) for one in groups)
+        quiet = not any(
+            one.group.priority_class is PriorityClass.BEST_EFFORT and not (one.applied.frozen or is_idle(one))
+            for one in seen
+        )  # fmt: skip
+        for one in seen:
+            if quiet and (step := one.step_s.known()) is not None:
+                self.alone.setdefault(one.group.name, Undisturbed()).add(step, self.at, everywhere=True)
+        seen = tuple(
+            replace(one, alone_s=known.reading(self.at)) if (known := self.alone.get(one.group.name)) else one
+            for one in seen
+        )  # fmt: skip
         plan, self.state = self.policy.step(host(*seen, at=self.at, domains=domains, **home), self.state)
         self.applied = dict(plan.settings)
         self.at += plan.next_in_s
@@ -196,13 +210,13 @@ def test_a_newcomer_starts_low_and_the_first_thing_is_a_pause() -> None:
     assert first.reasons["flood"].code == "measuring"
 
 
-def test_the_model_measures_what_undisturbed_means_by_itself() -> None:
+def test_the_model_pauses_until_undisturbed_is_known() -> None:
     run = Run("model")
     for _ in range(100):
         setting = run.applied.get("flood", UNLIMITED)
         loss = 0.0 if setting.frozen else 0.6 * setting.share
         run.see(guaranteed(Reading(0.0031 / (1 - loss)), alone_s=UNKNOWN), neighbour(cores=4))
-    assert run.state.quiet.step("feed") == pytest.approx(0.0031)
+    assert run.alone["feed"].reading(run.at).value == pytest.approx(0.0031)
     assert 0.04 < run.share() < 0.12
 
 
@@ -385,13 +399,14 @@ def test_a_group_that_keeps_more_elsewhere_is_moved_not_throttled() -> None:
 @pytest.mark.parametrize(
     ("home", "sensor"),
     [
+        ({"latency_ns": Reading(544.0), "alone_ns": Reading(272.0)}, Sensor.LATENCY),
         ({"latency_ns": Reading(544.0), "saturation": Reading(0.5)}, Sensor.LATENCY),
         ({"saturation": Reading(0.5), "bandwidth": Reading(20e9), "capacity": Reading(25e9)}, Sensor.SATURATION),
         ({"bandwidth": Reading(24e9), "capacity": Reading(25e9)}, Sensor.BANDWIDTH),
     ],
 )
 def test_without_a_step_time_the_next_best_sensor_is_believed(home: dict[str, Any], sensor: Sensor) -> None:
-    seen = look(host(guaranteed(), neighbour(), **home), Watch(), Quiet(latency_ns={"0": (272.0,)}))
+    seen = look(host(guaranteed(), neighbour(), **home), Watch(), Quiet(latency_ns={"0": 272.0}))
     assert seen.worst is not None
     assert seen.worst.sensor is sensor
     assert seen.worst.value > 1

@@ -139,7 +139,10 @@ def test_another_users_process_cannot_choose_a_group_by_its_environment() -> Non
     try:
         name = f"SHOAL_TEST_ROLE={label['SHOAL_TEST_ROLE']}"
         until(lambda: owners_of(LINUX, theirs.pid) == {65534}, "it is another user's")
-        assert pids(Membership({"a": (SERVICE, Members(label=name))}).refresh(0.0)["a"]) == {ours.pid}
+        until(
+            lambda: pids(Membership({"a": (SERVICE, Members(label=name))}).refresh(0.0)["a"]) == {ours.pid},
+            "ours is found",
+        )
         named = Members(label=name, owners=frozenset({65534}))
         assert pids(Membership({"a": (SERVICE, named)}).refresh(0.0)["a"]) == {theirs.pid}
     finally:
@@ -322,6 +325,15 @@ def test_undisturbed_is_what_was_measured_while_others_were_frozen(tmp_path: Pat
     state = group(world.ticks(3), "service")
     assert state.alone_s.known(stale_s=10) == pytest.approx(0.002, rel=1e-3)
     assert state.slowdown == pytest.approx(1 / (1 - 0.6 * 24 / 26), rel=0.02)
+
+
+def test_memory_latency_is_learnt_undisturbed_too(tmp_path: Path) -> None:
+    world = World(tmp_path, Machine())
+    home = world.ticks(3).snapshot.domains[0]
+    assert home.latency_ns.known() is None or isinstance(home.alone_ns.value, Missing)
+    world.noisy.busy = 0.0
+    home = world.ticks(5).snapshot.domains[0]
+    assert home.alone_ns.value == home.latency_ns.value
 
 
 def test_idle_neighbours_are_quiet_neighbours(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shoal.core import Capability, PriorityClass
 from shoal.host.actuators.base import Unhindered
@@ -26,10 +25,10 @@ from shoal.host.types import (
     Snapshot,
     idle_below,
 )
+from shoal.host.undisturbed import Undisturbed
 
 FREEZE_TAKES_S = 0.01
 """Until a freeze or thaw is in force (at most 7.9 ms where it was measured)."""
-_QUIET_READINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +38,6 @@ class Sensed:
     snapshot: Snapshot
     readings: Readings
     found: Mapping[str, Found]
-
-
-@dataclass(slots=True)
-class _Alone:
-    """What a unit of work takes undisturbed: the lower quartile of quiet readings. A minimum would follow the luckiest
-    moment, a mean whatever else disturbed."""
-
-    quiet: deque[float] = field(default_factory=lambda: deque(maxlen=_QUIET_READINGS))
-    at: float = 0.0
-
-    def add(self, step_s: float, now: float) -> None:
-        self.quiet.append(step_s)
-        self.at = now
-
-    def reading(self, now: float) -> Reading:
-        if not self.quiet:
-            return missing("no moment yet in which all best-effort work beside it was frozen or idle")
-        return Reading(sorted(self.quiet)[(len(self.quiet) - 1) // 4], now - self.at)
 
 
 def _not_known(name: str, found: Found) -> frozenset[int]:  # noqa: ARG001
@@ -81,9 +62,9 @@ class Senses:
         self._sensors = tuple(sensors)
         self._capacity = capacity or {}
         self.move(domains)
-        self._alone: dict[str, _Alone] = {}
+        self._alone: dict[Key, Undisturbed] = {}
         self._unhindered: dict[str, Unhindered] = {}
-        self._quiet: frozenset[str] = frozenset()
+        self._quiet: frozenset[Key] = frozenset()
         self._frozen: frozenset[str] = frozenset()
         self._since = float("-inf")
         self._read_at = float("-inf")
@@ -126,7 +107,7 @@ class Senses:
             self._group(group, found[name], readings, applied.get(name, UNLIMITED), now, free(name, found[name]))
             for name, (group, _) in self._membership.groups.items()
         )
-        domains = tuple(self._domain(domain, readings) for domain in self._domains)
+        domains = tuple(self._domain(domain, readings, now) for domain in self._domains)
         self._read_at = now
         steal = readings.get(Key(Quantity.STEAL, Scope.HOST), NOT_SENSED)
         return Sensed(Snapshot(now, domains, groups, knobs, least_share, steal), readings, found)
@@ -144,13 +125,14 @@ class Senses:
                     merged[key] = reading
         return merged
 
-    def _domain(self, domain: Domain, readings: Readings) -> DomainState:
+    def _domain(self, domain: Domain, readings: Readings, now: float) -> DomainState:
         capacity = self._capacity.get(domain.id)
         return DomainState(
             domain,
             bandwidth=self._of_socket(domain, Quantity.BANDWIDTH, readings),
             capacity=missing("it was not calibrated") if capacity is None else Reading(capacity),
-            latency_ns=readings.get(Key(Quantity.LATENCY, Scope.DOMAIN, domain.id), NOT_SENSED),
+            latency_ns=readings.get(_latency(domain.id), NOT_SENSED),
+            alone_ns=self._undisturbed(_latency(domain.id), now),
             saturation=self._of_socket(domain, Quantity.SATURATION, readings),
         )
 
@@ -182,7 +164,7 @@ class Senses:
             cores=max(1, len(own)),
             step_s=of(Quantity.STEP),
             tail_s=of(Quantity.TAIL),
-            alone_s=NOT_SENSED if best_effort else self._alone.setdefault(group.name, _Alone()).reading(now),
+            alone_s=NOT_SENSED if best_effort else self._undisturbed(_step(group.name), now),
             bandwidth=of(Quantity.BANDWIDTH),
             cpi=of(Quantity.CPI),
             cpus=of(Quantity.CPUS) if found.processes else Reading(0.0),
@@ -200,14 +182,13 @@ class Senses:
     def _learn(
         self, now: float, found: Mapping[str, Found], readings: Readings, applied: Mapping[str, Setting]
     ) -> None:
-        """What guaranteed work takes if this reading was quiet, and best-effort work if nothing limited it."""
+        """What guaranteed work and memory take undisturbed, and what best-effort work takes unlimited."""
         disturbed: frozenset[int] = frozenset()
-        for gone in (self._alone.keys() | self._unhindered.keys()) - found.keys():
-            self._alone.pop(gone, None)
-            self._unhindered.pop(gone, None)
+        for gone in self._unhindered.keys() - found.keys():
+            self._unhindered.pop(gone)
         for name, (group, _) in self._membership.groups.items():
             if not found[name].processes:  # others may come, and are not to be judged by these
-                self._alone.pop(name, None)
+                self._alone.pop(_step(name), None)
                 self._unhindered.pop(name, None)
             elif group.priority_class is PriorityClass.BEST_EFFORT:
                 cpus = readings.get(Key(Quantity.CPUS, Scope.GROUP, name), NOT_SENSED).known()
@@ -217,22 +198,34 @@ class Senses:
                 idle = idle_below(limit.share, len(found[name].cpus))
                 if name not in self._frozen and (cpus is None or cpus >= idle):
                     disturbed |= self._homes(found[name])
-        quiet = frozenset(
-            name
-            for name, (group, _) in self._membership.groups.items()
-            if group.priority_class is PriorityClass.GUARANTEED and not self._homes(found[name]) & disturbed
-        )
-        for name in quiet:
-            step = readings.get(Key(Quantity.STEP, Scope.GROUP, name), NOT_SENSED)
-            was_quiet = name in self._quiet or self._since > self._read_at  # a freeze is known to the moment
-            if was_quiet and step.age_s < now - self._read_at and (known := step.known()) is not None:
-                self._alone.setdefault(name, _Alone()).add(known, now)
+        homes = {_latency(domain.id): frozenset({domain.id}) for domain in self._domains}
+        for name, (group, _) in self._membership.groups.items():
+            if group.priority_class is PriorityClass.GUARANTEED and found[name].processes:
+                homes[_step(name)] = self._homes(found[name])
+        self._alone = {key: one for key, one in self._alone.items() if key in homes}
+        quiet = frozenset(key for key, on in homes.items() if not on & disturbed)
+        for key in quiet:
+            reading = readings.get(key, NOT_SENSED)
+            was_quiet = key in self._quiet or self._since > self._read_at  # a freeze is known to the moment
+            if was_quiet and reading.age_s < now - self._read_at and (known := reading.known()) is not None:
+                self._alone.setdefault(key, Undisturbed()).add(known, now, everywhere=not disturbed)
         self._quiet = quiet
+
+    def _undisturbed(self, key: Key, now: float) -> Reading:
+        return self._alone.get(key, Undisturbed()).reading(now)
 
     def _learn_unhindered(self, name: str, cpus: float | None, readings: Readings) -> None:
         before = self.unhindered(name)
         bandwidth = readings.get(Key(Quantity.BANDWIDTH, Scope.GROUP, name), NOT_SENSED).known()
         self._unhindered[name] = Unhindered(_most(before.cpus, cpus), _most(before.bandwidth, bandwidth))
+
+
+def _step(group: str) -> Key:
+    return Key(Quantity.STEP, Scope.GROUP, group)
+
+
+def _latency(domain: int) -> Key:
+    return Key(Quantity.LATENCY, Scope.DOMAIN, domain)
 
 
 def _most(known: float | None, new: float | None) -> float | None:

@@ -66,13 +66,15 @@ class Domain:
 @dataclass(frozen=True, slots=True)
 class DomainState:
     """`saturation` is the share of cycles in which memory pushed back on the cores (0 to 1), `latency_ns` what one
-    dependent load from memory takes, `capacity` the bandwidth it was calibrated to have."""
+    dependent load from memory takes, `alone_ns` that without best-effort work, `capacity` the bandwidth it was
+    calibrated to have."""
 
     domain: Domain
     bandwidth: Reading = NOT_SENSED
     capacity: Reading = NOT_SENSED
     latency_ns: Reading = NOT_SENSED
     saturation: Reading = NOT_SENSED
+    alone_ns: Reading = NOT_SENSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _readings(home: DomainState, quiet: Quiet) -> list[Pressure]:
     found = []
     saturation, latency, bandwidth = home.saturation.known(), home.latency_ns.known(), home.bandwidth.known()
     capacity = home.capacity.known(stale_s=float("inf"))
-    lowest = quiet.latency(home.domain.id)
+    lowest = quiet.latency_ns.get(str(home.domain.id))
     if saturation is not None:
         found.append(SATURATION.of(saturation))
     if latency is not None and lowest:

@@ -256,15 +256,14 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
     measured = bool(state.pause.groups or state.pause.trial) and held >= set(state.pause.groups)
     if measured and state.pause.trial:
         state = _judged(snapshot, state)
-        return state, look(snapshot, state.watch, state.quiet), True
+        return state, look(snapshot, state.watch), True
+    seen = look(snapshot, state.watch)
     if not running:
-        quiet = absorb(state.quiet, snapshot)
-        seen = look(snapshot, state.watch, quiet)
-        pause, heard = state.pause, quiet != state.quiet
+        quiet = absorb(Quiet(), snapshot)
+        pause, heard = state.pause, quiet != Quiet()
         if measured or heard:  # no best-effort work is as good as a pause
             pause = pauses.undisturbed(pause, snapshot, heard=heard)
-        return replace(state, quiet=quiet, watch=seen.watch, pause=pause), seen, True
-    seen = look(snapshot, state.watch, state.quiet)
+        return replace(state, quiet=quiet if heard else state.quiet, watch=seen.watch, pause=pause), seen, True
     if seen.worst is None:
         return replace(state, watch=seen.watch), seen, measured
     strain, before = seen.worst.value, state.contention
@@ -282,7 +281,7 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
     """What a trial shows: guaranteed work beside these groups alone, against the last pause."""
     names = state.pause.trial
     shown = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.group.name in names}
-    worst = look(snapshot, state.watch, state.quiet.newest()).worst
+    worst = look(snapshot, state.watch, state.quiet).worst
     ran = len(shown) == len(names) and all(
         has_run(one, before=not state.groups[name].idle) for name, one in shown.items()
     )  # fmt: skip

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shoal.base.statistics import quantile
 from shoal.core import PriorityClass
 from shoal.host.types import IDLE_CPUS, DomainState, GroupState, Missing, Snapshot, idle_below
 
@@ -20,7 +19,6 @@ BANDWIDTH_MARK = 0.75
 """Of a domain's capacity: where queues at memory begin to grow, when nothing better than bandwidth is known."""
 _NOW_S = 0.03
 """A reading that is older is not of this tick."""
-_READINGS = 5
 _LEAST_LOSS = 0.005
 """A promise that is tighter than what can be told from noise is treated as this one."""
 
@@ -36,24 +34,11 @@ class Sensor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """What was read while no best-effort work ran: a unit's time by guaranteed group, latency by domain. The last few
-    readings each; their median is believed, so that a moment in which something else disturbed does no harm."""
+    """What was read in the last moment without best-effort work: a unit's time by guaranteed group, latency by domain.
+    Where it is given, it is believed before what the sensors say of undisturbed work."""
 
-    step_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    latency_ns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-    def newest(self) -> Quiet:
-        """As it was just now."""
-        steps, latencies = (
-            {key: readings[-1:] for key, readings in one.items()} for one in (self.step_s, self.latency_ns)
-        )
-        return Quiet(steps, latencies)
-
-    def step(self, group: str) -> float | None:
-        return _median(self.step_s.get(group))
-
-    def latency(self, domain: int) -> float | None:
-        return _median(self.latency_ns.get(str(domain)))
+    step_s: Mapping[str, float] = field(default_factory=dict)
+    latency_ns: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +126,11 @@ def absorb(quiet: Quiet, snapshot: Snapshot) -> Quiet:
     for state in snapshot.of(PriorityClass.GUARANTEED):
         now = state.step_s.known(stale_s=_NOW_S)
         if now is not None and now > 0:
-            steps[state.group.name] = (*steps.get(state.group.name, ()), now)[-_READINGS:]
+            steps[state.group.name] = now
     for home in snapshot.domains:
         latency = home.latency_ns.known(stale_s=_NOW_S)
         if latency is not None and latency > 0:
-            key = str(home.domain.id)
-            latencies[key] = (*latencies.get(key, ()), latency)[-_READINGS:]
+            latencies[str(home.domain.id)] = latency
     return Quiet(steps, latencies)
 
 
@@ -156,8 +140,8 @@ def lowest(quiet: Quiet, snapshot: Snapshot) -> Quiet:
     for home in snapshot.domains:
         latency = home.latency_ns.known()
         if latency is not None and latency > 0:
-            before = quiet.latency(home.domain.id)
-            latencies[str(home.domain.id)] = (latency if before is None else min(latency, before),)
+            key = str(home.domain.id)
+            latencies[key] = min(latency, latencies.get(key, latency))
     return Quiet(quiet.step_s, latencies)
 
 
@@ -181,15 +165,15 @@ def _strain(name: str, sensor: Sensor, loss: float, allowed: float) -> Strain:
 
 
 def _undisturbed(state: GroupState, quiet: Quiet) -> float | None:
-    """Measured in a pause of ours, else what the sensors say."""
-    found = quiet.step(state.group.name)
+    found = quiet.step_s.get(state.group.name)
     return found if found is not None else state.alone_s.known(stale_s=float("inf"))
 
 
 def _latency_loss(home: DomainState, quiet: Quiet) -> float | None:
     """A batch's time grew by about the 0.8th power of what the probe's latency grew by, over six kinds of neighbours
     (docs/how/host.md): where that is wrong for small losses, it is by saying too much."""
-    now, alone = home.latency_ns.known(), quiet.latency(home.domain.id)
+    now, alone = home.latency_ns.known(), quiet.latency_ns.get(str(home.domain.id))
+    alone = home.alone_ns.known(stale_s=float("inf")) if alone is None else alone
     return None if not now or not alone else 1 - 1 / (1 + float(max(0.0, now / alone - 1) ** 0.8))
 
 
@@ -197,7 +181,3 @@ def _crowding(home: DomainState, allowed: float) -> float | None:
     """No loss, but made to reach what is allowed where the bandwidth reaches its mark."""
     used, capacity = home.bandwidth.known(), home.capacity.known(stale_s=float("inf"))
     return None if used is None or not capacity else allowed * used / capacity / BANDWIDTH_MARK
-
-
-def _median(readings: tuple[float, ...] | None) -> float | None:
-    return quantile(readings, 0.5) if readings else None

@@ -12,6 +12,7 @@ from shoal.core import PriorityClass
 from shoal.host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown
 from shoal.host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Missing, Reading, Setting, Snapshot
+from shoal.host.undisturbed import Undisturbed
 
 _ABSENT = Reading(Missing("this simulated host has no such sensor"))
 _BLIND = Reading(Missing("no sensor answers at this moment of the simulation"))
@@ -72,6 +73,7 @@ class SimulatedHost:
         self._pending: tuple[float, dict[str, Setting]] | None = None
         self._random = random.Random(scenario.seed)  # noqa: S311 - reproducible noise
         self._wander = 0.0
+        self._alone: dict[str | int, Undisturbed] = {}
         self._known: dict[object, tuple[list[_Part], dict[int, list[Moment]]]] = {}
 
     def tell(self, settings: Mapping[str, Setting]) -> None:
@@ -224,12 +226,14 @@ class SimulatedHost:
         moved = sum(
             flowed.moved.get(one.group.name, 0.0) * self._part_in(one, home, flowed) for one in self.scenario.work
         )
+        latency = reading(sensing.latency, flowed.latency.get(home, 0.0) / length)
         return DomainState(
             domain,
             bandwidth=reading(sensing.bandwidth, moved / length),
             capacity=Reading(self.scenario.host.capacity),
-            latency_ns=reading(sensing.latency, flowed.latency.get(home, 0.0) / length),
+            latency_ns=latency,
             saturation=reading(sensing.saturation, flowed.saturated.get(home, 0.0) / length),
+            alone_ns=self._undisturbed(home, frozenset({home}), latency, flowed),
         )
 
     def _part_in(self, one: Placed, home: int, flowed: Flowed) -> float:
@@ -255,11 +259,21 @@ class SimulatedHost:
                 noise = self._noise(length) * self._drift() * (1 + self._wander)
                 step = Reading(alone * slow * noise)
                 tail = Reading(alone * weighted_quantile(flowed.steps[name], 0.99) * noise)
-        known = Reading(alone) if sensing.alone and sensing.step_time else _ABSENT
+        known = self._undisturbed(name, frozenset({one.domain}), step, flowed)
+        if isinstance(known.value, Missing) and sensing.alone and sensing.step_time:
+            known = Reading(alone)
         return GroupState(
             one.group, here, one.cores, step_s=step, tail_s=tail, alone_s=known, bandwidth=bandwidth,
             cpus=_BLIND if blind else cpus,
         )  # fmt: skip
+
+    def _undisturbed(self, of: str | int, homes: frozenset[int], now: Reading, flowed: Flowed) -> Reading:
+        """As the guard's senses learn it."""
+        known = self._alone.setdefault(of, Undisturbed())
+        busy = frozenset[int]().union(*(on for name, on in flowed.domains.items() if flowed.cpu.get(name)))
+        if (value := now.known()) is not None and flowed.length > 0 and not busy & homes:
+            known.add(value, flowed.ended, everywhere=not busy)
+        return known.reading(flowed.ended)
 
     def _noise(self, length: float) -> float:
         """The mean over a shorter time is noisier."""
