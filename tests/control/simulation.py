@@ -24,8 +24,6 @@ from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
 from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
-from shoal.control.services.book import Services
-from shoal.control.services.extension import Serve, ServeSection
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
@@ -33,7 +31,9 @@ from shoal.extension import Server
 from shoal.schedule.live.extension import Schedule, ScheduleSection
 from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve.live.extension import Serve, ServeSection
 from shoal.serve.live.gateway import Gateway, NoGateway
+from shoal.serve.live.manager import Services
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
 

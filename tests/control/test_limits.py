@@ -119,6 +119,8 @@ def test_a_default_is_no_more_than_the_tenants_quota_lets_run() -> None:
 def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
     model = {"name": "m", "source": "/m.onnx", "threads": 2}
     service = ServiceManifest.model_validate({"name": "s", "models": [model]})
+    assert service.with_cores().with_cores() == service.with_cores()
+    service = service.with_cores()
     found = complete(service, JobLimits(), Quota(), (LAPTOP.capacity(),))
     assert found.resources is not None
     assert (found.resources.cpus, found.resources.memory) == (2.0, memory(2))

@@ -3,21 +3,25 @@ turn."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
-from shoal.contract.records import JobRecord, TenantRecord
+from shoal.contract.lifecycle import Desired
+from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
+from shoal.control import steps
+from shoal.control.checks import check_class, check_files
 from shoal.control.ledger import Ledger
-from shoal.control.stages import Layout
 from shoal.control.view import Live, View
-from shoal.core import Capability, Clock, Invalid
+from shoal.core import Capability, Clock, Invalid, NotFound, PriorityClass, Reason
 from shoal.engine import Gang
 from shoal.extension import Decide, Explain, Extension, Section, Server
+from shoal.extension.server import Manifest
 from shoal.store import Store
 
 E = TypeVar("E", bound=Extension)
@@ -31,6 +35,16 @@ class Chosen:
     settings: Section
 
 
+class Jobs(Protocol):
+    """What the control plane does with jobs."""
+
+    async def explain(self, job_id: str) -> Explanation: ...
+
+    def complete(self, manifest: Manifest, *, tenant: str) -> Manifest: ...
+
+    async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Facilities:
     """What the control plane offers its extensions: see `shoal.extension.Server`."""
@@ -41,9 +55,7 @@ class Facilities:
     extensions: Callable[[], Iterable[Extension]]
     wake: Callable[[], None]
     ledger: Ledger
-    layout: Layout
-    explain: Callable[[str], Awaitable[Explanation]]
-    complete: Callable[..., Any]
+    jobs: Jobs
     new_id: Callable[[str], str]
     derive_secret: Callable[[str], str]
     on_fatal: Callable[[BaseException], None]
@@ -73,6 +85,42 @@ class Facilities:
 
     def snapshot(self) -> Snapshot:
         return self.view.index.snapshot(self.clock.now())
+
+    async def explain(self, job_id: str) -> Explanation:
+        return await self.jobs.explain(job_id)
+
+    def check_class(self, tenant: str, priority_class: PriorityClass, what: str) -> None:
+        check_class(self.known_tenants, tenant, priority_class, what)
+
+    def check_files(self, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:
+        check_files(self.store, tenant, bundle, left, command)
+
+    def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
+        return self.jobs.complete(manifest, tenant=tenant)
+
+    async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
+        return await self.jobs.remarks(job, secrets)
+
+    def submitted(self, job: JobRecord) -> None:
+        self.view.added(job)
+
+    async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
+        def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+            if job.desired is Desired.CANCEL:
+                return None
+            return steps.cancel(job, attempt, self.clock.now(), actor, cause)
+
+        with suppress(NotFound):  # it is over
+            await self.ledger.change(job_id, step)
+
+    def replicas(self, service_id: str) -> Iterable[Live]:
+        return self.view.replicas(service_id)
+
+    def services_with_replicas(self) -> Iterable[str]:
+        return self.view.services_with_replicas()
+
+    def fault(self, point: str) -> None:
+        self.ledger.fault(point)
 
 
 class Extensions:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from shoal.contract.manifest import JobManifest, ServiceManifest
-from shoal.contract.manifest.schema import ResourceRequest
+from shoal.contract.manifest import ResourceRequest
 from shoal.core import ANY, CPU_SLOT, Quota, Resources
 from shoal.engine import Limits
-
-Manifest = TypeVar("Manifest", JobManifest, ServiceManifest)
+from shoal.extension.server import Manifest
 
 _SHARED = 0.9
 """The part of a node's memory that defaults share out; the rest is left to the system and to Shoal itself."""
@@ -48,15 +45,9 @@ def rank_limits(limits: JobLimits, file_system_bytes: int) -> Limits:
 def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Resources]) -> Manifest:
     """The manifest with the cores and the memory that it leaves out: the tenant's defaults, else the server's. `nodes`
     are the capacities of the nodes, each of them once."""
-    asked = manifest.resources
-    if asked is not None and asked.cpus is not None and asked.memory is not None:
+    asked = manifest.resources or ResourceRequest()
+    if asked.cpus is not None and asked.memory is not None:
         return manifest
-    if isinstance(manifest, ServiceManifest):
-        asked = asked or ResourceRequest(cpus=float(manifest.threads))
-        ranks = 1
-    else:
-        asked = asked or ResourceRequest()
-        ranks = manifest.max_ranks
     cpus = asked.cpus
     if cpus is None:
         cpus = limits.default_cpus if quota.default_cpu_milli is None else quota.default_cpu_milli / 1000
@@ -65,7 +56,7 @@ def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterabl
         memory = quota.default_memory_bytes or limits.default_memory_bytes
     if memory is None:
         memory = default_memory(cpus, asked.accelerators.type, asked.accelerators.count, nodes)
-        memory = min(memory, _within(quota, cpus, ranks))
+        memory = min(memory, _within(quota, cpus, manifest.max_ranks))
     return manifest.model_copy(update={"resources": asked.model_copy(update={"cpus": cpus, "memory": memory})})
 
 

@@ -38,7 +38,7 @@ from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
 from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
-from shoal.control.limits import JobLimits, Manifest, complete, rank_limits
+from shoal.control.limits import JobLimits, complete, rank_limits
 from shoal.control.nodes import NodeWatch
 from shoal.control.patroller import Patroller
 from shoal.control.retention import Retention
@@ -59,6 +59,7 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Engine, LogChunk, LogTimes
+from shoal.extension.server import Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
@@ -119,8 +120,8 @@ class ControlPlane:
         self.node_watch = NodeWatch(self.ledger, engine, self.guardian, on_fatal=on_fatal)
         facilities = Facilities(
             home=home, view=self.view, known_tenants=self._tenants, extensions=lambda: self.extensions,
-            wake=self.decider.wake_from_thread, ledger=self.ledger, layout=self._layout, explain=self.explain,
-            complete=self.complete, new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
+            wake=self.decider.wake_from_thread, ledger=self.ledger, jobs=self,
+            new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
             any_port=any_port, http_limits=http_limits or HttpLimits(),
         )  # fmt: skip
         self.extensions = Extensions(extensions, facilities)

@@ -295,7 +295,7 @@ async def _first_start(store: Store, home: Home, now: float) -> None:
 
 async def _ensure_tenant(context: Context) -> None:
     """A first tenant, so that a newcomer can submit at once."""
-    from shoal.control.api.context import DEFAULT_TENANT
+    from shoal.extension.web import DEFAULT_TENANT
 
     if not context.plane.store.tenants():
         await context.plane.put_tenant(DEFAULT_TENANT, actor="server")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
-from shoal.admission import Snapshot
-from shoal.contract.manifest import JobManifest
+from shoal.admission import Explanation, Snapshot
+from shoal.base.http import Limits as HttpLimits
+from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
-from shoal.core import Clock, Reason
+from shoal.core import Clock, PriorityClass, Reason
 from shoal.store import Store
 
 
@@ -31,8 +32,25 @@ class LiveJob(Protocol):
         ...
 
 
+class Sized(Protocol):
+    """A manifest of processes that all ask for the same."""
+
+    @property
+    def resources(self) -> ResourceRequest | None: ...
+
+    @property
+    def max_ranks(self) -> int: ...
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self: ...
+
+
+Manifest = TypeVar("Manifest", bound=Sized)
+
+
 class Server(Protocol):
     """To be used on the event loop's thread, except `wake`."""
+
+    # --- where it runs ---
 
     @property
     def home(self) -> Path: ...
@@ -42,6 +60,18 @@ class Server(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def any_port(self) -> bool:
+        """The server listens on any free port, as in tests."""
+        ...
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        """What clients may take of the server, by connections and bytes."""
+        ...
+
+    # --- what is there ---
 
     def job(self, job_id: str) -> LiveJob | None:
         """A job that is not over."""
@@ -61,6 +91,66 @@ class Server(Protocol):
         """What admission decides from, now."""
         ...
 
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job waits."""
+        ...
+
+    # --- what may be accepted ---
+
+    def check_class(self, tenant: str, priority_class: PriorityClass, what: str) -> None:
+        """The tenant may have such `what`. Raises NotFound or Forbidden."""
+        ...
+
+    def check_files(self, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:
+        """The tenant has uploaded this bundle; `left` are files that `command` would have uploaded. Raises Invalid."""
+        ...
+
+    def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
+        """With defaults for the resources that it leaves out."""
+        ...
+
+    async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
+        """What would keep this job from starting here, if it were submitted now."""
+        ...
+
+    # --- what is changed ---
+
     def wake(self) -> None:
         """Decide again soon. From any thread."""
+        ...
+
+    def new_id(self, letter: str) -> str:
+        """Unique, and above all before it."""
+        ...
+
+    def derive_secret(self, purpose: str) -> str:
+        """The same for the same purpose, as long as the server's key is."""
+        ...
+
+    def submitted(self, job: JobRecord) -> None:
+        """The extension has stored this waiting job in a transaction of its own."""
+        ...
+
+    async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
+        """See that a job ends; nothing where it is over, or ending already."""
+        ...
+
+    # --- jobs of a service ---
+
+    def replicas(self, service_id: str) -> Iterable[LiveJob]:
+        """The jobs of a service that are not over."""
+        ...
+
+    def services_with_replicas(self) -> Iterable[str]:
+        """The ids of services of which a job is not over."""
+        ...
+
+    # --- when something goes wrong ---
+
+    def on_fatal(self, error: BaseException) -> None:
+        """The extension cannot go on, and so the server cannot."""
+        ...
+
+    def fault(self, point: str) -> None:
+        """The deterministic simulation may crash the server here."""
         ...

@@ -23,8 +23,8 @@ from shoal.control.tokens import TokenCache, new_token
 from shoal.core import token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script
-from tests.control.services.simulation import SimulatedGateway
 from tests.control.simulation import World, nodes
+from tests.serve.live.simulation import SimulatedGateway
 
 
 def behave(gang: Gang) -> Script:

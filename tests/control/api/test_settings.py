@@ -20,10 +20,10 @@ from shoal.control import logsetup
 from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.control.limits import JobLimits
 from shoal.control.server import bind
-from shoal.control.services.extension import Serve, ServeSection
 from shoal.control.settings import DEFAULT_PORT, TokenLimits, describe, load_settings
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Forbidden, Invalid, token_digest
+from shoal.serve.live.extension import Serve, ServeSection
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:

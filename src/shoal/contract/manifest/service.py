@@ -213,6 +213,17 @@ class ServiceManifest(Part):
         """The most that one of its models executes on."""
         return max(model.threads for model in self.models)
 
+    @property
+    def max_ranks(self) -> int:
+        """Processes of one replica."""
+        return 1
+
+    def with_cores(self) -> ServiceManifest:
+        """Where it says nothing of resources, it asks for one core for each thread of the widest model."""
+        if self.resources is not None:
+            return self
+        return self.model_copy(update={"resources": ResourceRequest(cpus=float(self.threads))})
+
     def resources_per_replica(self) -> Resources:
         """As asked for; else one core for each thread of the widest model."""
         request = self.resources or ResourceRequest()

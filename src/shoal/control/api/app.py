@@ -31,6 +31,8 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     app.state.principal = find_principal
     app.state.question = count_question
+    app.state.api = events.ServerApi(context)
+    app.state.extensions = context.plane.extensions
     errors.install(app)
     for door in (jobs, logs, events, manifests, tenants, system):
         app.include_router(door.router)

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
-import orjson
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Request
 
-from shoal.base.http import TooLarge
 from shoal.contract.manifest.document import MAX_BYTES
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord
@@ -20,16 +18,11 @@ from shoal.control.api.prometheus import Metrics
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import TokenCache
-from shoal.core import Conflict, Forbidden, NotFound, Unavailable
+from shoal.core import Conflict, NotFound, Unavailable
+from shoal.extension.web import QUICK_PARSE_BYTES
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-DEFAULT_TENANT = "default"
-"""Made at the first start, and whose jobs an admin's are who names no tenant."""
-
-QUICK_PARSE_BYTES = 4 * 1024
-"""Most manifests: read at once, for a thread costs more. The worst text of this size takes a few milliseconds."""
 
 MIN_PREFIX = 4
 """Shortest part of a job's id that is taken for one."""
@@ -118,22 +111,6 @@ def _ambiguous(ref: str, jobs: list[JobRecord], hint: str) -> Conflict:
     return Conflict(f"{ref!r} means {len(jobs)} jobs: {some}", where=ref, hint=hint)
 
 
-def tenant_of(who: Principal, asked: str | None) -> str:
-    """For which tenant somebody acts. Raises Forbidden for another's."""
-    if who.tenant is None:
-        return asked or DEFAULT_TENANT
-    if asked is not None and asked != who.tenant:
-        raise Forbidden(f"this token is for tenant {who.tenant}, not {asked}", where="tenant", hint="leave it out")
-    return who.tenant
-
-
-def filter_of(who: Principal, asked: str | None) -> str | None:
-    """Which tenant a listing shows; None is all of them. Another's is as good as absent. Raises NotFound."""
-    if who.tenant is not None and asked is not None and asked != who.tenant:
-        raise NotFound(f"there is no tenant {asked!r}", where="tenant")
-    return who.tenant or asked
-
-
 async def get_context(request: Request) -> Context:
     context = request.app.state.context
     assert isinstance(context, Context)
@@ -159,27 +136,3 @@ def count_question(request: Request, principal: Principal) -> None:
 
 
 Ctx = Annotated[Context, Depends(get_context)]
-NO_NUL = r"^[^\x00]*$"
-TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63, pattern=NO_NUL)]
-
-
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON as orjson writes it; NaN becomes null."""
-    return Response(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status, headers, "application/json")
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises TooLarge as soon as it is known to be."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
-    chunks = bytearray()
-    async for chunk in request.stream():
-        chunks += chunk
-        if len(chunks) > limit:
-            raise _too_large(limit)
-    return bytes(chunks)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is over {limit} bytes", hint="upload files as a bundle, keep data outside the manifest")

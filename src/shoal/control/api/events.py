@@ -6,71 +6,61 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated
+from dataclasses import replace
 
 import orjson
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Response
 
-from shoal.contract import models
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event
-from shoal.control.api.context import Context, Ctx, TenantQuery, answer, filter_of
+from shoal.control.api.context import Context, Ctx
 from shoal.control.api.errors import Gone
 from shoal.control.api.feed import Watch
-from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.jobs import Ref
 from shoal.control.api.usage import CountedStream, Usage
 from shoal.control.api.views import event_view
-from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who
+from shoal.extension.web import (
+    EVENTS_ANSWERED,
+    NEWEST,
+    PAGE,
+    AskedEvents,
+    EventQuery,
+    TenantQuery,
+    Who,
+    answer,
+    filter_of,
+)
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
-PAGE = 500
-RESPONSES = {**shows(models.EventList), **fails(404, 409, 410, 422, 503)}
-RESPONSES[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
-_NEWEST = 2**62
-After = Annotated[int | None, Query(ge=0, le=_NEWEST, description="only events after this sequence number")]
-Follow = Annotated[bool, Query(description="a stream of server-sent events instead of a list")]
-Limit = Annotated[int, Query(ge=0, le=1000, description="0: only tell the newest position")]
-LastEventId = Annotated[str | None, Header(description="where a broken stream goes on")]
-
-
-@router.get("/events", summary="All events that the token may see", responses=RESPONSES)
+@router.get("/events", summary="All events that the token may see", responses=EVENTS_ANSWERED)
 async def events(
     context: Ctx,
     who: Who,
+    asked: AskedEvents,
     tenant: TenantQuery = None,
-    after: After = None,
-    follow: Follow = False,
-    limit: Limit = PAGE,
-    wait_s: Wait = 0.0,
-    last_event_id: LastEventId = None,
 ) -> Response:
     """`follow` without a position streams from now on; a list without one begins at the first event.
 
     With `wait_s`, an empty list is answered only when that time is over.
     """
     log = Log(context, filter_of(who, tenant))
-    return await answer_log(log, who, after, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    return await answer_log(log, who, asked)
 
 
-@router.get("/jobs/{ref}/events", summary="The events of one job", responses=RESPONSES)
+@router.get("/jobs/{ref}/events", summary="The events of one job", responses=EVENTS_ANSWERED)
 async def job_events(
     context: Ctx,
     who: Who,
     ref: Ref,
+    asked: AskedEvents,
     tenant: TenantQuery = None,
-    after: After = None,
-    follow: Follow = False,
-    limit: Limit = PAGE,
-    wait_s: Wait = 0.0,
-    last_event_id: LastEventId = None,
 ) -> Response:
     """From the first event; a stream ends with the job's last event."""
     job = await context.find_job(who, ref, tenant=tenant)
     log = Log(context, job.tenant, job_id=job.id, over=lambda: context.plane.job(job.id).state.terminal)
-    return await answer_log(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    return await answer_log(log, who, replace(asked, after=asked.after or 0))
 
 
 class Log:
@@ -150,29 +140,44 @@ def _sent(event: Event) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), orjson.dumps(event_view(event)))
 
 
-async def answer_log(
-    log: Log,
-    who: Principal,
-    after: int | None,
-    last_event_id: str | None,
-    *,
-    follow: bool,
-    limit: int,
-    wait_s: float,
-) -> Response:
-    if follow:
-        if last_event_id is not None and last_event_id.isdecimal():
-            after = min(int(last_event_id[:20]), _NEWEST)
+async def answer_log(log: Log, who: Principal, asked: EventQuery) -> Response:
+    after = asked.after
+    if asked.follow:
+        if asked.last_event_id is not None and asked.last_event_id.isdecimal():
+            after = min(int(asked.last_event_id[:20]), NEWEST)
         if after is None:
             after = await log.end()
         await log.check(after)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         stream = CountedStream(log.stream(after), media_type="text/event-stream", headers=headers)
         return stream.counted(log.usage, who.token_id)
-    if limit == 0:
+    if asked.limit == 0:
         return answer({"events": [], "next": await log.end()})
     position = after or 0
     await log.check(position)
-    with log.usage.waiting(who.token_id) if wait_s > 0 else contextlib.nullcontext():
-        page = await log.poll(position, limit, wait_s)
+    with log.usage.waiting(who.token_id) if asked.wait_s > 0 else contextlib.nullcontext():
+        page = await log.poll(position, asked.limit, asked.wait_s)
     return answer({"events": [event_view(event) for event in page], "next": page[-1].seq if page else position})
+
+
+class ServerApi:
+    """See `shoal.extension.web.Api`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, service_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + min(wait_s, self._context.limits.wait_s)
+        with self._context.usage.waiting(who.token_id), self._context.feed.watch(service_id=service_id) as watch:
+            while True:
+                watch.clear()
+                left_s = give_up_at - loop.time()
+                if done() or watch.closed or left_s <= 0 or not await watch.wait(left_s):
+                    return
+
+    async def events(
+        self, asked: EventQuery, who: Principal, *, tenant: str, service_id: str, over: Callable[[], bool]
+    ) -> Response:
+        log = Log(self._context, tenant, service_id=service_id, over=over)
+        return await answer_log(log, who, replace(asked, after=asked.after or 0))

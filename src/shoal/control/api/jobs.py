@@ -3,78 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from shoal.contract import models
 from shoal.contract.lifecycle import JobOrder, JobState
-from shoal.contract.manifest import JobManifest, ServiceManifest, parse_manifest, with_line
-from shoal.contract.principal import Principal
+from shoal.contract.manifest import parse_manifest, with_line
 from shoal.contract.records import JobFilter, JobRecord
-from shoal.control.api.context import (
-    NO_NUL,
-    QUICK_PARSE_BYTES,
-    Context,
-    Ctx,
-    TenantQuery,
-    answer,
-    filter_of,
-    get_context,
-    read_body,
-    tenant_of,
-)
+from shoal.control.api.context import Context, Ctx, get_context
 from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
-from shoal.extension.web import Asker, Who
+from shoal.extension.web import (
+    NO_NUL,
+    Asker,
+    Cause,
+    TenantQuery,
+    Wait,
+    Who,
+    answer,
+    filter_of,
+    key_and_tenant,
+    owner,
+    parse_body,
+    read_body,
+    read_key,
+)
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Ref = Annotated[str, Path(description="the job's id, a unique beginning of it, or a name", max_length=128)]
-Wait = Annotated[float, Query(ge=0, description="wait at most so many seconds, bounded by the server")]
-
-_MAX_KEY = 200
-
-M = TypeVar("M")
-M_co = TypeVar("M_co", covariant=True)
-
-
-class Parse(Protocol[M_co]):
-    def __call__(self, text: bytes, *, source: str) -> M_co: ...
-
-
-async def parse_body(body: bytes, parse: Parse[M]) -> M:
-    """The manifest in a body, YAML or JSON. Raises Invalid with every problem."""
-    if len(body) <= QUICK_PARSE_BYTES:
-        return parse(body, source="manifest")
-    return await asyncio.to_thread(parse, body, source="manifest")
-
-
-def read_key(request: Request) -> str | None:
-    """The request's idempotency key. Raises Invalid."""
-    key = request.headers.get("idempotency-key") or None
-    if key is not None and (len(key) > _MAX_KEY or not key.isprintable()):
-        raise Invalid(f"an idempotency key is at most {_MAX_KEY} printable characters", where="Idempotency-Key")
-    return key
-
-
-def owner(manifest: JobManifest | ServiceManifest, who: Principal, asked: str | None) -> str:
-    if asked is not None and manifest.tenant is not None and asked != manifest.tenant:
-        raise Invalid(
-            f"the manifest is for tenant {manifest.tenant}, the request for {asked}", where="tenant",
-            hint="name the tenant once",
-        )  # fmt: skip
-    return tenant_of(who, manifest.tenant or asked)
-
-
-def key_and_tenant(about_key: str) -> list[dict[str, Any]]:
-    """The parameters of an operation that takes the bare request, for its description."""
-    key = {"type": "string", "maxLength": _MAX_KEY}
-    return [
-        {"name": "Idempotency-Key", "in": "header", "schema": key, "description": about_key},
-        {"name": "tenant", "in": "query", "schema": {"type": "string"}, "description": "for this tenant (admin)"},
-    ]
 
 
 # The one busy operation: it takes the bare request, so that nothing is validated or serialised twice.
@@ -100,7 +59,7 @@ async def submit(request: Request) -> Response:
     key = read_key(request)
     body = await read_body(request, context.limits.body_bytes)
     manifest = await parse_body(body, parse_manifest)
-    tenant = owner(manifest, who, request.query_params.get("tenant"))
+    tenant = owner(manifest.tenant, who, request.query_params.get("tenant"))
     try:
         job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     except Invalid as error:
@@ -179,7 +138,6 @@ async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobReco
 
 
 _CHANGED: Responses = {**shows(models.JobView), **fails(404, 409, 422, 503)}
-Cause = Annotated[str, Query(description="why, for the record", max_length=200, pattern=NO_NUL)]
 
 
 @router.post("/{ref}/cancel", summary="Cancel a job", responses=_CHANGED)

@@ -11,14 +11,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from shoal.contract.lifecycle import JobState
-from shoal.control.api.context import Context, Ctx, TenantQuery
-from shoal.control.api.jobs import Ref, Wait
+from shoal.control.api.context import Context, Ctx
+from shoal.control.api.jobs import Ref
 from shoal.control.api.log_times import offset_since, stamp
 from shoal.control.api.usage import CountedStream
 from shoal.core import NotFound
 from shoal.engine import LogChunk
 from shoal.extension.describe import fails
-from shoal.extension.web import Who
+from shoal.extension.web import TenantQuery, Wait, Who
 
 router = APIRouter(prefix="/v1/jobs", tags=["logs"])
 

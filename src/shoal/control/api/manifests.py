@@ -9,12 +9,11 @@ from fastapi import APIRouter, Request, Response
 
 from shoal.contract import models
 from shoal.contract.manifest import import_ffdl, manifest_schema, parse_manifest, with_line
-from shoal.control.api.context import Ctx, TenantQuery, answer, read_body, tenant_of
-from shoal.control.api.jobs import owner, parse_body
+from shoal.control.api.context import Ctx
 from shoal.control.api.views import reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import fails, shows, takes_manifest
-from shoal.extension.web import Asker, Who
+from shoal.extension.web import Asker, TenantQuery, Who, answer, owner, parse_body, read_body, tenant_of
 
 router = APIRouter(prefix="/v1", tags=["manifests"])
 
@@ -40,7 +39,7 @@ async def check(request: Request, context: Ctx, who: Asker, tenant: TenantQuery 
     """Answers with the manifest as it was understood, and remarks on what would happen to it here."""
     body = await read_body(request, context.limits.body_bytes)
     manifest = await parse_body(body, parse_manifest)
-    name = owner(manifest, who, tenant)
+    name = owner(manifest.tenant, who, tenant)
     try:
         remarks = await context.plane.check(manifest, tenant=name)
     except Invalid as error:

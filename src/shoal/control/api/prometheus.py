@@ -3,7 +3,7 @@ scrape."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import (
@@ -14,7 +14,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event
@@ -86,10 +86,3 @@ class _Joined(CollectorRegistry):
         registry, more = self._parts
         yield from registry.collect()
         yield from more
-
-
-def gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family

@@ -15,13 +15,13 @@ from shoal import __version__
 from shoal.admission import NodeState
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
-from shoal.control.api.context import Ctx, answer
-from shoal.control.api.prometheus import gauge
+from shoal.control.api.context import Ctx
 from shoal.control.api.tenants import tenant_counts
 from shoal.control.api.views import node_views
 from shoal.core import Unavailable
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who
+from shoal.extension.metrics import gauge
+from shoal.extension.web import Who, answer
 
 router = APIRouter(tags=["system"])
 

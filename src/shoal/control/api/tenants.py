@@ -12,12 +12,12 @@ from fastapi import APIRouter, Path, Response
 from shoal.contract import models
 from shoal.contract.principal import ADMIN, Principal
 from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
-from shoal.control.api.context import Context, Ctx, TenantQuery, answer, tenant_of
+from shoal.control.api.context import Context, Ctx
 from shoal.control.api.views import tenant_view, token_view
 from shoal.control.tokens import new_token, new_token_id
 from shoal.core import Conflict, Invalid, NotFound, Quota, token_digest
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who
+from shoal.extension.web import TenantQuery, Who, answer, tenant_of
 
 router = APIRouter(prefix="/v1", tags=["tenants"])
 

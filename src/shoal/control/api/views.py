@@ -14,16 +14,9 @@ from shoal.admission import Explanation, NodeState, Running, TenantState
 from shoal.contract.principal import Principal
 from shoal.contract.records import AttemptRecord, Event, JobRecord, MetricPoint, TenantRecord, TokenRecord
 from shoal.core import Quota, Reason, Resources
+from shoal.extension.web import resources_view
 
 Json = dict[str, Any]
-
-
-def resources_view(resources: Resources) -> Json:
-    return {
-        "accelerators": dict(resources.accelerators),
-        "cpu_milli": resources.cpu_milli,
-        "memory_bytes": resources.memory_bytes,
-    }
 
 
 _NONE: Mapping[str, Any] = {}

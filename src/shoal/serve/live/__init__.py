@@ -1,5 +1,8 @@
-"""Services in the server: what to do next for one (`plan`), its rows (`steps`), its replicas as jobs (`replicas`), how
-versions share requests while an update rolls (`routes`), and the gateway's process.
+"""Services: deployments that run until they are stopped, as replicas that are jobs like any other.
 
-The extension itself, its loop and its API are in `shoal.control.services`, for they use the job engine's own parts.
+`extension` joins the server; `manager` is every way to ask for a service, change one or ask about one, and `api` its
+routes. `reconciler` is the loop around the pure `plan`: it senses which replicas live and which are ready (the
+gateway's status), and acts by submitting and cancelling jobs and by telling the gateway's process (`gateway`) what to
+serve. `steps` changes a service's rows, `replicas` makes jobs of replicas, `routes` says how versions share requests
+while an update rolls. After the deployment controller of Kubernetes.
 """

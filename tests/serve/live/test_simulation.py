@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.engine.simulated import run
-
-from .simulation import simulate
+from tests.serve.live.simulation import simulate
 
 
 @pytest.mark.parametrize("seed", range(2))

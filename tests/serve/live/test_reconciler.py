@@ -13,13 +13,12 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
-from shoal.control.services.book import summary_of
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Unavailable, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
+from shoal.serve.live.manager import summary_of
 from tests.control.simulation import World, check_history, manifest, services_of
-
-from .simulation import SimulatedGateway, make_world, service
+from tests.serve.live.simulation import SimulatedGateway, make_world, service
 
 READY, DEPLOYING, FAILED = ServiceState.READY, ServiceState.DEPLOYING, ServiceState.FAILED
 

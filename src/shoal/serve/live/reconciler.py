@@ -15,16 +15,14 @@ from contextlib import suppress
 import structlog
 
 from shoal.base.loops import Turns
-from shoal.contract.lifecycle import Desired
-from shoal.contract.records import AttemptRecord, Change, Event, JobRecord
+from shoal.contract.records import Event
 from shoal.contract.service_records import ServiceChange, ServiceRecord
-from shoal.control import steps as job_steps
-from shoal.control.ledger import Ledger
-from shoal.control.services.book import Known, Services
-from shoal.core import NotFound, Unavailable, token_digest
+from shoal.core import Unavailable, token_digest
+from shoal.extension import Server
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, Look, Wish
+from shoal.serve.live.manager import Known, Services
 from shoal.serve.live.plan import Cancel, Plan, Sight, plan
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.live.routes import rolling
@@ -36,17 +34,16 @@ class ServiceKeeper:
     """`replica_token` gives the token of a service's generation, the same each time."""
 
     def __init__(
-        self, services: Services, ledger: Ledger, gateway: Gateway, *,
+        self, services: Services, server: Server, gateway: Gateway, *,
         replica_token: Callable[[str, int], str],
-        on_fatal: Callable[[BaseException], None],
         every_s: float = 0.25,
         retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._services = services
-        self._ledger = ledger
+        self._server = server
         self._gateway = gateway
         self._replica_token = replica_token
-        self._turns = Turns(log, "services held up", on_fatal)
+        self._turns = Turns(log, "services held up", server.on_fatal)
         self._every_s = every_s
         self._retry_s = retry_s
         self._wake = asyncio.Event()
@@ -102,8 +99,8 @@ class ServiceKeeper:
         await self._cancel_strays()
         live = self._services.live()
         if not live:
-            return not self._gateway.rest() or bool(self._ledger.view.services_with_replicas())
-        self._ledger.fault("before-gateway")
+            return not self._gateway.rest() or bool(self._server.services_with_replicas())
+        self._server.fault("before-gateway")
         self._gateway.serve(self._wish(live))
         look = self._gateway.look()
         self._services.gateway_seen = look
@@ -120,7 +117,7 @@ class ServiceKeeper:
             replicas = self._services.replicas(service.id)
             manifest = known.manifests[service.generation]
             found = plan(service, replicas, known.sight, surge=manifest.rollout == "surge")
-            now, first = self._ledger.now(), service.launched
+            now, first = self._server.clock.now(), service.launched
             jobs = [
                 replica_job(service, manifest, index, socket=self._gateway.socket, now=now)
                 for index in range(first, first + found.create)
@@ -134,19 +131,12 @@ class ServiceKeeper:
 
     async def _cancel(self, wanted: Sequence[Cancel]) -> None:
         for one in wanted:
-
-            def step(job: JobRecord, attempt: AttemptRecord | None, cause: str = one.cause) -> Change | None:
-                if job.desired is Desired.CANCEL:
-                    return None
-                return job_steps.cancel(job, attempt, self._ledger.now(), steps.KEEPER, cause)
-
-            self._ledger.fault("before-cancel")
-            with suppress(NotFound):  # it has ended meanwhile
-                await self._ledger.change(one.job_id, step)
+            self._server.fault("before-cancel")
+            await self._server.cancel(one.job_id, actor=steps.KEEPER, cause=one.cause)
 
     async def _cancel_strays(self) -> None:
         """Replicas whose service is over: none should be, and none may stay."""
-        for service_id in self._ledger.view.services_with_replicas():
+        for service_id in self._server.services_with_replicas():
             if self._services.known(service_id) is None:
                 strays = self._services.replicas(service_id)
                 await self._cancel([Cancel(one.job_id, "its service is over") for one in strays if not one.leaving])
@@ -160,7 +150,7 @@ class ServiceKeeper:
         return Wish(tenants, admins, tuple(one for known in live for one in self._deployments(known)))
 
     def _read_owners(self) -> tuple[tuple[TenantEntry, ...], tuple[str, ...]]:
-        store = self._ledger.store
+        store = self._server.store
         valid = [token for token in store.tokens() if token.revoked_at is None]
         tenants = tuple(
             TenantEntry(

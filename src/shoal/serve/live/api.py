@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Annotated
 
@@ -14,15 +13,29 @@ from shoal.contract.manifest import parse_service, service_schema
 from shoal.contract.principal import Principal
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter, ServiceRecord
-from shoal.control.api.context import NO_NUL, Context, Ctx, TenantQuery, answer, filter_of, read_body
-from shoal.control.api.events import PAGE, RESPONSES, After, Follow, LastEventId, Limit, Log, answer_log
-from shoal.control.api.jobs import Cause, Wait, key_and_tenant, owner, parse_body, read_key
-from shoal.control.api.views import reason_view
-from shoal.control.services.book import ServiceLook, Services
-from shoal.control.services.responses import explanation_view, service_detail, service_view
 from shoal.core import Conflict, NotFound
 from shoal.extension.describe import fails, shows, takes_manifest
-from shoal.extension.web import Asker, Who
+from shoal.extension.web import (
+    EVENTS_ANSWERED,
+    NO_NUL,
+    AskedEvents,
+    Asker,
+    Cause,
+    FromApi,
+    TenantQuery,
+    Wait,
+    Who,
+    answer,
+    extension_of,
+    filter_of,
+    key_and_tenant,
+    owner,
+    parse_body,
+    read_body,
+    read_key,
+)
+from shoal.serve.live.manager import Services
+from shoal.serve.live.responses import explanation_view, service_detail, service_view
 
 router = APIRouter(prefix="/v1/services", tags=["services"])
 manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
@@ -30,20 +43,16 @@ manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
 ServiceRef = Annotated[str, Path(description="the service's name, or its id", max_length=128)]
 
 
-async def get_services(context: Ctx) -> Services:
-    from shoal.control.services.extension import Serve
+async def get_services(request: Request) -> Services:
+    from shoal.serve.live.extension import Serve
 
-    found = context.plane.extensions.get(Serve)
-    assert found is not None
-    return found.services
+    return extension_of(request, Serve).services
 
 
 Known = Annotated[Services, Depends(get_services)]
 
 
-async def find_service(
-    context: Context, services: Services, who: Principal, ref: str, *, tenant: str | None = None
-) -> ServiceRecord:
+async def find_service(services: Services, who: Principal, ref: str, *, tenant: str | None = None) -> ServiceRecord:
     """The service by name (the live one, else the newest that was) or by id.
 
     Another tenant's does not exist. Raises NotFound, or Conflict when several tenants have a live one of the name.
@@ -60,7 +69,7 @@ async def find_service(
             service = services.service(ref)
             if who.may_see(service.tenant):
                 return service
-        past = await context.read(context.plane.store.services, ServiceFilter(tenant=owner, name=ref, limit=1))
+        past = await services.stored(ServiceFilter(tenant=owner, name=ref, limit=1))
         if past:
             return past[0]
     raise NotFound(f"there is no service {ref!r}", where=ref, hint="see `shoal services`")
@@ -81,12 +90,12 @@ async def find_service(
         "parameters": key_and_tenant("the same key twice is one deployment"),
     },
 )
-async def deploy(request: Request, context: Ctx, services: Known, who: Who) -> Response:
+async def deploy(request: Request, services: Known, who: Who) -> Response:
     """The body is a manifest, YAML or JSON. Answered once it is durable; asking for the service with `wait_s` then
     waits until it is ready."""
     key = read_key(request)
-    manifest = await parse_body(await read_body(request, context.limits.body_bytes), parse_service)
-    tenant = owner(manifest, who, request.query_params.get("tenant"))
+    manifest = await parse_body(await read_body(request), parse_service)
+    tenant = owner(manifest.tenant, who, request.query_params.get("tenant"))
     service, created = await services.deploy(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     look = services.look(service.id)
     return answer(service_view(look), 201 if created else 200, {"Location": f"/v1/services/{service.id}"})
@@ -106,25 +115,23 @@ async def schema() -> Response:
     responses={**shows(models.CheckView), **fails(403, 404, 409, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest("ServiceManifest")},
 )
-async def check(request: Request, context: Ctx, services: Known, who: Asker, tenant: TenantQuery = None) -> Response:
+async def check(request: Request, services: Known, who: Asker, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to its replicas here."""
-    manifest = await parse_body(await read_body(request, context.limits.body_bytes), parse_service)
-    name = owner(manifest, who, tenant)
-    replica = services.check(manifest, tenant=name)
-    remarks = await context.plane.remarks(replica, manifest.secrets)
+    manifest = await parse_body(await read_body(request), parse_service)
+    name = owner(manifest.tenant, who, tenant)
+    remarks = await services.check(manifest, tenant=name)
     return answer(
         {
             "name": manifest.name,
             "tenant": name,
             "manifest": orjson.loads(manifest.canonical_json()),
-            "remarks": [reason_view(remark) for remark in remarks],
+            "remarks": [remark.as_json() for remark in remarks],
         }
     )
 
 
 @router.get("", summary="List services, newest first", responses={**shows(models.ServiceList), **fails(404, 422, 503)})
 async def list_services(
-    context: Ctx,
     services: Known,
     who: Who,
     tenant: TenantQuery = None,
@@ -140,7 +147,7 @@ async def list_services(
         limit=limit,
         before_id=before,
     )
-    found = await context.read(context.plane.store.services, asked)
+    found = await services.stored(asked)
     looks = [services.look_at(service) for service in found]
     following = found[-1].id if len(found) == limit else None
     return answer({"services": [service_view(look) for look in looks], "next": following})
@@ -152,27 +159,14 @@ async def list_services(
     responses={**shows(models.ServiceDetail), **fails(404, 409, 422, 503)},
 )
 async def show(
-    context: Ctx, services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, wait_s: Wait = 0.0
+    api: FromApi, services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, wait_s: Wait = 0.0
 ) -> Response:
     """With `wait_s`, answers when the service is ready, or will not be by waiting, or has stopped; or when that time is
     over."""
-    service = await find_service(context, services, who, ref, tenant=tenant)
-    look = services.look(service.id)
+    service = await find_service(services, who, ref, tenant=tenant)
     if wait_s > 0:
-        look = await _wait_until_settled(context, services, service.id, min(wait_s, context.limits.wait_s))
-    return answer(service_detail(look))
-
-
-async def _wait_until_settled(context: Context, services: Services, service_id: str, wait_s: float) -> ServiceLook:
-    loop = asyncio.get_running_loop()
-    until = loop.time() + wait_s
-    with context.feed.watch(service_id=service_id) as watch:
-        while True:
-            watch.clear()
-            look = services.look(service_id)
-            left = until - loop.time()
-            if look.record.settled or watch.closed or left <= 0 or not await watch.wait(left):
-                return look
+        await api.until(lambda: services.service(service.id).settled, wait_s, who, service_id=service.id)
+    return answer(service_detail(services.look(service.id)))
 
 
 @router.post(
@@ -181,7 +175,6 @@ async def _wait_until_settled(context: Context, services: Services, service_id: 
     responses={**shows(models.ServiceView), **fails(404, 409, 422, 503)},
 )
 async def scale(
-    context: Ctx,
     services: Known,
     who: Who,
     ref: ServiceRef,
@@ -189,7 +182,7 @@ async def scale(
     tenant: TenantQuery = None,
     cause: Cause = "",
 ) -> Response:
-    service = await find_service(context, services, who, ref, tenant=tenant)
+    service = await find_service(services, who, ref, tenant=tenant)
     await services.scale(service.id, body.replicas, actor=who.actor, cause=cause)
     return answer(service_view(services.look(service.id)))
 
@@ -198,10 +191,10 @@ async def scale(
     "/{ref}", summary="Undeploy a service", responses={**shows(models.ServiceView), **fails(404, 409, 422, 503)}
 )
 async def undeploy(
-    context: Ctx, services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, cause: Cause = ""
+    services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, cause: Cause = ""
 ) -> Response:
     """Its replicas are asked to end; it is STOPPED, and its name free, when all have."""
-    service = await find_service(context, services, who, ref, tenant=tenant)
+    service = await find_service(services, who, ref, tenant=tenant)
     await services.undeploy(service.id, actor=who.actor, cause=cause)
     return answer(service_view(services.look(service.id)))
 
@@ -211,26 +204,19 @@ async def undeploy(
     summary="Why it is not ready",
     responses={**shows(models.ServiceExplanationView), **fails(404, 409, 422, 503)},
 )
-async def explain(context: Ctx, services: Known, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
+async def explain(services: Known, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
     """The gateway's reasons and each replica's, with what would have to change."""
-    service = await find_service(context, services, who, ref, tenant=tenant)
+    service = await find_service(services, who, ref, tenant=tenant)
     return answer(explanation_view(await services.explain(service.id)))
 
 
-@router.get("/{ref}/events", summary="The events of one service and its replicas", responses=RESPONSES)
+@router.get("/{ref}/events", summary="The events of one service and its replicas", responses=EVENTS_ANSWERED)
 async def events(
-    context: Ctx,
-    services: Known,
-    who: Who,
-    ref: ServiceRef,
-    tenant: TenantQuery = None,
-    after: After = None,
-    follow: Follow = False,
-    limit: Limit = PAGE,
-    wait_s: Wait = 0.0,
-    last_event_id: LastEventId = None,
+    api: FromApi, services: Known, who: Who, ref: ServiceRef, asked: AskedEvents, tenant: TenantQuery = None
 ) -> Response:
     """From the first event; a stream ends with the service's last event."""
-    service = await find_service(context, services, who, ref, tenant=tenant)
-    log = Log(context, service.tenant, service_id=service.id, over=lambda: services.service(service.id).state.terminal)
-    return await answer_log(log, who, after or 0, last_event_id, follow=follow, limit=limit, wait_s=wait_s)
+    service = await find_service(services, who, ref, tenant=tenant)
+    return await api.events(
+        asked, who, tenant=service.tenant, service_id=service.id,
+        over=lambda: services.service(service.id).state.terminal,
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 from prometheus_client.core import Metric
@@ -13,18 +13,15 @@ from pydantic import Field
 
 from shoal.base.http import Limits
 from shoal.contract.records import Event, JobRecord
-from shoal.control.api.prometheus import gauge
-from shoal.control.services.book import Services
-from shoal.control.services.keeper import ServiceKeeper
 from shoal.core import Money
 from shoal.engine import Gang
-from shoal.extension import Extension, LiveJob, Section
+from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, connection_name, parse_replica_name
 from shoal.serve.live.gateway import Gateway, LocalGateway
+from shoal.serve.live.manager import Services
+from shoal.serve.live.reconciler import ServiceKeeper
 from shoal.serve.live.settings import ServeSettings
-
-if TYPE_CHECKING:
-    from shoal.control.extensions import Facilities
 
 DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
@@ -72,18 +69,12 @@ class Serve(Extension):
     name: ClassVar[str] = "serve"
     settings: ClassVar[type[Section]] = ServeSection
 
-    def __init__(self, server: Facilities, settings: ServeSection, *, gateway: Gateway | None = None) -> None:
+    def __init__(self, server: Server, settings: ServeSection, *, gateway: Gateway | None = None) -> None:
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
-        self.services = Services(
-            server.ledger, gateway, server.layout, server.tenants(), explain_job=server.explain,
-            complete=server.complete,
-            new_id=lambda: server.new_id("s"), wake=lambda: self.keeper.wake(),
-        )  # fmt: skip
-        self.keeper = ServiceKeeper(
-            self.services, server.ledger, gateway, replica_token=self._replica_token, on_fatal=server.on_fatal
-        )
+        self.services = Services(server, gateway, wake=lambda: self.keeper.wake())
+        self.keeper = ServiceKeeper(self.services, server, gateway, replica_token=self._replica_token)
 
     async def open(self) -> None:
         self.services.open()
@@ -144,7 +135,7 @@ class Serve(Extension):
         )
 
     def routers(self) -> Sequence[APIRouter]:
-        from shoal.control.services.api import manifests, router
+        from shoal.serve.live.api import manifests, router
 
         return (manifests, router)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from shoal.control.api.views import resources_view
-from shoal.control.services.book import ReplicaLook, ServiceExplanation, ServiceLook
+from shoal.extension.web import resources_view
 from shoal.serve.contract import Address
+from shoal.serve.live.manager import ReplicaLook, ServiceExplanation, ServiceLook
 
 Json = dict[str, Any]
 

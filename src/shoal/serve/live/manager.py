@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from shoal.admission import Explanation
 from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.manifest import ServiceManifest, parse_service
-from shoal.contract.records import JobRecord, TenantRecord
-from shoal.contract.service_records import ServiceChange, ServiceRecord
-from shoal.control.checks import check_class, check_files
-from shoal.control.ledger import Ledger
-from shoal.control.stages import Layout
-from shoal.control.view import Live
+from shoal.contract.records import JobRecord
+from shoal.contract.service_records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict, NotFound, Reason
+from shoal.extension import LiveJob, Server
 from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, Look
@@ -90,30 +85,13 @@ class ServiceExplanation:
     causes: tuple[ServiceCause, ...]
 
 
-class Complete(Protocol):
-    """Fills in the resources that a manifest leaves out."""
-
-    def __call__(self, manifest: ServiceManifest, *, tenant: str) -> ServiceManifest: ...
-
-
 class Services:
-    """`wake` is called after every change, `explain_job` tells why a replica waits."""
+    """`wake` is called after every change."""
 
-    def __init__(
-        self, ledger: Ledger, gateway: Gateway, layout: Layout, tenants: Mapping[str, TenantRecord], *,
-        explain_job: Callable[[str], Awaitable[Explanation]],
-        complete: Complete,
-        new_id: Callable[[], str],
-        wake: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self._ledger = ledger
-        self._store = ledger.store
+    def __init__(self, server: Server, gateway: Gateway, *, wake: Callable[[], None]) -> None:
+        self._server = server
+        self._store = server.store
         self._gateway = gateway
-        self._layout = layout
-        self._tenants = tenants
-        self._explain_job = explain_job
-        self._complete = complete
-        self._new_id = new_id
         self._wake = wake
         self._live: dict[str, Known] = {}
         self._deploying = asyncio.Lock()
@@ -144,6 +122,10 @@ class Services:
             raise NotFound(f"no service {service_id}", where=service_id, hint="`shoal services` lists them")
         return record
 
+    async def stored(self, asked: ServiceFilter) -> list[ServiceRecord]:
+        """As the database has them, those that are over among them."""
+        return await asyncio.to_thread(self._store.services, asked)
+
     def named(self, name: str, tenant: str | None) -> list[ServiceRecord]:
         """The live services of this name; one at most where a tenant is given."""
         return [
@@ -163,7 +145,7 @@ class Services:
         A used key gives the service that it made or updated, as it is now. Raises Conflict for a key that was used for
         another manifest, or while the service is stopping.
         """
-        manifest = self._complete(manifest, tenant=tenant)
+        manifest = self._server.complete(manifest.with_cores(), tenant=tenant)
         async with self._deploying:
             if idempotency_key is not None:
                 earlier = self._store.deployment_by_key(tenant, idempotency_key)
@@ -179,17 +161,22 @@ class Services:
                         self._wake()
                     return record, False
             self._check(manifest, tenant)
-            check_files(self._store, tenant, manifest.bundle, manifest.uploads(), "shoal deploy")
+            self._server.check_files(tenant, manifest.bundle, manifest.uploads(), "shoal deploy")
             found = self.named(manifest.name, tenant)
             if not found:
                 change = steps.create(
-                    self._new_id(), manifest, tenant=tenant, actor=actor, now=self._ledger.now(), key=idempotency_key
+                    self._server.new_id("s"),
+                    manifest,
+                    tenant=tenant,
+                    actor=actor,
+                    now=self._server.clock.now(),
+                    key=idempotency_key,
                 )
-                self._ledger.fault("before-commit")
+                self._server.fault("before-commit")
                 await self._store.apply_service(change)
                 self._live[change.after.id] = Known(change.after, {change.after.generation: manifest})
                 self._wake()
-                self._ledger.fault("after-commit")
+                self._server.fault("after-commit")
                 return change.after, True
             return await self._update(found[0].id, manifest, actor, idempotency_key), False
 
@@ -199,7 +186,7 @@ class Services:
         def step(service: ServiceRecord) -> ServiceChange | None:
             if service.fingerprint == new.fingerprint() and new.replicas in (None, service.replicas) and key is None:
                 return None
-            return steps.update(service, known.manifest, new, actor=actor, now=self._ledger.now(), key=key)
+            return steps.update(service, known.manifest, new, actor=actor, now=self._server.clock.now(), key=key)
 
         change = await self._change(service_id, step)
         if change is not None:
@@ -210,7 +197,7 @@ class Services:
         self._must_live(service_id)
         await self._change(
             service_id,
-            lambda service: steps.scale(service, replicas, actor=actor, now=self._ledger.now(), cause=cause),
+            lambda service: steps.scale(service, replicas, actor=actor, now=self._server.clock.now(), cause=cause),
         )
         return self.service(service_id)
 
@@ -218,20 +205,22 @@ class Services:
         """Asks for the end of a service; it is STOPPED when all its replicas have ended."""
         if service_id in self._live:
             await self._change(
-                service_id, lambda service: steps.stop(service, actor=actor, now=self._ledger.now(), cause=cause)
+                service_id, lambda service: steps.stop(service, actor=actor, now=self._server.clock.now(), cause=cause)
             )
         return self.service(service_id)
 
-    def check(self, manifest: ServiceManifest, *, tenant: str) -> JobRecord:
-        """What a replica would be, without deploying anything; raises as `deploy` does, files taken for uploaded."""
+    async def check(self, manifest: ServiceManifest, *, tenant: str) -> Sequence[Reason]:
+        """What would keep a replica from starting, without deploying anything; raises as `deploy` does, files taken for
+        uploaded."""
         self._check(manifest, tenant)
-        check_files(self._store, tenant, manifest.bundle, (), "shoal deploy")
-        manifest = self._complete(manifest, tenant=tenant)
-        service = steps.create("s-check", manifest, tenant=tenant, actor="", now=self._ledger.now(), key=None).after
-        return replica_job(service, manifest, 0, socket=self._gateway.socket, now=self._ledger.now())
+        self._server.check_files(tenant, manifest.bundle, (), "shoal deploy")
+        manifest, now = self._server.complete(manifest.with_cores(), tenant=tenant), self._server.clock.now()
+        service = steps.create("s-check", manifest, tenant=tenant, actor="", now=now, key=None).after
+        replica = replica_job(service, manifest, 0, socket=self._gateway.socket, now=now)
+        return await self._server.remarks(replica, manifest.secrets)
 
     def _check(self, manifest: ServiceManifest, tenant: str) -> None:
-        check_class(self._tenants, tenant, manifest.priority_class, "services")
+        self._server.check_class(tenant, manifest.priority_class, "services")
         self._gateway.require()
         names = {model.name: position for position, model in enumerate(manifest.models)}
         for other in self._live.values():
@@ -263,10 +252,10 @@ class Services:
             change = step(known.record)
             if change is None:
                 return None
-            self._ledger.fault("before-commit")
+            self._server.fault("before-commit")
             if await self._store.apply_service(change):
                 self._applied(known, change)
-                self._ledger.fault("after-commit")
+                self._server.fault("after-commit")
                 return change
             if known.record is change.before:  # changed behind our back: read it
                 known.record = self._store.service(service_id) or known.record
@@ -274,7 +263,7 @@ class Services:
     def _applied(self, known: Known, change: ServiceChange) -> None:
         known.record = change.after
         for job in change.jobs:
-            self._ledger.view.added(job)
+            self._server.submitted(job)
         if change.after.state.terminal:
             self._live.pop(change.after.id, None)
         self._wake()
@@ -283,7 +272,7 @@ class Services:
 
     def replicas(self, service_id: str) -> list[Replica]:
         """Those that are not over, oldest first."""
-        found = [_replica(live) for live in self._ledger.view.replicas(service_id)]
+        found = [_replica(live) for live in self._server.replicas(service_id)]
         return sorted(found, key=lambda replica: replica.index)
 
     def look(self, service_id: str) -> ServiceLook:
@@ -296,12 +285,10 @@ class Services:
         if known is None:
             return ServiceLook(record, parse_service(record.manifest, source=record.id), None)
         texts = {**dict(known.sight.loading), **dict(known.sight.broken)}
+        jobs = {live.job.id: live.job for live in self._server.replicas(record.id)}
         replicas = tuple(
             ReplicaLook(
-                self._ledger.view[one.job_id].job,
-                one,
-                one.name in known.sight.ready,
-                texts.get(one.name) or one.why or one.last,
+                jobs[one.job_id], one, one.name in known.sight.ready, texts.get(one.name) or one.why or one.last
             )
             for one in self.replicas(record.id)
         )
@@ -349,7 +336,7 @@ class Services:
         if look.replica.state is not JobState.QUEUED:
             text = look.text or f"it is {look.replica.state}, and not ready in the gateway yet"
             return [ServiceCause(subject, Reason("starting", text), f"see `shoal logs {look.replica.name}`")]
-        found = await self._explain_job(look.replica.job_id)
+        found = await self._server.explain(look.replica.job_id)
         blocking = [cause for cause in found.causes if cause.blocking]
         if not blocking:
             return [ServiceCause(subject, Reason("waiting", found.summary))]
@@ -361,7 +348,7 @@ def summary_of(look: ServiceLook) -> str:
     return f"{look.record.state}: {look.reason.text}" if look.reason is not None else f"{look.record.state}"
 
 
-def _replica(live: Live) -> Replica:
+def _replica(live: LiveJob) -> Replica:
     job = live.job
     _, index, generation = parse_replica_name(job.name)
     waits = live.wait.text if live.wait is not None else str((job.reason or {}).get("text", ""))
