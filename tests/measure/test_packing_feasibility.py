@@ -141,7 +141,7 @@ def test_the_simulated_server_is_the_one_that_runs() -> None:
     fast = Demand(profile("fast", 0.002), 60, 0.08)
 
     def late(scheduler: str, *demands: Demand) -> dict[str, float]:
-        found = SimulatedServer(demands, server(), scheduled(scheduler)).run(duration_s=60)
+        found = SimulatedServer(demands, server(), scheduled(scheduler)).run(duration_s=20)
         slo_s = {one.name: one.slo_s for one in demands}
         return {name: float(np.mean(one.latencies_or_inf_s() > slo_s[name])) for name, one in found.items()}
 
@@ -202,6 +202,7 @@ def test_the_bound_keeps_holding_when_a_model_goes(case: tuple[list[Demand], Ser
         assert model.judge(demands[:gone] + demands[gone + 1 :], kind).holds
 
 
+@pytest.mark.slow
 def test_the_bound_is_not_far_from_the_truth() -> None:
     """The largest load of one server, as a share of what simulation finds."""
 

@@ -82,7 +82,7 @@ def test_a_plan_is_sound_whatever_is_wished(demands: list[Demand], servers: list
 
 
 def test_a_plan_shares_servers_and_is_confirmed_by_simulation() -> None:
-    demands = [demand(f"m{at}", 0.15) for at in range(6)]
+    demands = [demand(f"m{at}", 0.15) for at in range(4)]
     steps: list[str] = []
     found = planned(demands, [SMALL, BIG], on_step=steps.append)
     assert_sound(found, demands)
@@ -95,11 +95,11 @@ def test_a_plan_shares_servers_and_is_confirmed_by_simulation() -> None:
 
 
 def test_what_one_server_cannot_carry_is_split() -> None:
-    demands = [demand("large", 5.3), demand("little", 0.1)]
+    demands = [demand("large", 2.3), demand("little", 0.1)]
     found = planned(demands, [SMALL])
     assert_sound(found, demands)
     large = [one for one in found.servers if any(each.demand.name == "large" for each in one.placements)]
-    assert len(large) >= 6
+    assert len(large) >= 3
     assert len({one.name for one in found.servers}) == len(found.servers)
     # The little one lives beside the rest of the large one.
     (home,) = [one for one in found.servers if any(each.demand.name == "little" for each in one.placements)]
@@ -158,7 +158,7 @@ class Trusting(Queueing):
 
 
 def test_sets_that_fail_in_simulation_are_packed_anew() -> None:
-    demands = [demand(f"m{at}", 0.4, slo_s=0.05) for at in range(5)]
+    demands = [demand(f"m{at}", 0.4, slo_s=0.05) for at in range(3)]
     found = planned(demands, [SMALL], model=Trusting())
     assert found.repaired
     assert all(reason.code == "simulation" for reason in found.repaired)

@@ -50,11 +50,11 @@ def made() -> report.Report:
     found = {
         count: find_frontier(
             one.probe(), {each.name: Goal(each.slo_s, 0.9) for each in one.demands},
-            start_per_s={each.name: 100.0 for each in one.demands}, effort=Effort(0.2, 0.9, 800), rays=2,
+            start_per_s={each.name: 100.0 for each in one.demands}, effort=Effort(0.2, 0.9, 300), rays=2,
         )
         for count, one in ((2, two), (3, three))
     }  # fmt: skip
-    loads = two.run(duration_s=10)
+    loads = two.run(duration_s=4)
     disturbed = measure_interference(
         lambda rates, number: three.run(rates, duration_s=2, seed=[number]),
         {each.name: 40.0 for each in three.demands}, rounds=2,
