@@ -79,7 +79,7 @@ def test_who_can_all_run_at_once_does() -> None:
     assert decide("blend", problem, whole=True, drift=0.0).share[:, 0].tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_simulated_batch_ends_within_a_few_hundredths_of_the_bound(seed: int) -> None:
     """Nearly as soon as by the policy that knows nothing else, and its short jobs before.
 

@@ -221,7 +221,7 @@ def test_what_was_measured_and_owed_outlives_the_server(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_lost_or_doubled_under_rounds_whatever_dies(seed: int, tmp_path: Path) -> None:
     settings = ScheduleSettings(("max-min", "blend", "fifo", "hierarchical")[seed % 4], round_s=5.0, restart_cost_s=0.5)
     world = run(simulate(seed, tmp_path, schedule=settings), start=START)

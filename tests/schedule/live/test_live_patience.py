@@ -97,7 +97,11 @@ def ran(world: World, job: str) -> list[float]:
 
 @pytest.mark.parametrize(
     ("policy", "length"),
-    [*((policy, 40.0) for policy in POLICIES), *((policy, 250.0) for policy in ("max-min", "elastic", "blend"))],
+    [
+        *((policy, 40.0) for policy in POLICIES),
+        ("blend", 250.0),
+        *(pytest.param(policy, 250.0, marks=pytest.mark.slow) for policy in ("max-min", "elastic")),
+    ],
 )
 def test_scripts_that_save_nothing_end_within_little_more_than_they_need(
     tmp_path: Path, policy: str, length: float
@@ -115,7 +119,9 @@ def test_scripts_that_save_nothing_end_within_little_more_than_they_need(
     play(tmp_path, scene, policy=policy, lengths={f"job-{at}": length for at in range(4)})
 
 
-@pytest.mark.parametrize("policy", ["max-min", "elastic", "blend"])
+@pytest.mark.parametrize(
+    "policy", ["max-min", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("elastic", "blend"))]
+)
 def test_an_endless_one_that_saves_nothing_is_turned_out_for_others_that_do_not_either(
     tmp_path: Path, policy: str
 ) -> None:

@@ -91,6 +91,7 @@ async def machine_seconds(folder: Path, schedule: ScheduleSettings) -> float:
     return sum(steps * SECONDS[where] for where, steps in done.items())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_the_policy_that_looks_at_types_needs_less_of_the_machine(tmp_path: Path) -> None:
     settings = ScheduleSettings("max-min", round_s=0.5, restart_cost_s=0.1)
