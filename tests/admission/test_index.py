@@ -156,13 +156,6 @@ def test_a_tenants_mean_follows_its_completed_jobs() -> None:
     assert index.snapshot(NOW).tenants["a"].mean_runtime_s == 7.0
 
 
-def test_a_tenant_is_forgotten_only_when_it_has_nothing() -> None:
-    index = index_of(nodes(1), [job("j")], tenants=[Tenant("b")])
-    index.remove_tenant("a")
-    index.remove_tenant("b")
-    assert sorted(index.snapshot(NOW).tenants) == ["a"]
-
-
 def test_what_did_not_change_is_shared_between_snapshots() -> None:
     """A snapshot costs what changed, not what there is."""
     waiting = [job(f"j{at}", "ab"[at % 2], 8, at=at) for at in range(400)]

@@ -163,16 +163,6 @@ class ClusterIndex:
         if mean_runtime_s is not None:
             account.mean_runtime_s = mean_runtime_s
 
-    def remove_tenant(self, name: str) -> None:
-        """Forget a tenant that has neither waiting nor running jobs; one that has is kept."""
-        self._check_thread()
-        known = name in self._accounts or name in self._tenants
-        if known and not self._groups(name) and not self._account(name).running_jobs:
-            del self._queues[name]
-            del self._accounts[name]
-            self._dirty_accounts.discard(name)
-            self._tenants.pop(name)
-
     # --- waiting jobs
 
     def add_pending(self, job: Pending) -> None:

@@ -125,17 +125,6 @@ def recorded(times_s: ArrayLike, *, duration_s: float | None = None) -> Floats:
     return np.asarray(times if duration_s is None else times[times < duration_s])
 
 
-def dispersion(times_s: ArrayLike, window_s: float) -> float:
-    """Index of dispersion for counts: variance over mean of the arrivals per window. 1 for Poisson, 0 for a clock,
-    more for bursts. nan for less than two whole windows."""
-    times = np.asarray(times_s, dtype=np.float64)
-    windows = int((times[-1] if times.size else 0.0) / window_s)
-    if windows < 2:
-        return math.nan
-    counts = np.bincount((times[times < windows * window_s] / window_s).astype(np.int64), minlength=windows)
-    return float(counts.var(ddof=1) / counts.mean())
-
-
 def _scattered(rng: np.random.Generator, starts: Floats, ends: Floats, rates: Floats) -> Floats:
     """Poisson arrivals of a rate that is constant on each interval: their number is Poisson, their places uniform."""
     counts = rng.poisson((ends - starts) * rates)

@@ -1,4 +1,4 @@
-"""Reports of measurements: one JSON document for programs, one HTML page for people.
+"""Reports of measurements: one HTML page.
 
 A `Report` is made of sections, one for each result (`latency`, `frontier`, `interference`, `mix_costs`,
 `cold_starts`, `comparison`, `plan`). The page holds its figures as inline SVG, with a table under each, and needs no

@@ -24,7 +24,7 @@ def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
         f"Sharing saves {share(found.saving, 1)} of servers that could be cut (1 - 1/sum). A server costs "
         f"{_money(found.per_server_hour)} an hour."
     ]
-    return Section("mix-cost", "Cost of the wanted mix", text, [figure], data=found.as_json(), simulated=simulated)
+    return Section("Cost of the wanted mix", text, [figure], simulated=simulated)
 
 
 def plan(found: Plan) -> Section:
@@ -71,7 +71,6 @@ def plan(found: Plan) -> Section:
         else "Found by search; a cheaper one may exist."
     )
     return Section(
-        "plan",
         "Plan",
         [
             f"{len(found.servers)} servers at {_money(found.per_hour)} an hour, {percent(found.saving)} less than one "
@@ -79,7 +78,6 @@ def plan(found: Plan) -> Section:
         ],
         [figure],
         tables,
-        data=found.as_json(),
         warnings=[f"not placed: {one.demand.name} ({one.text})" for one in found.refused],
     )  # fmt: skip
 

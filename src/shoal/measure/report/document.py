@@ -1,9 +1,7 @@
-"""What a report is made of, before it is a page or a JSON document."""
+"""What a report is made of, before it is a page."""
 
 from __future__ import annotations
 
-import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Clock, Invalid, SystemClock
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +40,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`data` is the JSON document's part; `kind` tells programs what it is. `simulated` results never came from a
-    server, and the page says so."""
+    """`simulated` results never came from a server, and the page says so."""
 
-    kind: str
     title: str
     text: Sequence[str]
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
-    data: Any = None
     warnings: Sequence[str] = ()
     simulated: bool = False
 
@@ -82,40 +75,6 @@ class Report:
     @property
     def moment(self) -> str:
         return datetime.fromtimestamp(self.made_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "document": "shoal-measure-report",
-            "version": VERSION,
-            "title": self.title,
-            "made_at": self.made_at,
-            "facts": dict(self.facts),
-            "sections": [
-                {
-                    "kind": one.kind,
-                    "title": one.title,
-                    "simulated": one.simulated,
-                    "warnings": list(one.warnings),
-                    "data": finite(one.data),
-                }
-                for one in self.sections
-            ],
-        }
-
-    def write_json(self, path: Path) -> None:
-        """Raises Invalid if the file cannot be written."""
-        write(path, json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n")
-
-
-def finite(value: Any) -> Any:
-    """As JSON can hold it: nan and infinity become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return value
 
 
 def write(path: Path, text: str) -> None:

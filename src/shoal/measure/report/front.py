@@ -41,7 +41,7 @@ def frontier(found: Frontier, *, simulated: bool = False) -> Section:
         f"worst. The search ended because {found.reason.text}.",
     ]
     figures = [_plane(found), _totals(found, table)] if len(names) == 2 else [_ranked(found, table)]
-    return Section("frontier", "Frontier", text, figures, data=found.as_json(), simulated=simulated)
+    return Section("Frontier", text, figures, simulated=simulated)
 
 
 def _plane(found: Frontier) -> Figure:

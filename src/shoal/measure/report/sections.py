@@ -39,11 +39,9 @@ def latency(results: Sequence[LoadResult], *, slo_s: float | None = None) -> Sec
     columns += [f"within {duration(slo_s)}"] if slo_s is not None else []
     table = Table("Latency with 95% intervals", columns, rows)
     return Section(
-        kind="latency",
         title="Latency",
         text=["Counted from the moment a request was scheduled, so that no queue hides in the generator."],
         figures=[distribution("Latency distribution", named, table, slo_s=slo_s)] if named else [],
-        data=[result.as_json(slo_s=slo_s) for result in results],
         warnings=[doubt.text for result in results if (doubt := result.bottleneck()) is not None],
         simulated=any(result.tenant.startswith(LABEL) for result in results),
     )
@@ -60,11 +58,9 @@ def cold_starts(found: Mapping[str, ColdStarts]) -> Section:
     totals = {name: one.total_s() for name, one in found.items()}
     figure = distribution("Time to the first answer", totals, Table("Cold starts", columns, rows), tail=False)
     return Section(
-        kind="coldstart",
         title="Cold starts",
         text=["From asking for the model to its first answer, beside the answer of a warm one."],
         figures=[figure],
-        data={name: one.as_json() for name, one in found.items()},
     )
 
 
@@ -89,7 +85,7 @@ def interference(found: Interference, *, simulated: bool = False) -> Section:
         f"{found.slowdown[victim][other][0.99].value:.2f} times as slow at p99.",
     ]
     return Section(
-        "interference", "Interference", text, tables=tables, data=found.as_json(),
+        "Interference", text, tables=tables,
         warnings=[doubt.text for doubt in found.doubts], simulated=simulated,
     )  # fmt: skip
 
@@ -134,7 +130,6 @@ def comparison(found: Comparison) -> Section:
     counts = [[name, f"{len(found.latencies_s[name])}", f"{found.failures[name]}"] for name in found.targets]
     spread = Table("Requests of all rounds", ["target", "requests", "failed"], counts)
     return Section(
-        "comparison",
         "Comparison",
         [
             f"The same arrivals to every target, {found.rounds} rounds in changing order. "
@@ -144,7 +139,6 @@ def comparison(found: Comparison) -> Section:
             Figure(title, draw, table),
             distribution("Latency distribution", found.latencies_s, spread, slo_s=found.slo_s),
         ],
-        data=found.as_json(),
         warnings=[doubt.text for doubt in found.doubts],
     )
 

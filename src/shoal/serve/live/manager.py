@@ -20,8 +20,6 @@ from shoal.serve.live.replicas import replica_job
 
 Step = Callable[[ServiceRecord], ServiceChange | None]
 
-MAX_REPLICAS = 1000
-
 
 @dataclass(slots=True)
 class Known:
