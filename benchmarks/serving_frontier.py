@@ -23,6 +23,7 @@ from pathlib import Path
 from common import Row, parser, report
 from serving_common import doubt, gateway, note, options_of, rows, service
 
+from shoal.base.report import Report, write_html
 from shoal.core import Money
 from shoal.measure import report as pages
 from shoal.measure.cost import MixCost, mix_cost
@@ -68,11 +69,11 @@ def main() -> int:
         Money.usd(options.price),
     )
     if options.html is not None:
-        page = pages.Report.of(
+        page = Report.of(
             "Two real networks on one server", [pages.frontier(found), pages.mix_costs(cost)],
             facts={"command": shlex.join(["python", *sys.argv])},
         )  # fmt: skip
-        pages.write_html(page, options.html)
+        write_html(page, options.html)
         note(f"written: {options.html}")
     table = [*front_rows(found), *cost_rows(cost), Row("seconds", time.monotonic() - began, "s")]
     return report(f"two networks on one server: {' and '.join(options.models)}", table, as_json=options.json)

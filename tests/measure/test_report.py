@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from shoal.base.report import Report, html, write_html
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, ManualClock, Money
 from shoal.measure import report
@@ -26,8 +23,6 @@ from shoal.measure.interference import measure_interference
 from shoal.measure.judge import Effort, Goal
 from shoal.measure.planner import plan
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.report.scales import Categories, Linear, Log, Nines, duration
-from shoal.measure.report.svg import Axis, Dots, Line, chart
 from shoal.measure.simulated import SimulatedServer
 from shoal.measure.types import LoadResult
 
@@ -43,7 +38,7 @@ def server(*names: str, slots: int = 2) -> SimulatedServer:
 
 
 @pytest.fixture(scope="module")
-def made() -> report.Report:
+def made() -> Report:
     """Every kind of section, about tenants with the worst of names."""
     two, three = server("a", EVIL), server("a", "b" * 80, EVIL)
     found = {
@@ -72,7 +67,7 @@ def made() -> report.Report:
         serve=scheduled(),
     )
     cold = ColdStarts(rng.random(9), rng.random(9), rng.random(9))
-    return report.Report.of(
+    return Report.of(
         "About " + EVIL,
         [
             report.latency(list(loads.values()), slo_s=0.05),
@@ -125,8 +120,8 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_the_page_is_well_formed_and_needs_nothing_else(made: report.Report) -> None:
-    page = report.html(made)
+def test_the_page_is_well_formed_and_needs_nothing_else(made: Report) -> None:
+    page = html(made)
     reader = Reader()
     reader.feed(page)
     assert reader.open == []
@@ -141,8 +136,8 @@ def test_the_page_is_well_formed_and_needs_nothing_else(made: report.Report) -> 
     assert EVIL in reader.text
 
 
-def test_every_figure_has_a_title_a_description_and_a_table(made: report.Report) -> None:
-    page = report.html(made)
+def test_every_figure_has_a_title_a_description_and_a_table(made: Report) -> None:
+    page = html(made)
     drawings = re.findall(r"<svg.*?</svg>", page, re.S)
     assert len(drawings) >= 9
     for drawing in drawings:
@@ -158,74 +153,23 @@ def test_every_figure_has_a_title_a_description_and_a_table(made: report.Report)
     assert all("<table>" in figure for figure in figures)
 
 
-def test_simulated_results_and_warnings_are_marked(made: report.Report) -> None:
-    page = report.html(made)
+def test_simulated_results_and_warnings_are_marked(made: Report) -> None:
+    page = html(made)
     assert page.count("come from a simulator") == sum(one.simulated for one in made.sections)
     assert made.sections[0].simulated, "results know it by themselves"
     assert "not placed: never" in page
 
 
-def test_a_page_is_written_or_the_reason_told(made: report.Report, tmp_path: Path) -> None:
-    report.write_html(made, tmp_path / "r.html")
+def test_a_page_is_written_or_the_reason_told(made: Report, tmp_path: Path) -> None:
+    write_html(made, tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
     with pytest.raises(Invalid, match="cannot be written"):
-        report.write_html(made, tmp_path / "nowhere" / "r.html")
+        write_html(made, tmp_path / "nowhere" / "r.html")
 
 
 def test_loads_without_an_answer_make_a_page_as_well() -> None:
     empty = np.empty(0)
     nothing = LoadResult("t", "m", empty, empty, empty, np.empty(0, dtype=np.int64), 1.0)
     failed = LoadResult("t", "n", np.arange(5.0), np.arange(5.0), np.arange(5.0) + 1, np.full(5, 503), 5.0)
-    page = report.html(report.Report("empty", [report.latency([nothing, failed], slo_s=0.1)], 0.0))
+    page = html(Report("empty", [report.latency([nothing, failed], slo_s=0.1)], 0.0))
     ElementTree.fromstring(re.findall(r"<svg.*?</svg>", page, re.S)[0])
-
-
-# --- the plotting helper
-
-
-@given(st.floats(1e-6, 1e4), st.floats(1.001, 1e6))
-def test_logarithmic_ticks_are_inside_and_named(low: float, factor: float) -> None:
-    scale = Log(low, low * factor, seconds=True)
-    places = [scale.place(value) for value, _ in scale.ticks()]
-    assert places == sorted(places)
-    assert all(-1e-6 <= place <= 1 + 1e-6 for place in places)
-    assert len(places) <= 40
-    assert len({label for _, label in scale.ticks()}) == len(places)
-    assert scale.place(0.0) < 0
-
-
-@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
-def test_linear_ticks_are_few_and_round(low: float, span: float) -> None:
-    scale = Linear(low, low + span)
-    ticks = scale.ticks()
-    assert len(ticks) <= 9
-    assert all(-1e-3 <= scale.place(value) <= 1 + 1e-3 for value, _ in ticks)
-
-
-def test_nines_stretch_the_tail() -> None:
-    scale = Nines(3)
-    assert [label for _, label in scale.ticks()] == ["0%", "50%", "90%", "99%", "99.9%"]
-    assert scale.place(0.99) - scale.place(0.9) == pytest.approx(scale.place(0.999) - scale.place(0.99))
-    assert scale.place(1.0) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(1.0, "1 s"), (0.9996, "1 s"), (0.05, "50 ms"), (0.0125, "12.5 ms"), (2e-6, "2 µs"), (90.0, "90 s")],
-)
-def test_durations_have_their_unit(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown
-
-
-def test_a_chart_takes_names_and_numbers_as_they_come() -> None:
-    drawn = chart(
-        EVIL, EVIL, Axis(EVIL, Linear(0, 0)), Axis("", Categories([EVIL, "x" * 200])),
-        [
-            Line(EVIL, [(0.0, 1.0), (math.nan, math.inf), (1e300, -1e300)], steps=True, dots=True),
-            Dots("d", [(1.0, 0.0)], 5, [EVIL], whiskers_x=[(-math.inf, math.inf)]),
-        ],
-    )  # fmt: skip
-    root = ElementTree.fromstring(drawn)
-    numbers: Mapping[str, str] = root.attrib
-    assert "viewBox" in numbers
-    assert not re.search(r"\b(nan|inf)\b", drawn)

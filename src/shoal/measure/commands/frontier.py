@@ -35,9 +35,9 @@ from shoal.measure.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from shoal.base.report import Section
     from shoal.measure.feasibility import Feasibility
     from shoal.measure.generator import Settings
-    from shoal.measure.report import Section
     from shoal.measure.simulated import Serve
     from shoal.measure.types import InputMaker, Target
 
@@ -445,7 +445,7 @@ def _settings(warmup: str, timeout: str, encoding: Form, max_outstanding: int, s
 def _write(context: CommandContext, path: Path | None, title: str, sections: Sequence[Section]) -> None:
     if path is None:
         return
-    from shoal.measure.report import Report, write_html
+    from shoal.base.report import Report, write_html
 
     command = "shoal " + shlex.join(_without_secrets(sys.argv[1:]))
     write_html(Report.of(title, sections, facts={"command": command}), path)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from shoal.base.report import Section, Table, bars, duration
 from shoal.core import Money
 from shoal.measure.cost import MixCost
 from shoal.measure.planner import Plan, PlannedServer
-from shoal.measure.report.document import Section, Table
-from shoal.measure.report.figures import bars
-from shoal.measure.report.scales import duration
 from shoal.measure.report.words import number, percent, share
 
 

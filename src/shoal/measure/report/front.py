@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from shoal.base.report import (
+    Area,
+    Axis,
+    Categories,
+    Dots,
+    Figure,
+    Line,
+    Linear,
+    Mark,
+    Rule,
+    Section,
+    Table,
+    chart_of,
+    duration,
+)
 from shoal.measure.frontier import Frontier
-from shoal.measure.report.document import Figure, Section, Table
-from shoal.measure.report.figures import chart_of
-from shoal.measure.report.scales import Categories, Linear, duration
-from shoal.measure.report.svg import Area, Axis, Dots, Line, Mark, Rule
 from shoal.measure.report.words import number, or_else, percent, rate
 from shoal.measure.types import Floats
 

@@ -8,13 +8,24 @@ from functools import partial
 
 import numpy as np
 
+from shoal.base.report import (
+    Axis,
+    Categories,
+    Cell,
+    Dots,
+    Figure,
+    Log,
+    Mark,
+    Rule,
+    Section,
+    Table,
+    chart_of,
+    distribution,
+    duration,
+)
 from shoal.measure.coldstart import ColdStarts
 from shoal.measure.compare import Comparison
 from shoal.measure.interference import Interference
-from shoal.measure.report.document import Cell, Figure, Section, Table
-from shoal.measure.report.figures import chart_of, distribution
-from shoal.measure.report.scales import Categories, Log, duration
-from shoal.measure.report.svg import Axis, Dots, Mark, Rule
 from shoal.measure.report.words import end, number, or_else, rate, share, time
 from shoal.measure.simulated import LABEL
 from shoal.measure.statistics import Estimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shoal.measure.report.scales import duration
+from shoal.base.report import duration
 from shoal.measure.statistics import Estimate
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shoal.measure.report.scales import Categories, Linear, Scale, shortened
+from shoal.base.report.scales import Categories, Linear, Scale, shortened
 
 WIDTH, HEIGHT = 720.0, 380.0
 _TOP, _RIGHT, _BOTTOM, _LEFT = 16.0, 20.0, 52.0, 62.0

@@ -7,7 +7,7 @@ from html import escape
 from itertools import count
 from pathlib import Path
 
-from shoal.measure.report.document import Cell, Figure, Report, Section, Table, write
+from shoal.base.report.document import Cell, Figure, Report, Section, Table, write
 
 _STYLE = """
 :root { color-scheme: light dark;

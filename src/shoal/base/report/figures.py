@@ -1,4 +1,4 @@
-"""Figures that several kinds of section draw."""
+"""Figures that several kinds of section draw: distributions and bars."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shoal.measure.report.document import Figure, Table
-from shoal.measure.report.scales import Categories, Linear, Log, Nines, duration
-from shoal.measure.report.svg import Axis, Bars, Line, Mark, Rule, chart
-from shoal.measure.types import Floats
+from shoal.base.report.document import Figure, Table
+from shoal.base.report.scales import Categories, Linear, Log, Nines, duration
+from shoal.base.report.svg import Axis, Bars, Line, Mark, Rule, chart
 
+Floats = NDArray[np.float64]
 _ROW = 34.0
 """Height of a row of bars or whiskers."""
 
 
 def distribution(
-    title: str, series: Mapping[str, Floats], table: Table, *, slo_s: float | None = None, tail: bool = True
+    title: str,
+    series: Mapping[str, Floats],
+    table: Table,
+    *,
+    axis: str = "time (logarithmic)",
+    unit: str = "",
+    slo_s: float | None = None,
+    tail: bool = True,
 ) -> Figure:
-    """Empirical distributions; with a stretched tail as far as the samples reach."""
+    """Empirical distributions, in seconds without a `unit`; with a stretched tail as far as the samples reach."""
     known = {name: np.asarray(values[np.isfinite(values)]) for name, values in series.items()}
     every = np.concatenate([np.empty(0), *known.values()])
     every = every[every > 0]
@@ -32,9 +40,11 @@ def distribution(
     if slo_s is not None:
         marks.append(Rule(f"objective {duration(slo_s)}", x=slo_s))
     y = Axis("share at or below", Nines(nines) if tail else Linear(0.0, 1.0, percent=True))
-    x = Axis("time (logarithmic)", Log(low / 1.1, high * 1.1, seconds=True))
+    x = Axis(axis, Log(low / 1.1, high * 1.1, seconds=not unit, unit=unit))
     words = "; ".join(
-        f"{name}: half within {duration(float(np.median(values)))}" for name, values in known.items() if len(values)
+        f"{name}: half within {f'{np.median(values):.3g}{unit}' if unit else duration(float(np.median(values)))}"
+        for name, values in known.items()
+        if len(values)
     )
     return Figure(title, partial(chart_of, title, f"Cumulative distributions. {words}.", x, y, marks), table)
 
