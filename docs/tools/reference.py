@@ -122,14 +122,14 @@ def _shown(value: Any) -> str:
 
 
 def manifests() -> str:
-    from shoal.contract.manifest import manifest_schema, service_schema
+    from shoal.contract.manifest import JOB, other_kinds
 
     parts = [
         MADE, "# All manifest fields", "",
         "From the JSON Schemas that the server checks by; `shoal manifest schema` prints them for editors. "
         "[Manifests](manifest.md) says what the fields mean.",
     ]  # fmt: skip
-    for title, schema in (("Job", manifest_schema()), ("Service", service_schema())):
+    for title, schema in ((kind.name.capitalize(), kind.schema()) for kind in (JOB, *other_kinds())):
         parts.append(f"\n## {title}\n\n{_fields(schema, schema['$defs'])}")
         for name, part in sorted(schema["$defs"].items()):
             if part.get("type") == "object":

@@ -13,8 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.contract.manifest import JobManifest, Placement, manifest_schema, parse_manifest, parse_service
+from shoal.contract.manifest import JobManifest, Placement, manifest_schema, parse_manifest
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
+from shoal.serve.manifest import parse_service
 
 EXAMPLES = sorted(
     path for name in ("job", "elastic") for path in (Path(__file__).parents[2] / "examples").glob(f"*/{name}.yaml")

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import ErrorCode
-from shoal.contract.manifest import ServiceManifest
 from shoal.control import stages, steps
 from shoal.control.limits import JobLimits, complete, default_memory, rank_limits
 from shoal.core import Conflict, Device, Node, Quota
 from shoal.engine import Exit, GangStatus, Limits, Phase, RankStatus
 from shoal.engine.simulated import Script
+from shoal.serve.manifest import ServiceManifest
 
 from .simulation import World, manifest, nodes
 

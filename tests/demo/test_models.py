@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from shoal.contract.manifest import parse_service
 from shoal.core import NotFound, Unavailable
 from shoal.demo.models import (
     DEMO,
@@ -38,6 +37,7 @@ from shoal.demo.models import (
 )
 from shoal.demo.models.__main__ import app
 from shoal.demo.models.inputs import file_features, voice_call, voice_windows
+from shoal.serve.manifest import parse_service
 from shoal.serve.runtimes.base import Runtime
 from shoal.serve.runtimes.open import open_runtime
 from shoal.serve.types import TensorSpec

@@ -14,7 +14,6 @@ from shoal.cli.context import CliContext
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.contract.manifest import JobManifest, ServiceManifest
     from shoal.sdk.models import CheckView
 
 _PANEL = "Manifests"
@@ -47,49 +46,50 @@ def check(
     offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
 ) -> None:
     """Check a manifest without submitting it: its text here, and against tenant and nodes where a server answers."""
-    from shoal.contract.manifest import is_service, parse_manifest, parse_service
+    from shoal.contract.manifest import kind_of, parse_as
     from shoal.sdk import NoServer
 
     text, source = _read(file)
-    manifest = parse_service(text, source=source) if is_service(text) else parse_manifest(text, source=source)
+    kind = kind_of(text)
+    manifest = parse_as(kind, text, source=source)
     answer: CheckView | None = None
     if not offline:
         try:
             with context.client(patience_s=0.0) as client:
-                check = client.services.check if is_service(text) else client.check
-                answer = check(text if str(file) == "-" else file, tenant=tenant)
+                takers = client if kind.namespace is None else getattr(client, kind.namespace)
+                answer = takers.check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
             context.note("no server answers: checked the text only")
     if answer is None:
         context.show(
-            {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest)
+            {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest.name)
         )
         return
     found = answer
 
     def human() -> None:
-        _good(manifest)
+        _good(manifest.name)
         for remark in found.remarks:
             print(f"  note: {remark.text}")
 
     context.show(found, human)
 
 
-def _good(manifest: JobManifest | ServiceManifest) -> None:
-    print(f"{manifest.name}: the manifest is good")
+def _good(name: str) -> None:
+    print(f"{name}: the manifest is good")
 
 
 def schema(
     context: CliContext,  # noqa: ARG001 - the schema is JSON either way
-    kind: Annotated[str, typer.Option(help="job or service.")] = "job",
+    kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
 ) -> None:
     """The manifest's JSON Schema."""
-    from shoal.contract.manifest import manifest_schema, service_schema
+    from shoal.contract.manifest import JOB, other_kinds
 
-    known = {"job": manifest_schema, "service": service_schema}
+    known = {one.name: one for one in (JOB, *other_kinds())}
     if kind not in known:
-        raise Invalid(f"there is no kind {kind!r}", where="--kind", hint="job or service")
-    print(json.dumps(known[kind](), indent=2))
+        raise Invalid(f"there is no kind {kind!r}", where="--kind", hint=" or ".join(known))
+    print(json.dumps(known[kind].schema(), indent=2))
 
 
 def ffdl(

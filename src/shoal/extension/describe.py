@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from shoal.contract.manifest import manifest_schema, service_schema
+from shoal.contract.manifest import JOB, Kind
 from shoal.contract.models import ErrorView, View
 
 Responses = dict[int | str, dict[str, Any]]
@@ -25,8 +25,8 @@ _EXPLAINED = {
 }
 
 _PREFIX = "#/components/schemas/"
-_MANIFESTS = {"JobManifest": manifest_schema, "ServiceManifest": service_schema}
 _shown: set[type[View]] = set()
+_taken: set[Kind] = set()
 
 
 def shows(model: type[View], status: int = 200, text: str = "done") -> Responses:
@@ -42,9 +42,13 @@ def fails(*statuses: int) -> Responses:
     return {status: {"description": _EXPLAINED[status], "content": content} for status in sorted({401, 429, *statuses})}
 
 
-def takes_manifest(name: str = "JobManifest") -> dict[str, Any]:
+def takes_manifest(kind: Kind = JOB) -> dict[str, Any]:
     """An operation's body is a manifest."""
-    content = {"application/json": {"schema": _ref(name)}, "application/yaml": {"schema": {"type": "string"}}}
+    _taken.add(kind)
+    content = {
+        "application/json": {"schema": _ref(kind.model.__name__)},
+        "application/yaml": {"schema": {"type": "string"}},
+    }
     return {"required": True, "content": content}
 
 
@@ -58,10 +62,10 @@ def schemas() -> dict[str, Any]:
     pairs: Any = [(model, "serialization") for model in sorted(_shown, key=lambda model: model.__name__)]
     _, found = models_json_schema(pairs, ref_template=template)
     made: dict[str, Any] = found.get("$defs", {})
-    for name, make in _MANIFESTS.items():
-        manifest = json.loads(json.dumps(make()).replace("#/$defs/", _PREFIX))
+    for kind in sorted(_taken, key=lambda kind: kind.name):
+        manifest = json.loads(json.dumps(kind.schema()).replace("#/$defs/", _PREFIX))
         inner = manifest.pop("$defs", {})
         for key in ("$schema", "$id"):
             manifest.pop(key, None)
-        made = {**made, **inner, name: manifest}
+        made = {**made, **inner, kind.model.__name__: manifest}
     return made

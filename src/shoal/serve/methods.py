@@ -102,7 +102,7 @@ def deploy(
     Its `files`, and models that are files, are packed relative to `base` (default: the manifest's directory, else the
     present one) and uploaded first. Without an `idempotency_key` a fresh one is made.
     """
-    from shoal.contract.manifest import parse_service
+    from shoal.serve.manifest import parse_service
 
     text, folder, source = manifest_text(manifest, base)
     parsed = parse_service(text, source=source)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from shoal.contract.manifest import ServiceManifest
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter
@@ -17,6 +16,7 @@ from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
 from shoal.serve.live.gateway import Look, Wish
+from shoal.serve.manifest import ServiceManifest
 from tests.control.simulation import (
     Crash,
     World,

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.contract.manifest.document import Document, decode, read_document
+from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
 from shoal.contract.manifest.problems import explain
-from shoal.contract.manifest.schema import JOB, JobManifest, Kind, Part
-from shoal.contract.manifest.service import SERVICE, ServiceManifest
+from shoal.contract.manifest.schema import JOB, JobManifest, Part
 from shoal.core import Invalid
 
 
@@ -29,22 +29,18 @@ def parse_manifest(text: str | bytes, *, source: str = "manifest") -> JobManifes
 
     Raises Invalid, whose `problems` hold one error for each thing wrong, `where` being `source:LINE: field.path`.
     """
-    manifest: JobManifest = _parse(text, source, JOB)
+    manifest: JobManifest = parse_as(JOB, text, source=source)
     return manifest
 
 
-def parse_service(text: str | bytes, *, source: str = "manifest") -> ServiceManifest:
-    """The service in this YAML or JSON text, as `parse_manifest` reads jobs."""
-    manifest: ServiceManifest = _parse(text, source, SERVICE)
-    return manifest
-
-
-def is_service(text: str | bytes) -> bool:
-    """Whether the text means a service, by its `kind`, or without one by its `models`. Wrong texts mean jobs."""
+def kind_of(text: str | bytes) -> Kind:
+    """What kind of manifest a text means, by its `kind`, or without one by what it holds. Wrong texts mean jobs."""
     with contextlib.suppress(Invalid):
         values = read_document(decode(text, "manifest"), "manifest").value
-        return bool(values["kind"] == "service" if "kind" in values else "models" in values)
-    return False
+        if "kind" in values:
+            return (other_kind(values["kind"]) if isinstance(values["kind"], str) else None) or JOB
+        return next((kind for kind in other_kinds() if not kind.marks.isdisjoint(values)), JOB)
+    return JOB
 
 
 def with_line(error: Invalid, text: str | bytes, *, source: str = "manifest") -> Invalid:
@@ -56,7 +52,8 @@ def with_line(error: Invalid, text: str | bytes, *, source: str = "manifest") ->
     return Invalid(error.what, where=where, hint=error.hint, problems=error.problems)
 
 
-def _parse(text: str | bytes, source: str, kind: Kind) -> Any:
+def parse_as(kind: Kind, text: str | bytes, *, source: str = "manifest") -> Any:
+    """The manifest of this kind, an instance of its model, as `parse_manifest` reads jobs."""
     text = decode(text, source)
     model: type[Part] = kind.model
     if text.lstrip().startswith("{"):

@@ -9,18 +9,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal.contract.manifest import schema, service
+from shoal.contract.manifest import schema
 from shoal.contract.manifest.document import Document, Path, show_path
+from shoal.contract.manifest.kinds import Kind
 from shoal.contract.manifest.quantities import shown
-from shoal.contract.manifest.schema import JOB, Kind
+from shoal.contract.manifest.schema import JOB
 
 MAX_PROBLEMS = 50
 
 _SHAPES = {
-    service.SERVICE_NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 48, such as ocr-fast"),
-    service.MODEL_NAME: ("is not a model's name", "use letters, digits and _ . -, at most 64"),
-    service.VERSION: ("is not a version", "use letters, digits and _ . -, at most 32, such as 1 or 2024-05"),
-    service.SHA256: ("is not a SHA-256", "write 64 hexadecimal digits, as sha256sum prints them"),
     schema.NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 63, such as digits-sgd"),
     schema.ENV_NAME: ("is not a variable's name", "use letters, digits and underscores, not first a digit"),
     schema.SECRET_NAME: ("is not a secret's name", "name a stored secret: letters, digits, dashes, dots, underscores"),
@@ -87,11 +84,12 @@ def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> 
         case "shoal":
             return context["what"], context["hint"]
         case "missing":
-            return f"the field `{path[-1]}` is missing", _MISSING.get(str(path[-1]))
+            name = str(path[-1])
+            return f"the field `{name}` is missing", _MISSING.get(name) or kind.missing.get(name)
         case "extra_forbidden":
             return _unknown_field(path, kind)
         case "string_pattern_mismatch":
-            said, hint = _SHAPES[context["pattern"]]
+            said, hint = kind.shapes.get(context["pattern"]) or _SHAPES[context["pattern"]]
             return f"{_quoted(value, path)} {said}", hint
         case "enum" | "literal_error":
             allowed = context["expected"].replace("'", "")
@@ -115,8 +113,6 @@ def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> 
 
 _MISSING = {
     "name": "give it a name, such as `name: digits-sgd`",
-    "models": "say what to serve, such as `models: [{name: ocr, source: ocr.onnx}]`",
-    "source": "say where the model is: a file below the manifest's directory, a path on the server, or a URL",
     "max": "say how many at most, such as {min: 1, max: 4}",
     "from": "say where the data is",
     "to": "say where the data goes",
@@ -129,8 +125,7 @@ _EITHER: dict[tuple[str, ...], str] = {("ranks",): "or give a range, such as {mi
 _KNOWN_AS = {
     "gpu": "accelerators", "gpus": "accelerators", "cpu": "cpus", "mem": "memory", "learners": "ranks",
     "replicas": "ranks", "nodes": "ranks", "timeout": "max_runtime", "retries": "limits", "cmd": "command",
-    "args": "command", "environment": "env", "partition": "priority_class", "model": "models", "path": "source",
-    "file": "source", "url": "source", "uri": "source", "latency": "p99", "slo_p99": "p99", "instances": "replicas",
+    "args": "command", "environment": "env", "partition": "priority_class",
 }  # fmt: skip
 """What other systems call a field."""
 
@@ -138,7 +133,7 @@ _KNOWN_AS = {
 def _unknown_field(path: Path, kind: Kind) -> tuple[str, str]:
     names = kind.field_names(_pattern_of(path[:-1], kind))
     name = str(path[-1])
-    meant = _KNOWN_AS.get(name.lower(), name.lower().replace("-", "_"))
+    meant = ({**_KNOWN_AS, **kind.known_as}).get(name.lower(), name.lower().replace("-", "_"))
     elsewhere = [(*at, meant) for at in kind.parts if "*" not in at and meant in kind.field_names(at)]
     near = difflib.get_close_matches(meant, names, n=1) or [known for known in names if known.startswith(meant)]
     if meant in names:

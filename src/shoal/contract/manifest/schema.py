@@ -10,8 +10,6 @@ import hashlib
 import keyword
 import math
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -31,6 +29,7 @@ from pydantic import (
 
 from shoal.contract.manifest import places, quantities
 from shoal.contract.manifest.document import Path, show_path
+from shoal.contract.manifest.kinds import Kind, other_kind
 from shoal.contract.manifest.quantities import problem, shown
 from shoal.contract.patterns import compile_pattern
 from shoal.core import ANY, Fault, PriorityClass, Resources
@@ -87,8 +86,9 @@ def _entrypoint(value: str) -> str:
 
 
 def _only_jobs(value: Any) -> Any:
-    if value == "service":
-        raise problem("this is a service, and a job is wanted here", "deploy it: `shoal deploy`, or POST /v1/services")
+    other = other_kind(value) if isinstance(value, str) else None
+    if other is not None:
+        raise problem(f"this is a {other.name}, and a job is wanted here", other.used_by)
     return value
 
 
@@ -447,28 +447,16 @@ def shared_conflicts(values: dict[str, Any]) -> list[Conflict]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """A kind of manifest, as far as reading it and telling its problems goes. `parts` has the model at each path; `*`
-    stands for a position in a list or a name in a mapping."""
-
-    model: type[Part]
-    parts: Mapping[tuple[str, ...], type[Part]]
-    conflicts: Callable[[dict[str, Any]], list[Conflict]]
-
-    def field_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The names a mapping at this path may hold, as they are written in a manifest."""
-        part = self.parts.get(path)
-        return tuple(field.alias or name for name, field in part.model_fields.items()) if part else ()
-
-    def needed_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of them that it must hold."""
-        part = self.parts.get(path)
-        fields = part.model_fields.items() if part else ()
-        return tuple(field.alias or name for name, field in fields if field.is_required())
+def manifest_schema() -> dict[str, Any]:
+    """The manifest's JSON Schema, for editors and for the API's description."""
+    schema = JobManifest.model_json_schema()
+    schema["title"] = "Shoal job manifest"
+    schema["anyOf"] = [{"required": ["command"]}, {"required": ["entrypoint"]}]
+    return schema
 
 
 JOB = Kind(
+    "job",
     JobManifest,
     {
         (): JobManifest,
@@ -483,12 +471,6 @@ JOB = Kind(
         ("metrics",): Metrics,
     },
     conflicts,
+    manifest_schema,
+    "submit it: `shoal submit`, or POST /v1/jobs",
 )
-
-
-def manifest_schema() -> dict[str, Any]:
-    """The manifest's JSON Schema, for editors and for the API's description."""
-    schema = JobManifest.model_json_schema()
-    schema["title"] = "Shoal job manifest"
-    schema["anyOf"] = [{"required": ["command"]}, {"required": ["entrypoint"]}]
-    return schema

@@ -73,7 +73,7 @@ def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any],
         return _of_model(file, given.get("name")) | given, file.absolute().parent
     if str(file) != "-" and not given:
         return file, None
-    from shoal.contract.manifest import parse_service
+    from shoal.serve.manifest import parse_service
 
     text, source = (sys.stdin.read(), "stdin") if str(file) == "-" else (_read(file), str(file))
     values = parse_service(text, source=source).values() | given

@@ -9,7 +9,6 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from shoal.contract import models
-from shoal.contract.manifest import parse_service, service_schema
 from shoal.contract.principal import Principal
 from shoal.contract.service_lifecycle import ServiceState
 from shoal.contract.service_records import ServiceFilter, ServiceRecord
@@ -36,6 +35,7 @@ from shoal.extension.web import (
 )
 from shoal.serve.live.manager import Services
 from shoal.serve.live.responses import explanation_view, service_detail, service_view
+from shoal.serve.manifest import SERVICE, parse_service, service_schema
 
 router = APIRouter(prefix="/v1/services", tags=["services"])
 manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
@@ -86,7 +86,7 @@ async def find_service(services: Services, who: Principal, ref: str, *, tenant: 
         **fails(403, 404, 409, 413, 422, 503),
     },
     openapi_extra={
-        "requestBody": takes_manifest("ServiceManifest"),
+        "requestBody": takes_manifest(SERVICE),
         "parameters": key_and_tenant("the same key twice is one deployment"),
     },
 )
@@ -113,7 +113,7 @@ async def schema() -> Response:
     "/check",
     summary="Check a service's manifest without deploying it",
     responses={**shows(models.CheckView), **fails(403, 404, 409, 413, 422, 503)},
-    openapi_extra={"requestBody": takes_manifest("ServiceManifest")},
+    openapi_extra={"requestBody": takes_manifest(SERVICE)},
 )
 async def check(request: Request, services: Known, who: Asker, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to its replicas here."""

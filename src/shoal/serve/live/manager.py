@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shoal.contract.lifecycle import Desired, JobState
-from shoal.contract.manifest import ServiceManifest, parse_service
 from shoal.contract.records import JobRecord
 from shoal.contract.service_records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict, NotFound, Reason
@@ -17,6 +16,7 @@ from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, Look
 from shoal.serve.live.plan import UNSEEN, Plan, Replica, Sight
 from shoal.serve.live.replicas import replica_job
+from shoal.serve.manifest import ServiceManifest, parse_service
 
 Step = Callable[[ServiceRecord], ServiceChange | None]
 

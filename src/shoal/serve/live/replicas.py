@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import JobManifest, ServiceManifest
+from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
 from shoal.contract.service_records import ServiceRecord
 from shoal.serve.contract import connection_name, replica_name
+from shoal.serve.manifest import ServiceManifest
 
 PRIORITY = 100
 """A replica's, among its tenant's own jobs: one that fell over gets its place back before a new job starts."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import ServiceManifest
 from shoal.contract.records import JobRecord, NewEvent
 from shoal.contract.service_lifecycle import ServiceState, check_step
 from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceRecord
 from shoal.core import Conflict
 from shoal.serve.live.plan import Plan
+from shoal.serve.manifest import ServiceManifest
 
 KEEPER = "keeper"
 DEFAULT_REPLICAS = 1

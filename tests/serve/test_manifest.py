@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import ServiceManifest, is_service, parse_manifest, parse_service, service_schema
-from shoal.contract.manifest.service import SERVICE
+from shoal.contract.manifest import JOB, kind_of, parse_manifest
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
 from shoal.serve.live import steps
 from shoal.serve.live.replicas import replica_job, replica_manifest
+from shoal.serve.manifest import SERVICE, ServiceManifest, parse_service, service_schema
 from shoal.serve.types import DataType, Route, RuntimeKind, TensorSpec
 
 DIGEST = "sha256:" + "0a" * 32
@@ -164,12 +164,14 @@ def test_a_replica_is_a_job_that_never_ends_by_itself() -> None:
 
 
 def test_what_is_a_service_says_so_by_its_kind_or_its_models() -> None:
-    assert is_service("kind: service\n")
-    assert is_service('{"name": "a", "models": []}')
-    assert not is_service("kind: job\nmodels: []")
-    assert not is_service("name: a\ncommand: x")
-    assert not is_service("- what\n")
-    assert not is_service("'")
+    assert kind_of("kind: service\n") is SERVICE
+    assert kind_of('{"name": "a", "models": []}') is SERVICE
+    assert kind_of("kind: job\nmodels: []") is JOB
+    assert kind_of("name: a\ncommand: x") is JOB
+    assert kind_of("- what\n") is JOB
+    assert kind_of("'") is JOB
+    assert kind_of("kind: [service]") is JOB
+    assert kind_of("kind: unheard-of") is JOB
 
 
 # --- what is told of a wrong one ---

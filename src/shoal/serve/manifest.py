@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from shoal.contract.manifest import places
+from shoal.contract.manifest import JOB, places
 from shoal.contract.manifest.document import show_path
+from shoal.contract.manifest.kinds import Kind
+from shoal.contract.manifest.parse import parse_as
 from shoal.contract.manifest.quantities import problem, shown
 from shoal.contract.manifest.schema import (
     BUNDLE,
@@ -20,7 +22,6 @@ from shoal.contract.manifest.schema import (
     Duration,
     DurationOrZero,
     EnvName,
-    Kind,
     Name,
     Part,
     ResourceRequest,
@@ -48,7 +49,7 @@ _BY_SUFFIX = {
 
 def _only_services(value: Any) -> Any:
     if value == "job":
-        raise problem("this is a job, and a service is wanted here", "submit it: `shoal submit`, or POST /v1/jobs")
+        raise problem("this is a job, and a service is wanted here", JOB.used_by)
     return value
 
 
@@ -325,7 +326,15 @@ def _route_conflicts(name: str, route: dict[str, Any], versions: dict[str, set[s
         yield ("routes", name, "shadow_share"), "there is no `shadow` to copy to", "name a version under `shadow`"
 
 
+def service_schema() -> dict[str, Any]:
+    """The manifest's JSON Schema, for editors and for the API's description."""
+    schema = ServiceManifest.model_json_schema()
+    schema["title"] = "Shoal service manifest"
+    return schema
+
+
 SERVICE = Kind(
+    "service",
     ServiceManifest,
     {
         (): ServiceManifest,
@@ -338,11 +347,35 @@ SERVICE = Kind(
         ("resources", "accelerators"): Accelerators,
     },
     conflicts,
+    service_schema,
+    "deploy it: `shoal deploy`, or POST /v1/services",
+    marks=frozenset({"models"}),
+    namespace="services",
+    shapes={
+        SERVICE_NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 48, such as ocr-fast"),
+        MODEL_NAME: ("is not a model's name", "use letters, digits and _ . -, at most 64"),
+        VERSION: ("is not a version", "use letters, digits and _ . -, at most 32, such as 1 or 2024-05"),
+        SHA256: ("is not a SHA-256", "write 64 hexadecimal digits, as sha256sum prints them"),
+    },
+    missing={
+        "models": "say what to serve, such as `models: [{name: ocr, source: ocr.onnx}]`",
+        "source": "say where the model is: a file below the manifest's directory, a path on the server, or a URL",
+    },
+    known_as={
+        "model": "models",
+        "path": "source",
+        "file": "source",
+        "url": "source",
+        "uri": "source",
+        "latency": "p99",
+        "slo_p99": "p99",
+        "instances": "replicas",
+        "replicas": "replicas",
+    },
 )
 
 
-def service_schema() -> dict[str, Any]:
-    """The manifest's JSON Schema, for editors and for the API's description."""
-    schema = ServiceManifest.model_json_schema()
-    schema["title"] = "Shoal service manifest"
-    return schema
+def parse_service(text: str | bytes, *, source: str = "manifest") -> ServiceManifest:
+    """The service in this YAML or JSON text, as `parse_manifest` reads jobs."""
+    manifest: ServiceManifest = parse_as(SERVICE, text, source=source)
+    return manifest
