@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,13 @@ from common import Row, machine, parser, report
 
 from shoal.core import Unavailable
 from shoal.host.actuators.pace import Pace
-from shoal.host.bench.limits import Limit, cpu_quota, guarded, paced, together
+from shoal.host.bench.limits import Limit, guarded
 from shoal.host.bench.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
 from shoal.host.bench.trial import Compared, against_alone
+from shoal.host.fs import LINUX
+from shoal.host.hierarchies import serving
 from shoal.host.native import Kernel
-from shoal.host.pacer import calibrate, window
+from shoal.host.pacer import Pacer, calibrate, window
 from shoal.host.simulate import compare
 
 MEAN, TAIL, LEFT, APART, SETTLED_S, EFFICIENCY, COST = 0.95, 1.10, 2.1e9, 0.95, 0.3, 1.17, 0.01
@@ -58,6 +62,65 @@ FLOOD = (Phase((Kernel.NT_STORE,), 2.5),)
 PHASES = (Phase((Kernel.SPIN,), 2.0), Phase((Kernel.NT_STORE,), 1.5)) * 2
 MODEL, THROTTLE, NONE, FIXED = "model", "core-throttle", "none", "fixed"
 _FLOOD, _STORE, _READ, _TRIAD = Kernel.NT_STORE, Kernel.STORE, Kernel.READ, Kernel.TRIAD
+
+
+def paced(cpu: int, frame: tuple[int, int]) -> Limit:
+    """The core is left to the neighbour for R of every P nanoseconds."""
+
+    @contextmanager
+    def limit(_: Mapping[str, int]) -> Iterator[None]:
+        pacer = Pacer()
+        try:
+            pacer.set({cpu: frame})
+            pacer.renew()
+            yield
+        finally:
+            pacer.close()
+
+    return limit
+
+
+def cpu_quota(share: float, period_us: int, *, only: str = "") -> Limit | None:
+    """A cgroup's quota, on all neighbours together or `only` on one; None where no hierarchy has the cpu controller."""
+    hierarchy = serving(LINUX, "cpu")
+    if hierarchy is None:
+        return None
+    top, version = Path(hierarchy.top), hierarchy.version
+    group = top / f"shoal-bench-{os.getpid()}{only}"
+    quota = round(share * period_us)
+
+    @contextmanager
+    def limit(pids: Mapping[str, int]) -> Iterator[None]:
+        pids = {name: pid for name, pid in pids.items() if only in ("", name)}
+        group.mkdir(exist_ok=True)
+        try:
+            if version == 1:
+                (group / "cpu.cfs_period_us").write_text(str(period_us))
+                (group / "cpu.cfs_quota_us").write_text(str(quota))
+            else:
+                (group / "cpu.max").write_text(f"{quota} {period_us}")
+            for pid in pids.values():
+                (group / "cgroup.procs").write_text(str(pid))
+            yield
+        finally:
+            for pid in pids.values():
+                (top / "cgroup.procs").write_text(str(pid))
+            group.rmdir()
+
+    return limit
+
+
+def together(limits: Sequence[Limit]) -> Limit:
+    """All of these at once."""
+
+    @contextmanager
+    def limit(pids: Mapping[str, int]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in limits:
+                stack.enter_context(one(pids))
+            yield
+
+    return limit
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,6 @@ class UndoLog:
     def repaired(self, group: str, what: str) -> None:
         self._repairs.append(f"{group}: {what}")
 
-    def holds(self, scope: str) -> bool:
-        """Whether anything is noted of it."""
-        return any(of == scope for of, _ in self._changes.values())
-
     def in_use(self, scope: str) -> bool:
         """Whether a file is noted that lies in a directory of this scope."""
         made = tuple(

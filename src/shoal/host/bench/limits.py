@@ -1,4 +1,4 @@
-"""What limits neighbours while a window of the rig lasts: a CPU quota, pacing of their core, a whole guard."""
+"""What limits neighbours while a window of the rig lasts: a guard of its own process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.core import Unavailable
 from shoal.host.fs import LINUX
-from shoal.host.hierarchies import serving
-from shoal.host.pacer import Pacer
 
 _START_S, _STOP_S = 30.0, 10.0
 _LAST_WORDS = 500
@@ -44,65 +42,6 @@ class Feed:
 
     pid: int
     ring: Path
-
-
-def paced(cpu: int, frame: tuple[int, int]) -> Limit:
-    """The core is left to the neighbour for R of every P nanoseconds."""
-
-    @contextmanager
-    def limit(_: Mapping[str, int]) -> Iterator[None]:
-        pacer = Pacer()
-        try:
-            pacer.set({cpu: frame})
-            pacer.renew()
-            yield
-        finally:
-            pacer.close()
-
-    return limit
-
-
-def cpu_quota(share: float, period_us: int, *, only: str = "") -> Limit | None:
-    """A cgroup's quota, on all neighbours together or `only` on one; None where no hierarchy has the cpu controller."""
-    hierarchy = serving(LINUX, "cpu")
-    if hierarchy is None:
-        return None
-    top, version = Path(hierarchy.top), hierarchy.version
-    group = top / f"shoal-bench-{os.getpid()}{only}"
-    quota = round(share * period_us)
-
-    @contextmanager
-    def limit(pids: Mapping[str, int]) -> Iterator[None]:
-        pids = {name: pid for name, pid in pids.items() if only in ("", name)}
-        group.mkdir(exist_ok=True)
-        try:
-            if version == 1:
-                (group / "cpu.cfs_period_us").write_text(str(period_us))
-                (group / "cpu.cfs_quota_us").write_text(str(quota))
-            else:
-                (group / "cpu.max").write_text(f"{quota} {period_us}")
-            for pid in pids.values():
-                (group / "cgroup.procs").write_text(str(pid))
-            yield
-        finally:
-            for pid in pids.values():
-                (top / "cgroup.procs").write_text(str(pid))
-            group.rmdir()
-
-    return limit
-
-
-def together(limits: Sequence[Limit]) -> Limit:
-    """All of these at once."""
-
-    @contextmanager
-    def limit(pids: Mapping[str, int]) -> Iterator[None]:
-        with ExitStack() as stack:
-            for one in limits:
-                stack.enter_context(one(pids))
-            yield
-
-    return limit
 
 
 def guarded(

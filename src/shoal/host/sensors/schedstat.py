@@ -48,10 +48,6 @@ class SchedulerStatistics:
     def close(self) -> None:
         self._last.clear()
 
-    def spent_s(self, members: Found) -> float:
-        """CPU time of all threads of these that still live."""
-        return sum(run for run, _ in self._books(members.processes).values()) / 1e9
-
     def _books(self, processes: Iterable[Process]) -> dict[int, tuple[int, int]]:
         """Nanoseconds run and waited, by thread."""
         books = {}

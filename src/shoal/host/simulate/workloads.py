@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -149,7 +149,6 @@ class Scenario:
     duration_s: float = 20.0
     drifts: tuple[Drift, ...] = ()
     seed: int = 1
-    tags: frozenset[str] = field(default_factory=frozenset)
 
     def best_effort(self) -> tuple[Placed, ...]:
         return tuple(one for one in self.work if one.group.priority_class is PriorityClass.BEST_EFFORT)
