@@ -44,7 +44,7 @@ from shoal.host.bench.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
 from shoal.host.bench.trial import Compared, against_alone
 from shoal.host.fs import LINUX
 from shoal.host.hierarchies import serving
-from shoal.host.native import Kernel
+from shoal.host.native import MemoryKernel
 from shoal.host.pacer import Pacer, calibrate, window
 from shoal.host.simulate import compare
 
@@ -58,10 +58,10 @@ PACED = (
 PROMISES = (1.02, 1.10, 1.20)
 """What `model` may let the pipeline become, besides its usual 1.05: the guard's own curve."""
 ON_QUOTA = ("quota", "freeze")
-FLOOD = (Phase((Kernel.NT_STORE,), 2.5),)
-PHASES = (Phase((Kernel.SPIN,), 2.0), Phase((Kernel.NT_STORE,), 1.5)) * 2
+FLOOD = (Phase((MemoryKernel.NT_STORE,), 2.5),)
+PHASES = (Phase((MemoryKernel.SPIN,), 2.0), Phase((MemoryKernel.NT_STORE,), 1.5)) * 2
 MODEL, THROTTLE, NONE, FIXED = "model", "core-throttle", "none", "fixed"
-_FLOOD, _STORE, _READ, _TRIAD = Kernel.NT_STORE, Kernel.STORE, Kernel.READ, Kernel.TRIAD
+_FLOOD, _STORE, _READ, _TRIAD = MemoryKernel.NT_STORE, MemoryKernel.STORE, MemoryKernel.READ, MemoryKernel.TRIAD
 
 
 def paced(cpu: int, frame: tuple[int, int]) -> Limit:
@@ -133,7 +133,7 @@ class Mix:
     phases: Sequence[Phase]
     guard: Mapping[str, Any] = field(default_factory=dict)
     apart: bool = False
-    fixed: Sequence[Mapping[Kernel, float]] = ()
+    fixed: Sequence[Mapping[MemoryKernel, float]] = ()
     """Shares of those that are limited: of the core, by pacing if there is one neighbour or only pacing, else by
     quota."""
 
@@ -161,7 +161,7 @@ class Mix:
         return found
 
 
-def _shares(kernel: Kernel) -> tuple[dict[Kernel, float], ...]:
+def _shares(kernel: MemoryKernel) -> tuple[dict[MemoryKernel, float], ...]:
     return tuple({kernel: share} for share in (0.07, 0.14))
 
 
@@ -175,15 +175,15 @@ LIVE = (
     Mix("unreported", "pair-unreported", (Phase((_STORE,), 2.5),), {"reported": False}, fixed=_shares(_STORE)),
     Mix("analytics", "complex-analytics", (Phase((_TRIAD,), 2.5),), fixed=_shares(_TRIAD)),
     Mix(
-        "mixed", "complex-mixed", (Phase((_FLOOD, _READ, Kernel.SPIN), 4.0),), {"allow": ON_QUOTA, "apart": True},
+        "mixed", "complex-mixed", (Phase((_FLOOD, _READ, MemoryKernel.SPIN), 4.0),), {"allow": ON_QUOTA, "apart": True},
         fixed=({_FLOOD: 0.03, _READ: 0.07}, {_FLOOD: 0.07, _READ: 0.14}),
     ),
     Mix(
-        "stores beside computing", "complex-allocation", (Phase((_STORE, Kernel.SPIN), 4.0),),
+        "stores beside computing", "complex-allocation", (Phase((_STORE, MemoryKernel.SPIN), 4.0),),
         {"allow": ON_QUOTA, "apart": True}, fixed=_shares(_STORE),
     ),
     Mix(
-        "beside computing", "", (Phase((_FLOOD, Kernel.SPIN), 4.0),), {"allow": ON_QUOTA, "apart": True},
+        "beside computing", "", (Phase((_FLOOD, MemoryKernel.SPIN), 4.0),), {"allow": ON_QUOTA, "apart": True},
         fixed=_shares(_FLOOD),
     ),
 )  # fmt: skip
@@ -196,7 +196,7 @@ class Trial:
 
     name: str
     limit: Limit = unlimited
-    phases: Sequence[Phase] = (Phase((Kernel.NT_STORE,), WINDOW_S),)
+    phases: Sequence[Phase] = (Phase((MemoryKernel.NT_STORE,), WINDOW_S),)
     settle_s: float = SETTLE_S
     quiet_s: float = 0.0
     max_slowdown: float = 1.05

@@ -18,7 +18,7 @@ from shoal.cli.app import COMMANDS, app, commands_of
 
 NOT_AT_START = {
     "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
-    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.host.live.keeper",
+    "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.host.live.reconciler",
     "shoal.host.guard", "shoal.host.live.process", "shoal.host.policy", "shoal.host.types",
     "shoal.schedule.policy", "shoal.sdk", "shoal.serve.gateway",
 }  # fmt: skip

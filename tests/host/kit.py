@@ -16,7 +16,7 @@ from shoal.host.fs import LINUX, Kernel, start_time
 from shoal.host.hierarchies import serving, unified
 from shoal.host.members import Found, Process
 from shoal.host.types import Group
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 from tests.host.fake import FakeHost, Machine
 
 BATCH = Group("batch", PriorityClass.BEST_EFFORT)
@@ -33,8 +33,8 @@ def found(host: Kernel, *pids: int, exclusive: frozenset[int] | None = None) -> 
     return Found(processes, cpus, cpus if exclusive is None else exclusive)
 
 
-def undo_log(path: Path, kernel: Kernel) -> UndoLog:
-    return UndoLog(path / "undo", kernel=kernel, wait_s=0.1, sleep=lambda _: None)
+def write_ahead_log(path: Path, kernel: Kernel) -> WriteAheadLog:
+    return WriteAheadLog(path / "wal", kernel=kernel, wait_s=0.1, sleep=lambda _: None)
 
 
 class FakeKit:

@@ -29,9 +29,9 @@ from shoal.host.fs import Kernel
 from shoal.host.members import Found
 from shoal.host.resctrl import Cache
 from shoal.host.types import UNLIMITED, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 from tests.host.fake import AMD, CAPACITY, RESCTRL_AMD, RESCTRL_INTEL, RESCTRL_MBPS, FakeHost, Machine
-from tests.host.kit import BATCH, OTHER, SERVICE, found, undo_log
+from tests.host.kit import BATCH, OTHER, SERVICE, found, write_ahead_log
 
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
 HALF = Setting(share=0.5)
@@ -64,11 +64,11 @@ class State:
 
 
 class Bench:
-    """A machine, its undo log, and the check that both end as they began."""
+    """A machine, its write-ahead log, and the check that both end as they began."""
 
     def __init__(self, path: Path, machine: Machine) -> None:
         self.host = FakeHost(machine)
-        self.undo: UndoLog = undo_log(path, self.host)
+        self.wal: WriteAheadLog = write_ahead_log(path, self.host)
         self._before: State | None = None
 
     def ready(self) -> None:
@@ -77,14 +77,14 @@ class Bench:
 
     def assert_restored(self) -> None:
         assert State(self.host) == self._before
-        assert len(self.undo) == 0
+        assert len(self.wal) == 0
 
 
 @pytest.fixture(params=["v1", "v2", "hybrid"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path, Machine(cgroups=request.param, l3s=TWO_CACHES))
     yield bench
-    bench.undo.close()
+    bench.wal.close()
 
 
 def quota_of(host: Kernel, directory: str) -> str:
@@ -105,7 +105,7 @@ def weight_of(host: Kernel, directory: str) -> str:
 def test_a_weight_is_raised_and_taken_back(bench: Bench) -> None:
     process = bench.host.start()
     bench.ready()
-    weight = CpuWeight(bench.undo, kernel=bench.host)
+    weight = CpuWeight(bench.wal, kernel=bench.host)
     assert weight.capability().available
     members = found(bench.host, process.pid)
     assert weight.apply(SERVICE, members, HEAVY).weight == 100.0
@@ -124,7 +124,7 @@ def test_a_weight_above_ours_is_left_alone(bench: Bench) -> None:
     process = bench.host.start(cgroup="service")
     bench.host.write(path, "9000")
     bench.ready()
-    weight = CpuWeight(bench.undo, kernel=bench.host)
+    weight = CpuWeight(bench.wal, kernel=bench.host)
     weight.apply(SERVICE, found(bench.host, process.pid), Setting(weight=2.0))
     assert weight_of(bench.host, "service") == "9000"
     weight.restore()
@@ -135,7 +135,7 @@ def test_a_weight_above_ours_is_left_alone(bench: Bench) -> None:
 def test_a_real_time_process_cannot_be_moved_and_nothing_is_left(bench: Bench) -> None:
     usual, urgent = bench.host.start(), bench.host.start(real_time=True)
     bench.ready()
-    weight = CpuWeight(bench.undo, kernel=bench.host)
+    weight = CpuWeight(bench.wal, kernel=bench.host)
     with pytest.raises(Conflict, match="cannot be moved"):
         weight.apply(SERVICE, found(bench.host, usual.pid, urgent.pid), HEAVY)
     bench.assert_restored()
@@ -144,8 +144,8 @@ def test_a_real_time_process_cannot_be_moved_and_nothing_is_left(bench: Bench) -
 def test_a_weight_survives_that_another_mechanism_takes_their_directory_back(bench: Bench) -> None:
     process = bench.host.start()
     bench.ready()
-    cpuset = Binder(Cpuset(bench.undo, kernel=bench.host), dict(enumerate(bench.host.domains())))
-    weight, members = CpuWeight(bench.undo, kernel=bench.host), found(bench.host, process.pid)
+    cpuset = Binder(Cpuset(bench.wal, kernel=bench.host), dict(enumerate(bench.host.domains())))
+    weight, members = CpuWeight(bench.wal, kernel=bench.host), found(bench.host, process.pid)
     cpuset.apply("service", members, Setting(cpus=frozenset({0})))
     weight.apply(SERVICE, members, HEAVY)
     cpuset.apply("service", members, UNLIMITED)
@@ -157,7 +157,7 @@ def test_a_weight_survives_that_another_mechanism_takes_their_directory_back(ben
 
 def test_where_weights_cannot_be_set_it_says_so(tmp_path: Path) -> None:
     host = FakeHost(Machine(cgroups="none"))
-    found_out = CpuWeight(undo_log(tmp_path, host), kernel=host).capability()
+    found_out = CpuWeight(write_ahead_log(tmp_path, host), kernel=host).capability()
     assert not found_out.available
     assert "no cgroup hierarchy" in found_out.detail
     assert "takes CPU time from guaranteed work" in found_out.consequence
@@ -170,7 +170,7 @@ def test_a_quota_is_a_share_of_what_a_group_keeps_busy(bench: Bench) -> None:
     bench.host.group("batch")
     process = bench.host.start(cgroup="batch", busy=2.0)
     bench.ready()
-    quota = Quota(bench.undo, unhindered=known(cpus=2.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=2.0), kernel=bench.host)
     assert quota.capability().available
     assert quota.apply(BATCH, found(bench.host, process.pid), HALF).share == 0.5
     assert quota_of(bench.host, "batch") == "100000"
@@ -184,7 +184,7 @@ def test_a_quota_is_a_share_of_what_a_group_keeps_busy(bench: Bench) -> None:
 def test_the_least_quota_is_a_millisecond_in_a_hundred(bench: Bench) -> None:
     bench.host.group("batch")
     process = bench.host.start(cgroup="batch")
-    quota = Quota(bench.undo, unhindered=known(cpus=1.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=1.0), kernel=bench.host)
     applied = quota.apply(BATCH, found(bench.host, process.pid), Setting(share=0.001))
     assert quota_of(bench.host, "batch") == "1000"
     assert applied.share == quota.least_share == 0.01
@@ -193,7 +193,7 @@ def test_the_least_quota_is_a_millisecond_in_a_hundred(bench: Bench) -> None:
 def test_a_group_that_shares_its_cgroup_gets_one_below_it(bench: Bench) -> None:
     process, stranger = bench.host.start(), bench.host.start()
     bench.ready()
-    quota = Quota(bench.undo, unhindered=known(cpus=1.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=1.0), kernel=bench.host)
     quota.apply(BATCH, found(bench.host, process.pid), HALF)
     assert quota_of(bench.host, "shoal-guard-batch") == "50000"
     assert "shoal-guard-batch" in bench.host.cgroup_lines(process)
@@ -204,7 +204,7 @@ def test_a_group_that_shares_its_cgroup_gets_one_below_it(bench: Bench) -> None:
 
 def test_newcomers_are_followed(bench: Bench) -> None:
     first, stranger = bench.host.start(), bench.host.start()
-    quota = Quota(bench.undo, unhindered=known(cpus=1.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=1.0), kernel=bench.host)
     quota.apply(BATCH, found(bench.host, first.pid), HALF)
     second = bench.host.start()
     quota.apply(BATCH, found(bench.host, first.pid, second.pid), HALF)
@@ -222,7 +222,7 @@ def test_a_tighter_quota_of_the_owner_stands(bench: Bench) -> None:
     v1 = bench.host.exists("/sys/fs/cgroup/cpu/batch")
     path = "/sys/fs/cgroup/cpu/batch/cpu.cfs_quota_us" if v1 else "/sys/fs/cgroup/batch/cpu.max"
     bench.host.write(path, "10000")
-    quota = Quota(bench.undo, unhindered=known(cpus=1.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=1.0), kernel=bench.host)
     quota.apply(BATCH, found(bench.host, process.pid), HALF)
     assert quota_of(bench.host, "batch") == "10000"
     quota.apply(BATCH, found(bench.host, process.pid), Setting(share=0.05))
@@ -235,7 +235,7 @@ def test_a_group_of_several_cgroups_splits_its_quota(bench: Bench) -> None:
     bench.host.group("batch/a")
     bench.host.group("batch/b")
     pids = [bench.host.start(cgroup=f"batch/{name}").pid for name in "ab"]
-    quota = Quota(bench.undo, unhindered=known(cpus=2.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=2.0), kernel=bench.host)
     quota.apply(BATCH, found(bench.host, *pids), HALF)
     if bench.host.exists("/sys/fs/cgroup/batch/cpu.max"):  # version 2 hands the controller on no further
         assert quota_of(bench.host, "batch") == "100000"
@@ -247,7 +247,7 @@ def test_a_group_that_is_named_by_its_cgroup_is_limited_as_a_whole(bench: Bench)
     bench.host.group("batch/a")
     process = bench.host.start(cgroup="batch/a")
     bench.ready()
-    quota = Quota(bench.undo, unhindered=known(cpus=2.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=2.0), kernel=bench.host)
     quota.apply(BATCH, replace(found(bench.host, process.pid), cgroup="batch"), HALF)
     assert quota_of(bench.host, "batch") == "100000"
     quota.restore()
@@ -260,7 +260,7 @@ def test_a_quota_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     bench.host.write("/sys/fs/cgroup/cpu/batch/inner/cpu.cfs_quota_us", "90000")
     process = bench.host.start(cgroup="batch/inner")
     bench.ready()
-    quota = Quota(bench.undo, unhindered=known(cpus=1.0), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(cpus=1.0), kernel=bench.host)
     members = replace(found(bench.host, process.pid), cgroup="batch")
     with pytest.raises(Conflict, match="larger quota"):
         quota.apply(BATCH, members, HALF)
@@ -272,7 +272,7 @@ def test_version_2_hands_the_controller_to_nobody_below_a_shared_group(tmp_path:
     bench.host.group("session")
     process, _ = bench.host.start(cgroup="session"), bench.host.start(cgroup="session")
     bench.ready()
-    quota = Quota(bench.undo, unhindered=known(), kernel=bench.host)
+    quota = Quota(bench.wal, unhindered=known(), kernel=bench.host)
     with pytest.raises(Unavailable, match=r"has no cpu\.max"):
         quota.apply(BATCH, found(bench.host, process.pid), HALF)
     bench.assert_restored()
@@ -282,7 +282,7 @@ def test_version_2_hands_the_controller_to_nobody_below_a_shared_group(tmp_path:
 
 
 def binder(bench: Bench) -> Binder:
-    return Binder(Cpuset(bench.undo, kernel=bench.host), dict(enumerate(bench.host.domains())))
+    return Binder(Cpuset(bench.wal, kernel=bench.host), dict(enumerate(bench.host.domains())))
 
 
 def test_a_group_moves_to_another_domain_with_its_memory(bench: Bench) -> None:
@@ -334,7 +334,7 @@ def test_fewer_cores_within_a_domain(bench: Bench) -> None:
 def test_affinity_stands_in_for_cpusets(bench: Bench) -> None:
     process, pinned = bench.host.start(threads=3), bench.host.start(user_cpus=frozenset({2}))
     bench.ready()
-    affinity = Placement(Binder(Affinity(bench.undo, kernel=bench.host), dict(enumerate(bench.host.domains()))))
+    affinity = Placement(Binder(Affinity(bench.wal, kernel=bench.host), dict(enumerate(bench.host.domains()))))
     affinity.apply(BATCH, found(bench.host, process.pid, pinned.pid), Setting(domains=frozenset({1})))
     assert bench.host.allowed(process) == bench.host.allowed(pinned) == {2, 3}
     assert process.node == 1
@@ -368,7 +368,7 @@ def test_a_group_freezes_and_thaws(bench: Bench) -> None:
     bench.host.group("batch")
     process, other = bench.host.start(cgroup="batch"), bench.host.start()
     bench.ready()
-    freeze = CgroupFreeze(bench.undo, kernel=bench.host)
+    freeze = CgroupFreeze(bench.wal, kernel=bench.host)
     assert freeze.capability().available
     for _ in range(2):
         freeze.apply(BATCH, found(bench.host, process.pid), Setting(frozen=True))
@@ -382,7 +382,7 @@ def test_a_group_freezes_and_thaws(bench: Bench) -> None:
 
 def test_newcomers_of_a_frozen_group_freeze(bench: Bench) -> None:
     first, _ = bench.host.start(), bench.host.start()
-    freeze = CgroupFreeze(bench.undo, kernel=bench.host)
+    freeze = CgroupFreeze(bench.wal, kernel=bench.host)
     freeze.apply(BATCH, found(bench.host, first.pid), Setting(frozen=True))
     second = bench.host.start()
     freeze.apply(BATCH, found(bench.host, first.pid, second.pid), Setting(frozen=True))
@@ -395,7 +395,7 @@ def test_newcomers_of_a_frozen_group_freeze(bench: Bench) -> None:
 def test_signals_stop_what_no_cgroup_can(bench: Bench) -> None:
     process = bench.host.start()
     bench.ready()
-    stop = StopSignal(bench.undo)
+    stop = StopSignal(bench.wal)
     stop.apply(BATCH, found(bench.host, process.pid), Setting(frozen=True))
     assert process.stopped
     stop.apply(BATCH, found(bench.host, process.pid), UNLIMITED)
@@ -407,7 +407,7 @@ def test_signals_stop_what_no_cgroup_can(bench: Bench) -> None:
 
 def hardware(path: Path, spec, **traits) -> tuple[Bench, BandwidthAllocation]:
     bench = Bench(path, Machine(resctrl=spec, l3s=TWO_CACHES, **traits))
-    return bench, BandwidthAllocation(bench.undo, unhindered=known(bandwidth=20e9), kernel=bench.host, cache_share=0.25)
+    return bench, BandwidthAllocation(bench.wal, unhindered=known(bandwidth=20e9), kernel=bench.host, cache_share=0.25)
 
 
 def schemata(bench: Bench) -> str:
@@ -444,7 +444,7 @@ def test_without_knowing_what_it_takes_such_hardware_is_passed_over(tmp_path: Pa
     bench = Bench(tmp_path, Machine(resctrl=RESCTRL_MBPS))
     process = bench.host.start()
     bench.ready()
-    mba = BandwidthAllocation(bench.undo, unhindered=known(), kernel=bench.host)
+    mba = BandwidthAllocation(bench.wal, unhindered=known(), kernel=bench.host)
     with pytest.raises(Unavailable, match="not known yet"):
         mba.apply(BATCH, found(bench.host, process.pid), HALF)
     bench.assert_restored()
@@ -479,7 +479,7 @@ def test_hardware_that_is_busy_says_when_to_ask_again(tmp_path: Path) -> None:
     with pytest.raises(Overloaded, match="limbo") as raised:
         mba.apply(BATCH, found(bench.host, bench.host.start().pid), HALF)
     assert raised.value.retry_after_s == 10.0
-    assert len(bench.undo) == 0
+    assert len(bench.wal) == 0
 
 
 def test_a_process_in_a_group_of_somebody_else_is_left_there(tmp_path: Path) -> None:
@@ -532,7 +532,7 @@ def test_prefetchers_go_off_from_the_highest_core_on(tmp_path: Path, processor, 
         bench.host.msr[cpu][register] = 0x40  # a bit that is not ours
     process = bench.host.start()
     bench.ready()
-    prefetchers = Prefetchers(bench.undo, kernel=bench.host)
+    prefetchers = Prefetchers(bench.wal, kernel=bench.host)
     members = found(bench.host, process.pid)
     assert prefetchers.apply(BATCH, members, Setting(prefetching=1)).prefetching == 1
     assert {cpu for cpu, one in bench.host.msr.items() if one[register] == 0x40 | off} == {1, 2, 3}
@@ -545,7 +545,7 @@ def test_prefetchers_go_off_from_the_highest_core_on(tmp_path: Path, processor, 
 def test_cores_of_guaranteed_work_keep_their_prefetchers(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Machine(msr=True))
     process = bench.host.start()
-    prefetchers = Prefetchers(bench.undo, kernel=bench.host)
+    prefetchers = Prefetchers(bench.wal, kernel=bench.host)
     members = found(bench.host, process.pid, exclusive=frozenset({1, 2}))
     assert prefetchers.apply(BATCH, members, Setting(prefetching=0)).prefetching == 2
     assert bench.host.msr[0][0x1A4] == bench.host.msr[3][0x1A4] == 0
@@ -557,7 +557,7 @@ def test_a_core_of_two_groups_is_on_when_neither_wants_it_off(tmp_path: Path) ->
     bench = Bench(tmp_path, Machine(msr=True))
     members = found(bench.host, bench.host.start().pid)
     bench.ready()
-    prefetchers = Prefetchers(bench.undo, kernel=bench.host)
+    prefetchers = Prefetchers(bench.wal, kernel=bench.host)
     prefetchers.apply(BATCH, members, Setting(prefetching=2))
     prefetchers.apply(OTHER, members, Setting(prefetching=3))
     prefetchers.apply(BATCH, members, UNLIMITED)
@@ -568,7 +568,7 @@ def test_a_core_of_two_groups_is_on_when_neither_wants_it_off(tmp_path: Path) ->
 
 def test_without_the_registers_it_says_what_is_needed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Machine())
-    found_ = Prefetchers(bench.undo, kernel=bench.host).capability()
+    found_ = Prefetchers(bench.wal, kernel=bench.host).capability()
     assert not found_.available
     assert "msr module" in found_.detail
     assert found_.consequence

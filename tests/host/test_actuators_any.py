@@ -12,9 +12,9 @@ from shoal.host import actuators
 from shoal.host.actuators import Unhindered
 from shoal.host.members import Members, Membership
 from shoal.host.types import Group, Setting
-from shoal.host.undo import play_back
+from shoal.host.write_ahead_log import play_back
 from tests.host.fake import AMD, RESCTRL_AMD, RESCTRL_INTEL, FakeHost, FakeProcess, Machine
-from tests.host.kit import undo_log
+from tests.host.kit import write_ahead_log
 
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
 MACHINES = (
@@ -71,11 +71,11 @@ def test_everything_is_left_as_it_was_found(
 
     born(host.start(cgroup="whole"))
     born(host.start(cgroup="session", environ={"TEAM": "vision"}))
-    undo = undo_log(tmp_path_factory.mktemp("any"), host)
+    wal = write_ahead_log(tmp_path_factory.mktemp("any"), host)
     groups = {name: (Group(name, PriorityClass.BEST_EFFORT), members) for name, members in GROUPS.items()}
     membership = Membership(groups, kernel=host)
-    ladder = actuators.standard(
-        undo,
+    chain = actuators.standard(
+        wal,
         {domain.id: domain for domain in host.domains()},
         unhindered=lambda _: Unhindered(2.0, 20e9),
         kernel=host,
@@ -85,7 +85,7 @@ def test_everything_is_left_as_it_was_found(
 
     def tick(name: str) -> None:
         membership.look_again()
-        ladder.apply(groups[name][0], membership.refresh(host.now)[name], last[name], host.now)
+        chain.apply(groups[name][0], membership.refresh(host.now)[name], last[name], host.now)
 
     for kind, what, how in steps:
         living = sorted(host.processes)
@@ -98,7 +98,7 @@ def test_everything_is_left_as_it_was_found(
             environ = {"TEAM": "vision"} if how and "whole" not in str(what) else {}  # groups do not overlap
             born(host.start(cgroup=str(what), environ=environ))
         elif kind == "release":
-            ladder.release(str(what))
+            chain.release(str(what))
             last.pop(str(what), None)
         elif living:
             assert isinstance(what, int)
@@ -111,12 +111,12 @@ def test_everything_is_left_as_it_was_found(
                 host.end(process)
         host.advance(2.0)
     if crash:
-        undo.abandon()
-        problems = play_back(undo.path, kernel=host, sleep=lambda _: None)
+        wal.abandon()
+        problems = play_back(wal.path, kernel=host, sleep=lambda _: None)
     else:
-        ladder.restore()
-        assert len(undo) == 0
-        problems = undo.close()
+        chain.restore()
+        assert len(wal) == 0
+        problems = wal.close()
     assert problems == ()
     assert [dict(group.values) for one in host.hierarchies for group in one.root.below()] == before
     for process in host.processes.values():

@@ -13,7 +13,7 @@ from shoal.host.bench.neighbour import counter
 from shoal.host.bench.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
 from shoal.host.bench.rig import Phase, Rig, Window
 from shoal.host.bench.trial import compare, settled_s
-from shoal.host.native import Kernel
+from shoal.host.native import MemoryKernel
 from shoal.ring import Unit
 
 ALONE_S = 1e-3
@@ -26,7 +26,7 @@ def steps(began_s: float, seconds: float, cpu_s: float) -> tuple[Unit, ...]:
 
 def window(*units: Unit, same: bool | None = True, moved: int = 0) -> Window:
     first, last = units[0], units[-1]
-    return Window(same, first.end_s - first.wall_s, last.end_s, units, {Kernel.NT_STORE: moved}, 0.01)
+    return Window(same, first.end_s - first.wall_s, last.end_s, units, {MemoryKernel.NT_STORE: moved}, 0.01)
 
 
 def test_contention_is_settled_when_steps_are_fast_again_and_stay_so() -> None:
@@ -42,7 +42,7 @@ def test_contention_is_settled_when_steps_are_fast_again_and_stay_so() -> None:
 
 def test_ratios_are_to_alone_before_and_after() -> None:
     alone, hit = window(*steps(0.0, 0.5, ALONE_S)), window(*steps(1.0, 0.5, 1.25 * ALONE_S), moved=10**9)
-    found = compare([Phase((Kernel.NT_STORE,), 0.5)], alone, [hit], alone, max_slowdown=1.05)
+    found = compare([Phase((MemoryKernel.NT_STORE,), 0.5)], alone, [hit], alone, max_slowdown=1.05)
     assert found is not None
     assert (found.same, found.flaw) == (True, "")
     assert found.speed == pytest.approx(0.8)
@@ -72,13 +72,13 @@ def test_ratios_are_to_alone_before_and_after() -> None:
 )
 def test_what_says_nothing_of_the_setting_is_named(hit: Window, after: Window, flaw: str) -> None:
     before = window(*steps(0.0, 0.5, ALONE_S))
-    found = compare([Phase((Kernel.NT_STORE,), 0.5)], before, [hit], after, max_slowdown=1.05)
+    found = compare([Phase((MemoryKernel.NT_STORE,), 0.5)], before, [hit], after, max_slowdown=1.05)
     assert found is not None
     assert flaw in found.flaw
 
 
 def test_onsets_are_where_a_flood_follows_upon_none() -> None:
-    calm, storm = Phase((Kernel.SPIN,), 1.0), Phase((Kernel.NT_STORE,), 1.0)
+    calm, storm = Phase((MemoryKernel.SPIN,), 1.0), Phase((MemoryKernel.NT_STORE,), 1.0)
     alone = window(*steps(0.0, 1.0, ALONE_S))
     found = compare([calm, storm, storm, calm], alone, [alone] * 4, alone, max_slowdown=1.05)
     assert found is not None
@@ -113,7 +113,7 @@ def test_a_window_tells_of_both_sides() -> None:
     except Unavailable as problem:
         pytest.skip(str(problem))
     with rig:
-        found = rig.window(Kernel.NT_STORE, seconds=0.2)
-    assert found.per_s(Kernel.NT_STORE) > 0
+        found = rig.window(MemoryKernel.NT_STORE, seconds=0.2)
+    assert found.per_s(MemoryKernel.NT_STORE) > 0
     assert len(found.steps_s) > 0
     assert found.percentile_s(50) <= found.percentile_s(99)

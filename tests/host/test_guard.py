@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shoal.core import Invalid, LeaseLost, NotFound, PriorityClass, Reason
 from shoal.host.guard.config import MECHANISMS, GuardConfig, parse_config, read_config
-from shoal.host.guard.daemon import Guard
+from shoal.host.guard.daemon import GuardDaemon
 from shoal.host.guard.history import changes, present
 from shoal.host.guard.journal import Head, Journal, Record, adapter, files_of, read_journal
 from shoal.host.guard.loop import POLICY_FAULTS, Applied, Loop, Tick, tighter
@@ -26,11 +26,11 @@ from shoal.host.policy import POLICIES, make_policy
 from shoal.host.simulate import simulate, workload_set
 from shoal.host.types import (
     UNLIMITED,
+    Control,
     Domain,
     DomainState,
     Group,
     GroupState,
-    Knob,
     Missing,
     Plan,
     Reading,
@@ -150,7 +150,7 @@ def test_a_lost_lease_means_that_nothing_is_in_force() -> None:
     machine, policy = Machine(), Script(shares(0.5))
     loop = Loop(policy, machine.sense, machine)
     loop.tick(0.0)
-    machine.acting = LeaseLost("the warden is gone")
+    machine.acting = LeaseLost("the watchdog is gone")
     assert loop.tick(0.1).applied == {}
     machine.acting = None
     loop.tick(0.2)
@@ -259,7 +259,7 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
     assert found.groups[0].group == Group("feed", PriorityClass.GUARANTEED, max_slowdown=1.1)
     assert found.groups[1].group == Group("flood", PriorityClass.BEST_EFFORT, 2.0, 0.1)
     assert found.policy.make() == make_policy("static", share=0.2)
-    assert found.actuators.mechanisms == {"pace", "freeze", "stop-signal"}, "a mechanism, and a knob with all of its"
+    assert found.actuators.mechanisms == {"pace", "freeze", "stop-signal"}, "a mechanism, and a control with all of its"
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_owners_are_users_by_name_or_number() -> None:
 def test_eviction_has_to_be_allowed_by_name() -> None:
     assert "evict" not in parse_config({"groups": GROUPS}).actuators.mechanisms
     assert "evict" in parse_config({"groups": GROUPS, "actuators": {"allow": ["evict"]}}).actuators.mechanisms
-    assert set(MECHANISMS.values()) == set(Knob)
+    assert set(MECHANISMS.values()) == set(Control)
 
 
 # --- journal and replay ---
@@ -582,15 +582,15 @@ def config(**more: Any) -> GuardConfig:
 
 
 @pytest.fixture
-def guard(tmp_path: Path) -> Iterator[tuple[Guard, Machine]]:
+def guard(tmp_path: Path) -> Iterator[tuple[GuardDaemon, Machine]]:
     machine = Machine()
     told = config(metrics={"port": 0, "file": str(tmp_path / "guard.prom")})
-    made = Guard(told, machine, tmp_path / "journal.jsonl", wait=lambda _: False)
+    made = GuardDaemon(told, machine, tmp_path / "journal.jsonl", wait=lambda _: False)
     yield made, machine
     made.close()
 
 
-def test_the_process_ticks_journals_and_shows_metrics(guard: tuple[Guard, Machine], tmp_path: Path) -> None:
+def test_the_process_ticks_journals_and_shows_metrics(guard: tuple[GuardDaemon, Machine], tmp_path: Path) -> None:
     made, machine = guard
     made.run(ticks=5)
     assert len(machine.plans) == 5
@@ -604,7 +604,9 @@ def test_the_process_ticks_journals_and_shows_metrics(guard: tuple[Guard, Machin
 
 def test_the_process_ends_when_it_is_asked(tmp_path: Path) -> None:
     machine = Machine()
-    made = Guard(config(), machine, None, wait=lambda _: False, on_tick=lambda tick: tick.number == 3 and made.stop())
+    made = GuardDaemon(
+        config(), machine, None, wait=lambda _: False, on_tick=lambda tick: tick.number == 3 and made.stop()
+    )
     made.run()
     made.close()
     assert len(machine.plans) == 4

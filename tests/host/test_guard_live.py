@@ -19,7 +19,7 @@ from shoal.host.guard.config import MECHANISMS, parse_config
 from shoal.host.guard.journal import read_journal
 from shoal.host.guard.live import LiveHost
 from shoal.host.hierarchies import serving
-from shoal.host.types import Knob, Plan, Setting
+from shoal.host.types import Control, Plan, Setting
 
 BUSY = "while True: pass"
 RUN = "import typer; from shoal.host.commands import guard; app = typer.Typer(); guard.register(app); app()"
@@ -64,7 +64,7 @@ def stopped_or_zombie(pid: int) -> bool:
 
 
 def test_every_mechanism_has_a_name_to_allow_it_by(tmp_path: Path, flood: subprocess.Popen[bytes]) -> None:
-    host = LiveHost(parse_config(told(flood.pid, actuators={"allow": [*Knob]})), tmp_path, look_only=True)
+    host = LiveHost(parse_config(told(flood.pid, actuators={"allow": [*Control]})), tmp_path, look_only=True)
     try:
         assert {one.name for one in host.capabilities()["actuators"]} == set(MECHANISMS)
     finally:
@@ -77,7 +77,7 @@ def test_a_plan_is_carried_out_and_taken_back(tmp_path: Path, flood: subprocess.
     try:
         seen = host.sense(time.monotonic())
         assert [one.group.name for one in seen.groups] == ["feed", "flood"]
-        assert seen.knobs == {Knob.FREEZE}
+        assert seen.controls == {Control.FREEZE}
         done = host.apply(Plan({"flood": Setting(frozen=True)}))
         assert done.settings["flood"].frozen
         until(lambda: stopped(flood.pid), "it is stopped")
@@ -133,7 +133,7 @@ def test_a_limit_in_cores_does_not_make_a_group_smaller(tmp_path: Path, flood: s
     assert len(os.sched_getaffinity(flood.pid)) == whole
 
 
-def test_a_warden_that_is_killed_is_replaced_and_limits_begin_anew(
+def test_a_watchdog_that_is_killed_is_replaced_and_limits_begin_anew(
     tmp_path: Path, flood: subprocess.Popen[bytes]
 ) -> None:
     host = LiveHost(parse_config(told(flood.pid, actuators={"allow": ["stop-signal"]})), tmp_path)
@@ -142,16 +142,16 @@ def test_a_warden_that_is_killed_is_replaced_and_limits_begin_anew(
         at = time.monotonic()
         host.sense(at)
         host.apply(frozen)
-        warden = host.warden_pid
-        assert warden is not None
-        os.kill(warden, signal.SIGKILL)
+        watchdog = host.watchdog_pid
+        assert watchdog is not None
+        os.kill(watchdog, signal.SIGKILL)
         host.sense(at + 2)
-        until(lambda: not Path(f"/proc/{warden}/stat").exists() or stopped_or_zombie(warden), "it is gone")
+        until(lambda: not Path(f"/proc/{watchdog}/stat").exists() or stopped_or_zombie(watchdog), "it is gone")
         with pytest.raises(LeaseLost):
             host.apply(frozen)
         until(lambda: not stopped(flood.pid), "it goes on")
         assert host.apply(frozen).settings["flood"].frozen
-        assert host.warden_pid not in (None, warden)
+        assert host.watchdog_pid not in (None, watchdog)
     finally:
         host.close()
     until(lambda: not stopped(flood.pid), "it goes on")

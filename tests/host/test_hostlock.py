@@ -46,7 +46,7 @@ def test_it_holds_for_all_users(tmp_path: Path) -> None:
 
 
 def test_a_dead_guards_lock_is_free_when_nobody_keeps_it_open_any_more(tmp_path: Path) -> None:
-    """As its warden does until it has taken everything back."""
+    """As its watchdog does until it has taken everything back."""
     code = (
         "import subprocess, sys; from pathlib import Path\n"
         "from shoal.host.guard.hostlock import HostLock\n"
@@ -57,13 +57,13 @@ def test_a_dead_guards_lock_is_free_when_nobody_keeps_it_open_any_more(tmp_path:
     )
     words = [sys.executable, "-c", code, str(tmp_path)]
     made = subprocess.run(words, env={**os.environ, **NAME}, capture_output=True, text=True, check=True)
-    warden = int(made.stdout)
+    watchdog = int(made.stdout)
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            os.kill(warden, 9)
+            os.kill(watchdog, 9)
         time.sleep(seconds)
 
     with pytest.raises(Conflict):

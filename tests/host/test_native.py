@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.host.native import ABI, Kernel, LatencyProbe, Memory, Native, capability, load, pinned
+from shoal.host.native import ABI, LatencyProbe, Memory, MemoryKernel, Native, capability, load, pinned
 from shoal.host.types import Missing
 
 CHUNK = 256 << 10
@@ -114,24 +114,24 @@ def test_ping_pong_gives_up(native: Native) -> None:
     assert isinstance(took, Missing)
 
 
-@pytest.mark.parametrize("kernel", list(Kernel))
-def test_kernels_count_what_they_move(native: Native, kernel: Kernel) -> None:
+@pytest.mark.parametrize("kernel", list(MemoryKernel))
+def test_kernels_count_what_they_move(native: Native, kernel: MemoryKernel) -> None:
     moved = ctypes.c_uint64(5)
     with Memory(native, 6 * CHUNK) as memory:
-        native.run_kernel(kernel, None if kernel is Kernel.SPIN else memory, 0.01, moved)
+        native.run_kernel(kernel, None if kernel is MemoryKernel.SPIN else memory, 0.01, moved)
         data = ctypes.string_at(memory.address, memory.size)
     assert moved.value > 5
-    if kernel is not Kernel.SPIN:
+    if kernel is not MemoryKernel.SPIN:
         assert (moved.value - 5) % CHUNK == 0
-    if kernel is Kernel.NT_STORE:
+    if kernel is MemoryKernel.NT_STORE:
         assert data[:CHUNK] == b"\7\0\0\0" * (CHUNK // 4)
-    if kernel is Kernel.READ:
+    if kernel is MemoryKernel.READ:
         assert set(data) == {1}
 
 
 def test_kernels_refuse_memory_that_is_too_small(native: Native) -> None:
     with Memory(native, 4096) as memory, pytest.raises(OSError, match="READ"):
-        native.run_kernel(Kernel.READ, memory, 0.01, ctypes.c_uint64())
+        native.run_kernel(MemoryKernel.READ, memory, 0.01, ctypes.c_uint64())
 
 
 def test_pinned_gives_the_cpus_back() -> None:

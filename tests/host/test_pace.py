@@ -21,7 +21,7 @@ from shoal.host.actuators.pace import Pace
 from shoal.host.members import Found, Process
 from shoal.host.native import DIRECTORY
 from shoal.host.pacer import LOST_NS, PERIOD_NS, Pacer, State, calibrate, window
-from shoal.host.types import Group, Knob, Setting
+from shoal.host.types import Control, Group, Setting
 
 CPU = max(os.sched_getaffinity(0))
 GROUP = Group("batch", PriorityClass.BEST_EFFORT)
@@ -131,8 +131,8 @@ def test_without_a_limit_no_process_is_started(tmp_path: Path) -> None:
     assert pace.statistics() == {}
 
 
-def test_it_is_the_knob_share() -> None:
-    assert (Pace.name, Pace.knob) == ("pace", Knob.SHARE)
+def test_it_is_the_control_share() -> None:
+    assert (Pace.name, Pace.control) == ("pace", Control.SHARE)
 
 
 def test_refused_priority_names_the_capability(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from shoal.core import Invalid, PriorityClass
 from shoal.host.guard.journal import state_from_json, state_json
 from shoal.host.policy import POLICIES, make_policy
-from shoal.host.policy.contention import LEAST_ALPHA, Contention, divide
-from shoal.host.policy.pauses import TRIAL_SHARE
-from shoal.host.policy.strain import HOLD_TICKS, Quiet, Sensor, Watch, is_idle, look
+from shoal.host.policy.contention import LEAST_SENSITIVITY, Contention, divide
+from shoal.host.policy.pauses import PROBE_SHARE
+from shoal.host.policy.violation import HOLD_TICKS, Quiet, Source, Watch, is_idle, look
 from shoal.host.types import (
     UNLIMITED,
+    Control,
     Domain,
     DomainState,
     Group,
     GroupState,
-    Knob,
     Missing,
     Plan,
     Reading,
@@ -53,7 +53,7 @@ def neighbour(name: str = "flood", *, cores: int = 1, min_share: float = 0.02, *
 def host(*groups: GroupState, at: float = 0.0, domains: int = 1, **home: Any) -> Snapshot:
     places = [Domain(number, frozenset({2 * number, 2 * number + 1})) for number in range(domains)]
     homes = tuple(DomainState(place, **(home if place.id == 0 else {})) for place in places)
-    return Snapshot(at, homes, groups, knobs=frozenset(Knob) - {Knob.EVICT})
+    return Snapshot(at, homes, groups, controls=frozenset(Control) - {Control.EVICT})
 
 
 class Run:
@@ -88,11 +88,11 @@ class Run:
     def share(self, name: str = "flood") -> float:
         return self.applied.get(name, UNLIMITED).share
 
-    def contended(self, ticks: int, alpha: float = 0.6, name: str = "flood") -> None:
-        """A neighbour that costs `alpha` of the guaranteed work's speed at its full share."""
+    def contended(self, ticks: int, sensitivity: float = 0.6, name: str = "flood") -> None:
+        """A neighbour that costs `sensitivity` of the guaranteed work's speed at its full share."""
         for _ in range(ticks):
             setting = self.applied.get(name, UNLIMITED)
-            loss = 0.0 if setting.frozen else alpha * setting.share * (setting.cores or 4) / 4
+            loss = 0.0 if setting.frozen else sensitivity * setting.share * (setting.cores or 4) / 4
             self.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour(name, cores=4))
 
 
@@ -127,8 +127,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             draw(applied) if kind is PriorityClass.BEST_EFFORT else UNLIMITED,
         )  # fmt: skip
         groups.append(state)
-    knobs = frozenset(draw(st.sets(st.sampled_from(Knob))))
-    return Snapshot(draw(st.floats(0, 100)), domains, tuple(groups), knobs, draw(st.floats(0.001, 0.2)))
+    controls = frozenset(draw(st.sets(st.sampled_from(Control))))
+    return Snapshot(draw(st.floats(0, 100)), domains, tuple(groups), controls, draw(st.floats(0.001, 0.2)))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -153,9 +153,9 @@ def test_any_policy_keeps_to_the_rules_whatever_it_sees(name: str, seen: list[Sn
             if setting.domains is not None:
                 assert setting.domains
                 assert setting.domains <= {home.domain.id for home in snapshot.domains}
-                assert Knob.DOMAINS in snapshot.knobs
-            assert not (setting.frozen and Knob.FREEZE not in snapshot.knobs)
-            assert not (setting.evicted and Knob.EVICT not in snapshot.knobs)
+                assert Control.DOMAINS in snapshot.controls
+            assert not (setting.frozen and Control.FREEZE not in snapshot.controls)
+            assert not (setting.evicted and Control.EVICT not in snapshot.controls)
         for group in best_effort:
             assert group in plan.reasons or name == "none"
         state = state_from_json(type(after), state_json(after))
@@ -225,8 +225,8 @@ def test_the_model_finds_the_one_that_disturbs() -> None:
     cost = {"flood": 0.6, "render": 0.0}
     for _ in range(300):
         loss = sum(
-            0.0 if (setting := run.applied.get(name, UNLIMITED)).frozen else alpha * setting.share
-            for name, alpha in cost.items()
+            0.0 if (setting := run.applied.get(name, UNLIMITED)).frozen else sensitivity * setting.share
+            for name, sensitivity in cost.items()
         )
         run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour("flood"), neighbour("render"))
     assert run.share("flood") < 0.12
@@ -239,7 +239,9 @@ def beside(run: Run, cost: dict[str, float], seconds: float) -> list[float]:
     pauses, until = list[float](), run.at + seconds
     while run.at < until:
         limits = {name: run.applied.get(name, UNLIMITED) for name in cost}
-        loss = sum(0.0 if limits[name].frozen else alpha * limits[name].share for name, alpha in cost.items())
+        loss = sum(
+            0.0 if limits[name].frozen else sensitivity * limits[name].share for name, sensitivity in cost.items()
+        )
         at = run.at
         run.see(guaranteed(Reading(0.001 / (1 - loss))), *map(neighbour, cost))
         if all(one.frozen for one in limits.values()) and (not pauses or at - pauses[-1] > 0.2):
@@ -247,7 +249,7 @@ def beside(run: Run, cost: dict[str, float], seconds: float) -> list[float]:
     return pauses
 
 
-def test_several_groups_are_told_apart_by_one_trial_each() -> None:
+def test_several_groups_are_told_apart_by_one_probe_each() -> None:
     run = Run("model")
     pauses = beside(run, {"flood": 0.3, "reader": 0.15, "render": 0.0}, 1.0)
     assert run.share("flood") < run.share("reader") < 0.3
@@ -255,7 +257,7 @@ def test_several_groups_are_told_apart_by_one_trial_each() -> None:
     assert len(pauses) == 1
 
 
-def test_who_was_acquitted_is_blamed_again_when_a_trial_says_so() -> None:
+def test_who_was_cleared_is_blamed_again_when_a_probe_says_so() -> None:
     run = Run("model")
     beside(run, {"flood": 0.3, "render": 0.0}, 5.0)
     beside(run, {"flood": 0.3, "render": 0.3}, 0.6)
@@ -278,22 +280,22 @@ def test_those_who_disturb_only_together_are_limited(cost: dict[str, float]) -> 
     assert min(run.share(name) for name in cost) > 0.2
 
 
-def test_a_group_on_trial_that_becomes_guaranteed_is_judged_no_more() -> None:
+def test_a_group_on_probe_that_becomes_guaranteed_is_judged_no_more() -> None:
     run = Run("model")
-    while not any(one.share == TRIAL_SHARE for one in run.applied.values()):
+    while not any(one.share == PROBE_SHARE for one in run.applied.values()):
         run.see(guaranteed(Reading(0.001)), neighbour("batch"))
     plan = run.see(guaranteed(Reading(0.001)), guaranteed(Reading(0.001), name="batch"), neighbour("other"))
     assert "batch" not in plan.settings
     assert set(run.state.groups) == {"other"}
 
 
-def test_nobody_is_frozen_for_a_trial_where_nothing_can_freeze_any_longer() -> None:
+def test_nobody_is_frozen_for_a_probe_where_nothing_can_freeze_any_longer() -> None:
     run = Run("model")
     while run.applied.get("a", UNLIMITED).frozen or not run.applied:
         run.see(guaranteed(Reading(0.001)), neighbour("a"), neighbour("b"))
     seen = host(guaranteed(Reading(0.001)), neighbour("a"), neighbour("b"), neighbour("c"), at=run.at)
     for _ in range(5):
-        plan, run.state = run.policy.step(replace(seen, knobs=frozenset({Knob.SHARE})), run.state)
+        plan, run.state = run.policy.step(replace(seen, controls=frozenset({Control.SHARE})), run.state)
         assert not any(one.frozen for one in plan.settings.values())
         seen = replace(seen, at=seen.at + plan.next_in_s)
 
@@ -303,7 +305,7 @@ def test_newcomers_of_which_none_does_harm_are_tried_together() -> None:
     pauses = beside(run, dict.fromkeys("abcde", 0.0), 0.5)
     assert len(pauses) == 1
     assert all(run.share(name) == 1 for name in "abcde")
-    assert len({one.at for one in run.state.pause.tried.values()}) == 1
+    assert len({one.at for one in run.state.pause.probed.values()}) == 1
 
 
 def test_floods_are_tried_with_a_share_that_bounds_what_they_cost() -> None:
@@ -315,7 +317,7 @@ def test_floods_are_tried_with_a_share_that_bounds_what_they_cost() -> None:
         run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour("a"), neighbour("b"))
         worst = max(worst, loss)
     assert worst < 0.2, "0.4 if one is tried with all of its share"
-    assert len(run.state.pause.tried) == 2
+    assert len(run.state.pause.probed) == 2
     assert run.share("a") + run.share("b") < 0.2
 
 
@@ -336,14 +338,14 @@ def test_a_sudden_neighbour_is_met_within_three_ticks() -> None:
     assert run.share() < 0.13
 
 
-def test_the_machines_own_moods_are_no_fault_of_a_neighbour_elsewhere() -> None:
+def test_the_machines_own_drift_are_no_fault_of_a_neighbour_elsewhere() -> None:
     run, pauses = Run("model"), list[float]()
     for _ in range(900):  # it becomes 8 % slower, and faster again, whatever the neighbour does
         before = run.at
         slow = 1.08 if before % 8 > 4 else 1.0
         plan = run.see(guaranteed(Reading(0.001 * slow)), neighbour(domains=frozenset({1})), domains=2)
         setting = plan.settings.get("flood", UNLIMITED)
-        assert setting.share in (1, TRIAL_SHARE)
+        assert setting.share in (1, PROBE_SHARE)
         if setting.frozen and (not pauses or before - pauses[-1] > 0.5):
             pauses.append(before)
     gaps = [later - earlier for earlier, later in itertools.pairwise(pauses)]
@@ -357,11 +359,11 @@ def test_a_neighbour_elsewhere_that_does_disturb_is_found_out(loss: float) -> No
         setting = run.applied.get("flood", UNLIMITED)
         lost = 0.0 if setting.frozen else loss * 2 * setting.share
         away = neighbour(domains=frozenset({1}))
-        knobs = frozenset({Knob.SHARE, Knob.FREEZE})
+        controls = frozenset({Control.SHARE, Control.FREEZE})
         seen = tuple(replace(one, applied=setting if one is away else UNLIMITED) for one in (
             guaranteed(Reading(0.001 / (1 - lost))), away,
         ))  # fmt: skip
-        plan, run.state = run.policy.step(replace(host(*seen, at=run.at, domains=2), knobs=knobs), run.state)
+        plan, run.state = run.policy.step(replace(host(*seen, at=run.at, domains=2), controls=controls), run.state)
         run.applied = dict(plan.settings)
         run.at += plan.next_in_s
     assert run.share() < 0.7
@@ -374,7 +376,7 @@ def test_the_next_rung_is_taken_one_at_a_time_and_given_back() -> None:
         frozen = run.applied.get("flood", UNLIMITED).frozen
         plan = run.see(guaranteed(Reading(0.001 if frozen else 0.002)), neighbour(cores=4))
         reason = plan.reasons["flood"].as_json()
-        if "next-rung" in (reason["code"], reason["facts"].get("then", {}).get("code")):
+        if "next-level" in (reason["code"], reason["facts"].get("then", {}).get("code")):
             taken.append((run.at, plan.settings["flood"]))
     assert [one.prefetching for _, one in taken][:3] == [2, 1, 0]
     assert [one.cores for _, one in taken][3:5] == [2, 1]
@@ -399,13 +401,13 @@ def test_a_group_that_keeps_more_elsewhere_is_moved_not_throttled() -> None:
 @pytest.mark.parametrize(
     ("home", "sensor"),
     [
-        ({"latency_ns": Reading(544.0), "alone_ns": Reading(272.0)}, Sensor.LATENCY),
-        ({"latency_ns": Reading(544.0), "saturation": Reading(0.5)}, Sensor.LATENCY),
-        ({"saturation": Reading(0.5), "bandwidth": Reading(20e9), "capacity": Reading(25e9)}, Sensor.SATURATION),
-        ({"bandwidth": Reading(24e9), "capacity": Reading(25e9)}, Sensor.BANDWIDTH),
+        ({"latency_ns": Reading(544.0), "alone_ns": Reading(272.0)}, Source.LATENCY),
+        ({"latency_ns": Reading(544.0), "saturation": Reading(0.5)}, Source.LATENCY),
+        ({"saturation": Reading(0.5), "bandwidth": Reading(20e9), "capacity": Reading(25e9)}, Source.SATURATION),
+        ({"bandwidth": Reading(24e9), "capacity": Reading(25e9)}, Source.BANDWIDTH),
     ],
 )
-def test_without_a_step_time_the_next_best_sensor_is_believed(home: dict[str, Any], sensor: Sensor) -> None:
+def test_without_a_step_time_the_next_best_sensor_is_believed(home: dict[str, Any], sensor: Source) -> None:
     seen = look(host(guaranteed(), neighbour(), **home), Watch(), Quiet(latency_ns={"0": 272.0}))
     assert seen.worst is not None
     assert seen.worst.sensor is sensor
@@ -424,40 +426,40 @@ def test_unknown_is_not_zero() -> None:
 
 
 @given(
-    alpha=st.dictionaries(st.sampled_from("abcd"), st.floats(LEAST_ALPHA, 50), min_size=1),
+    sensitivity=st.dictionaries(st.sampled_from("abcd"), st.floats(LEAST_SENSITIVITY, 50), min_size=1),
     budget=st.floats(0.01, 5), floor=st.floats(0.001, 0.1), weight=st.floats(0.1, 10),
 )  # fmt: skip
 def test_shares_use_up_the_budget_and_no_more(
-    alpha: dict[str, float], budget: float, floor: float, weight: float
+    sensitivity: dict[str, float], budget: float, floor: float, weight: float
 ) -> None:
-    weights = {name: weight if name == "a" else 1.0 for name in alpha}
-    shares = divide(budget, alpha, weights, dict.fromkeys(alpha, floor))
-    assert set(shares) == set(alpha)
+    weights = {name: weight if name == "a" else 1.0 for name in sensitivity}
+    shares = divide(budget, sensitivity, weights, dict.fromkeys(sensitivity, floor))
+    assert set(shares) == set(sensitivity)
     assert all(floor <= share <= 1 for share in shares.values())
-    spent = sum(alpha[name] * share for name, share in shares.items())
+    spent = sum(sensitivity[name] * share for name, share in shares.items())
     if all(floor < share < 1 for share in shares.values()):
         assert spent == pytest.approx(budget)
     free = [name for name, share in shares.items() if floor < share < 1]
-    charges = {alpha[name] * shares[name] / weights[name] for name in free}
+    charges = {sensitivity[name] * shares[name] / weights[name] for name in free}
     assert max(charges, default=0) == pytest.approx(min(charges, default=0)), "in proportion to weight"
 
 
 @given(shares=st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 1), min_size=1), true=st.floats(0.3, 20))
 def test_what_is_observed_again_and_again_is_learnt(shares: dict[str, float], true: float) -> None:
-    strain = sum(true * share for share in shares.values())
+    violation = sum(true * share for share in shares.values())
     known = Contention()
     for _ in range(40):
-        known = known.observe(strain, shares)
+        known = known.observe(violation, shares)
     predicted = known.predict(shares)
-    assert predicted == pytest.approx(strain, rel=0.01)
+    assert predicted == pytest.approx(violation, rel=0.01)
 
 
 def test_noise_to_both_sides_moves_the_model_less_than_being_wrong() -> None:
-    def after(strains: list[float]) -> float:
+    def after(violations: list[float]) -> float:
         known = Contention({"a": 8.0})
-        for strain in strains:
-            known = known.observe(strain, {"a": 0.1})
-        return known.alpha["a"]
+        for violation in violations:
+            known = known.observe(violation, {"a": 0.1})
+        return known.sensitivity["a"]
 
     noisy = after([0.8 + 0.25 * (-1) ** tick for tick in range(20)])
     wrong = after([0.55] * 20)
@@ -469,21 +471,21 @@ def test_an_observation_far_beyond_the_usual_error_is_believed_at_once() -> None
     known = Contention({"a": 1.0})
     for tick in range(20):
         known = known.observe(0.5 + 0.2 * (-1) ** tick, {"a": 0.5})
-    assert known.observe(6.0, {"a": 0.5}).alpha["a"] == pytest.approx(12.0)
-    assert known.observe(1.1, {"a": 0.5}).alpha["a"] < 1.6
+    assert known.observe(6.0, {"a": 0.5}).sensitivity["a"] == pytest.approx(12.0)
+    assert known.observe(1.1, {"a": 0.5}).sensitivity["a"] < 1.6
 
 
-def test_a_trial_is_believed() -> None:
-    known = Contention({"flood": 60.0, "render": 3.0}).tried("flood", 0.98, 5.88).tried("render", 0.98, 0.4)
-    assert known.alpha == {"flood": pytest.approx(6.0), "render": LEAST_ALPHA}
+def test_a_probe_is_believed() -> None:
+    known = Contention({"flood": 60.0, "render": 3.0}).probed("flood", 0.98, 5.88).probed("render", 0.98, 0.4)
+    assert known.sensitivity == {"flood": pytest.approx(6.0), "render": LEAST_SENSITIVITY}
 
 
 def test_blame_goes_to_who_runs_with_a_share_that_explains_it() -> None:
     known = Contention({"flood": 0.4, "render": 28.0})
     for _ in range(3):
         known = known.observe(5.0, {"flood": 0.9, "render": 0.02})
-    assert known.alpha["flood"] > 8 * 0.4
-    assert known.alpha["render"] < 3 * 28.0
+    assert known.sensitivity["flood"] > 8 * 0.4
+    assert known.sensitivity["render"] < 3 * 28.0
 
 
 def test_a_policy_that_there_is_not_is_refused_with_those_there_are() -> None:
@@ -516,14 +518,14 @@ def test_a_single_newcomer_has_all_its_share_as_soon_as_it_has_shown_that_it_doe
     assert reached < 0.6
 
 
-def test_a_trial_tells_a_share_at_once() -> None:
+def test_a_probe_tells_a_share_at_once() -> None:
     """One that costs twice what is allowed goes from its slow start to its share in one step."""
     run, shares = Run("model"), []
     for _ in range(12):
         setting = run.applied.get("flood", UNLIMITED)
         run.see(guaranteed(Reading(0.001 / (1 - 0.095 * setting.share * (not setting.frozen)))), neighbour())
         shares.append(run.share())
-    known = [share for share in shares if share > 0.2 and share != TRIAL_SHARE]
+    known = [share for share in shares if share > 0.2 and share != PROBE_SHARE]
     assert known[0] == pytest.approx(0.45, abs=0.05)
     assert len(set(known)) == 1
 

@@ -17,7 +17,7 @@ from shoal.host.members import Members, Membership
 from shoal.host.types import Group, Setting
 from tests.host.fake import RESCTRL_INTEL, FakeHost, FakeProcess, Machine
 from tests.host.fake.cgroups import Group as Cgroup
-from tests.host.kit import found, undo_log
+from tests.host.kit import found, write_ahead_log
 
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
 MACHINES = {
@@ -90,13 +90,13 @@ def world(path: Path, machine: Machine, allow: frozenset[str] | None = None) -> 
         "whole": [host.start(cgroup="whole", environ={"ROLE": "whole"})],
     }
     host.start()  # of no group
-    undo = undo_log(path, host)
+    wal = write_ahead_log(path, host)
     domains = {domain.id: domain for domain in host.domains()}
-    ladder = actuators.standard(
-        undo, domains, unhindered=lambda _: Unhindered(2.0, 20e9), kernel=host, allow=allow
+    chain = actuators.standard(
+        wal, domains, unhindered=lambda _: Unhindered(2.0, 20e9), kernel=host, allow=allow
     )  # fmt: skip
     groups = {one.name: (one, Members(label=f"ROLE={one.name}")) for one in (FEED, FLOOD, WHOLE)}
-    return World(host, Reconciler(ladder, undo), Membership(groups, kernel=host), members)
+    return World(host, Reconciler(chain, wal), Membership(groups, kernel=host), members)
 
 
 # --- what others do ---
@@ -307,12 +307,12 @@ def test_a_program_that_binds_itself_more_tightly_is_left_so(tmp_path: Path) -> 
 
 def test_prefetchers_that_somebody_turned_on_go_off_again(tmp_path: Path) -> None:
     host = FakeHost(Machine(msr=True))
-    undo = undo_log(tmp_path, host)
-    members, prefetchers = found(host, host.start().pid), Prefetchers(undo, kernel=host)
+    wal = write_ahead_log(tmp_path, host)
+    members, prefetchers = found(host, host.start().pid), Prefetchers(wal, kernel=host)
     prefetchers.apply(FLOOD, members, Setting(prefetching=2))
     host.msr[3][host.prefetch_register] = 0
     prefetchers.apply(FLOOD, members, Setting(prefetching=2))
     assert host.msr[3][host.prefetch_register] == 0b1111
-    assert len(undo.take_repairs()) == 1
+    assert len(wal.take_repairs()) == 1
     prefetchers.restore()
     assert not any(one[host.prefetch_register] for one in host.msr.values())

@@ -10,17 +10,17 @@ import pytest
 
 from shoal.core import Capability, Invalid, PriorityClass, Unavailable
 from shoal.host import actuators, sensors
-from shoal.host.actuators import Ladder, Unhindered
+from shoal.host.actuators import ActuatorChain, Unhindered
 from shoal.host.fs import LINUX, owners_of
 from shoal.host.guard.loop import aged
 from shoal.host.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
 from shoal.host.sense import Sensed, Senses
 from shoal.host.sensors import Key, Quantity, Scope
-from shoal.host.types import UNLIMITED, Group, Knob, Missing, Reading, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import UNLIMITED, Control, Group, Missing, Reading, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 from shoal.ring import Ring
 from tests.host.fake import CAPACITY, RESCTRL_INTEL, FakeHost, Machine
-from tests.host.kit import BATCH, OTHER, SERVICE, RealKit, undo_log, until
+from tests.host.kit import BATCH, OTHER, SERVICE, RealKit, until, write_ahead_log
 
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
 
@@ -259,7 +259,7 @@ class World:
         away = frozenset({2, 3}) if apart else None
         self.victim = self.host.start(cgroup="service", step_s=0.002, ring=self.ring, user_cpus=home)
         self.noisy = self.host.start(cgroup="batch", busy=2.0, demand=12e9, user_cpus=away)
-        self.undo: UndoLog = undo_log(path, self.host)
+        self.wal: WriteAheadLog = write_ahead_log(path, self.host)
         groups = {
             "service": (SERVICE, Members(cgroup="service")),
             "batch": (BATCH, Members(cgroup="batch")),
@@ -272,15 +272,15 @@ class World:
                 self.domains,
                 steps=sensors.StepTimes({"service": path / "ring"}),
                 shoot=self.host.shoot,
-                undo=self.undo,
+                wal=self.wal,
                 kernel=self.host,
                 cost=lambda: 0.0,
             ),
             capacity={domain.id: CAPACITY for domain in self.domains},
             kernel=self.host,
         )
-        self.ladder = actuators.standard(
-            self.undo,
+        self.chain = actuators.standard(
+            self.wal,
             {domain.id: domain for domain in self.domains},
             unhindered=self.senses.unhindered,
             kernel=self.host,
@@ -292,9 +292,9 @@ class World:
         """A tick of a guard: time passes, the host is read, the setting is applied."""
         self.host.advance(seconds)
         sensed = self.senses.read(
-            self.host.now, self.applied, knobs=self.ladder.knobs, least_share=self.ladder.least_share
+            self.host.now, self.applied, controls=self.chain.controls, least_share=self.chain.least_share
         )
-        applied = self.ladder.apply(BATCH, sensed.found["batch"], self.setting, self.host.now)
+        applied = self.chain.apply(BATCH, sensed.found["batch"], self.setting, self.host.now)
         assert not applied.problems
         self.applied["batch"] = applied.setting
         return sensed
@@ -447,17 +447,17 @@ def test_a_closed_loop_finds_the_share_that_keeps_the_objective(tmp_path: Path, 
     assert max(slowdowns[2:]) > 1.15
     assert slowdowns[-1] < 1.25
     assert world.noisy.moved > 0
-    world.ladder.restore()
+    world.chain.restore()
     world.senses.close()
-    assert len(world.undo) == 0
+    assert len(world.wal) == 0
 
 
-# --- the ladder ---
+# --- the chain ---
 
 
 class Mechanism:
-    def __init__(self, name: str, knob: Knob = Knob.SHARE, *, works: bool = True, fails: int = 0) -> None:
-        self.name, self.knob, self.least_share = name, knob, 0.05
+    def __init__(self, name: str, control: Control = Control.SHARE, *, works: bool = True, fails: int = 0) -> None:
+        self.name, self.control, self.least_share = name, control, 0.05
         self.works, self.fails = works, fails
         self.did: list[object] = []
 
@@ -477,34 +477,34 @@ class Mechanism:
 
 def test_the_strongest_that_works_is_taken_and_the_next_when_it_fails() -> None:
     absent, strong, weak = Mechanism("absent", works=False), Mechanism("strong"), Mechanism("weak")
-    ladder = Ladder([absent, strong, weak])
-    assert ladder.knobs == {Knob.SHARE}
-    assert ladder.apply(BATCH, Found(), Setting(share=0.5), 0.0).by == {Knob.SHARE: "strong"}
+    chain = ActuatorChain([absent, strong, weak])
+    assert chain.controls == {Control.SHARE}
+    assert chain.apply(BATCH, Found(), Setting(share=0.5), 0.0).by == {Control.SHARE: "strong"}
     strong.fails = 1
-    applied = ladder.apply(BATCH, Found(), Setting(share=0.4), 1.0)
-    assert applied.by == {Knob.SHARE: "weak"}
+    applied = chain.apply(BATCH, Found(), Setting(share=0.4), 1.0)
+    assert applied.by == {Control.SHARE: "weak"}
     assert applied.problems == ("strong: not now",)
-    assert ladder.apply(BATCH, Found(), Setting(share=0.3), 2.0).by == {Knob.SHARE: "weak"}
-    assert ladder.apply(OTHER, Found(), Setting(share=0.3), 2.0).by == {Knob.SHARE: "strong"}
-    assert ladder.apply(BATCH, Found(), Setting(share=0.2), 12.0).by == {Knob.SHARE: "strong"}
+    assert chain.apply(BATCH, Found(), Setting(share=0.3), 2.0).by == {Control.SHARE: "weak"}
+    assert chain.apply(OTHER, Found(), Setting(share=0.3), 2.0).by == {Control.SHARE: "strong"}
+    assert chain.apply(BATCH, Found(), Setting(share=0.2), 12.0).by == {Control.SHARE: "strong"}
     assert weak.did == [0.4, 0.3, "restored"]
     assert absent.did == []
 
 
 def test_what_nothing_can_do_is_not_in_force_and_said() -> None:
-    ladder = Ladder([Mechanism("broken", fails=9)])
-    applied = ladder.apply(BATCH, Found(), Setting(share=0.5, frozen=True), 0.0)
+    chain = ActuatorChain([Mechanism("broken", fails=9)])
+    applied = chain.apply(BATCH, Found(), Setting(share=0.5, frozen=True), 0.0)
     assert applied.setting == UNLIMITED
     assert applied.problems == ("broken: not now", "freeze: nothing on this machine turns it")
 
 
 def test_what_is_not_limited_is_not_touched() -> None:
     share = Mechanism("share")
-    ladder = Ladder([share])
-    assert ladder.apply(BATCH, Found(), UNLIMITED, 0.0).by == {}
+    chain = ActuatorChain([share])
+    assert chain.apply(BATCH, Found(), UNLIMITED, 0.0).by == {}
     assert share.did == []
-    ladder.apply(BATCH, Found(), Setting(share=0.5), 0.1)
-    assert ladder.apply(BATCH, Found(), UNLIMITED, 0.2).by == {}
+    chain.apply(BATCH, Found(), Setting(share=0.5), 0.1)
+    assert chain.apply(BATCH, Found(), UNLIMITED, 0.2).by == {}
     assert share.did == [0.5, 1.0]
 
 
@@ -516,44 +516,44 @@ def test_everything_at_once_and_nothing_left(tmp_path: Path) -> None:
     assert world.applied["batch"] == Setting(share=0.3, cores=1, domains=frozenset({1}), frozen=True)
     assert world.host.allowed(world.noisy) == {3}
     assert world.noisy.frozen()
-    world.ladder.release("batch")
+    world.chain.release("batch")
     world.senses.close()
     assert world.host.allowed(world.noisy) == world.host.cpus
     assert not world.noisy.frozen()
     assert world.noisy.resctrl == ""
-    assert len(world.undo) == 0
+    assert len(world.wal) == 0
 
 
 def test_only_what_is_allowed_is_used(tmp_path: Path) -> None:
     host = FakeHost()
-    ladder = actuators.standard(
-        undo_log(tmp_path, host),
+    chain = actuators.standard(
+        write_ahead_log(tmp_path, host),
         {domain.id: domain for domain in host.domains()},
         unhindered=lambda _: Unhindered(),
         kernel=host,
         allow=frozenset({"quota", "freeze"}),
     )
-    assert ladder.knobs == {Knob.SHARE, Knob.FREEZE}
-    assert {one.name for one in ladder.capabilities()} == {"quota", "freeze"}
+    assert chain.controls == {Control.SHARE, Control.FREEZE}
+    assert {one.name for one in chain.capabilities()} == {"quota", "freeze"}
 
 
 def test_this_machine_is_limited_and_let_free(tmp_path: Path) -> None:
     """The whole of it, on whatever this machine has."""
     kit = RealKit()
-    undo = UndoLog(tmp_path / "undo")
+    wal = WriteAheadLog(tmp_path / "wal")
     try:
         pid = kit.process()
         groups = {f"test-{pid}": (Group(f"test-{pid}", PriorityClass.BEST_EFFORT), Members(pids=frozenset({pid})))}
         sensed = Membership(groups).refresh(0.0)[f"test-{pid}"]
-        ladder = actuators.standard(undo, {}, unhindered=lambda _: Unhindered(cpus=1.0))
+        chain = actuators.standard(wal, {}, unhindered=lambda _: Unhindered(cpus=1.0))
         before = LINUX.read(f"/proc/{pid}/cgroup")
-        applied = ladder.apply(groups[f"test-{pid}"][0], sensed, Setting(share=0.5, cores=1, frozen=True), 0.0)
+        applied = chain.apply(groups[f"test-{pid}"][0], sensed, Setting(share=0.5, cores=1, frozen=True), 0.0)
         assert not applied.problems
         assert len(LINUX.affinity(pid)) == 1
-        ladder.restore()
+        chain.restore()
         assert LINUX.affinity(pid) == sensed.cpus
         until(lambda: LINUX.read(f"/proc/{pid}/cgroup") == before, "it is where it was")
-        assert len(undo) == 0
+        assert len(wal) == 0
     finally:
-        undo.close()
+        wal.close()
         kit.close()

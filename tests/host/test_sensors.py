@@ -31,7 +31,7 @@ from shoal.host.sensors.reports import ReportLines, gateway_work
 from shoal.host.types import Missing, Reading
 from tests.host.fake import AMD, CAPACITY, RESCTRL_INTEL, FakeHost, Machine
 from tests.host.fake.resctrl import ResctrlSpec
-from tests.host.kit import RealKit, found, undo_log, until
+from tests.host.kit import RealKit, found, until, write_ahead_log
 
 EVER = float("-inf")
 TWO_CACHES = {0: (frozenset({0, 1}), 0), 1: (frozenset({2, 3}), 1)}
@@ -54,7 +54,7 @@ def why(readings: Readings, quantity: Quantity, scope: Scope, of: str | int = 0)
 
 def monitored(path: Path, spec: ResctrlSpec = RESCTRL_INTEL) -> tuple[FakeHost, ResctrlMonitor]:
     host = FakeHost(Machine(resctrl=spec, l3s=TWO_CACHES))
-    return host, ResctrlMonitor(host.domains(), kernel=host, undo=undo_log(path, host))
+    return host, ResctrlMonitor(host.domains(), kernel=host, wal=write_ahead_log(path, host))
 
 
 def test_bandwidth_of_domains_and_groups_is_what_they_moved(tmp_path: Path) -> None:

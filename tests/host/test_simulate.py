@@ -182,7 +182,7 @@ def test_a_flood_that_does_no_harm_keeps_its_bandwidth() -> None:
 
 
 @pytest.mark.parametrize(("wander", "wander_s"), [(0.02, 0.5), (0.02, 2.0), (0.03, 5.0)])
-def test_the_model_does_not_take_the_machines_own_moods_for_contention(wander: float, wander_s: float) -> None:
+def test_the_model_does_not_take_the_machines_own_drift_for_contention(wander: float, wander_s: float) -> None:
     """As a virtual machine's speed comes and goes: half of what is promised, and slower than a tick."""
     sensing = Sensing(noise=0.012, wander=wander, wander_s=wander_s)
     known = {one.name: one for one in workload_set()}
@@ -353,4 +353,4 @@ def test_a_flood_is_bounded_from_its_first_seconds_on(neighbour: str, from_s: fl
     p99 = [one.guaranteed[0].p99 for one in runs]
     if neighbour == "nt-stores":  # seen at its slow start already: it never runs with all of its share
         assert max(p99) <= 1.1
-    assert sum(p99) / len(p99) <= 1.3, "40 ms of a trial, for some seeds"
+    assert sum(p99) / len(p99) <= 1.3, "40 ms of a probe, for some seeds"

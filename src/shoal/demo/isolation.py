@@ -66,7 +66,7 @@ def measure_here(demo: Demo, found: Found) -> None:
     from shoal.host.actuators.pace import Pace
     from shoal.host.bench.limits import guarded
     from shoal.host.bench.rig import Rig, unlimited
-    from shoal.host.native import Kernel
+    from shoal.host.native import MemoryKernel
 
     if (free := _free_kib()) < _LEAST_FREE_KIB:
         found["why_not"] = f"{free >> 10} MiB of memory are free, and it takes {_LEAST_FREE_KIB >> 10}"
@@ -88,7 +88,7 @@ def measure_here(demo: Demo, found: Found) -> None:
         seconds = _FAST_LOAD_S if demo.report.extra.get("fast") else _LOAD_S
         load = load_of(demo)
         for column, limit in ((FLOODED, unlimited), (SHOAL, guard)):
-            with rig.neighbours(Kernel.NT_STORE, limit=limit):
+            with rig.neighbours(MemoryKernel.NT_STORE, limit=limit):
                 load.start(column, seconds)
                 load.finish()
     found["services"] = load.measured
@@ -98,13 +98,13 @@ def _pipeline(rig: Rig, guard: Limit, found: Found) -> None:
     """The pipeline's two figures, both from the same state of the topology."""
     from shoal.host.bench.rig import Phase
     from shoal.host.bench.trial import against_alone
-    from shoal.host.native import Kernel
+    from shoal.host.native import MemoryKernel
 
     until = time.monotonic() + _PATIENCE_S
     while not found["pipeline"] or time.monotonic() < until:
-        free = against_alone(rig, [Phase((Kernel.NT_STORE,), 0.5)])
+        free = against_alone(rig, [Phase((MemoryKernel.NT_STORE,), 0.5)])
         kept = against_alone(
-            rig, [Phase((Kernel.NT_STORE,), _WINDOW_S)], limit=guard, settle_s=_SETTLE_S, quiet_s=_QUIET_S
+            rig, [Phase((MemoryKernel.NT_STORE,), _WINDOW_S)], limit=guard, settle_s=_SETTLE_S, quiet_s=_QUIET_S
         )
         if free is None or kept is None:
             found["why_not"] = "the machine is too busy: the pipeline did no work"

@@ -13,7 +13,7 @@ from shoal.core import Conflict, Unavailable
 from shoal.host.fs import Kernel
 from shoal.host.hierarchies import Hierarchy, processes, subtree
 from shoal.host.members import Found
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 PREFIX = "shoal-guard-"
 """Of the names of all directories that are made here; others are never removed."""
@@ -27,13 +27,13 @@ class Directories:
     def __init__(
         self,
         kernel: Kernel,
-        undo: UndoLog,
+        wal: WriteAheadLog,
         hierarchy: Hierarchy,
         needs: str,
         prepare: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kernel = kernel
-        self._undo = undo
+        self._wal = wal
         self._hierarchy = hierarchy
         self._needs = needs
         self._prepare = prepare
@@ -59,7 +59,7 @@ class Directories:
         taken = sorted(strayed & before)
         if taken and all(self._kernel.exists(place) for place in there):
             text = f"processes {', '.join(map(str, taken))} were taken out of their cgroup: moved back"
-            self._undo.repaired(group, text)
+            self._wal.repaired(group, text)
         for pid in sorted(strayed):
             directory = self._hierarchy.directory(self._kernel, pid)
             if directory is None:
@@ -82,8 +82,8 @@ class Directories:
         for name in [group] if group is not None else list(self._places):
             self._places.pop(name, None)
             self._whole.pop(name, None)
-            if not self._undo.in_use(self._scope(name)):
-                self._undo.revert(self._scope(name))
+            if not self._wal.in_use(self._scope(name)):
+                self._wal.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:
         return f"{group}/directories:{self._hierarchy.top}"
@@ -101,7 +101,7 @@ class Directories:
         child = f"{directory}/{name}"
         try:
             if not self._kernel.exists(child):
-                self._undo.make(self._scope(group), child)
+                self._wal.make(self._scope(group), child)
                 self._prepare(child)
             self._kernel.write(f"{child}/cgroup.procs", str(pid))
         except ProcessLookupError:

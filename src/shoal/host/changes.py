@@ -121,7 +121,7 @@ class Bits:
 
 
 @dataclass(frozen=True, slots=True)
-class Affinity:
+class AffinityChange:
     """A thread ran on `before` and runs on `after`; lists of CPUs. `pid` and `start` are its process. With a process's
     first thread go those that were born bound: its later threads, and its descendants."""
 
@@ -137,7 +137,7 @@ class Affinity:
     def key(self) -> str:
         return f"affinity {self.pid} {self.start} {self.tid}"
 
-    def then(self, later: Affinity) -> Affinity:
+    def then(self, later: AffinityChange) -> AffinityChange:
         return replace(self, after=later.after, earlier=self.after)
 
     def revert(self, kernel: Kernel) -> bool:
@@ -176,8 +176,8 @@ class Stopped:
         return True
 
 
-Change = Write | Directory | Bits | Affinity | Stopped
-_KINDS: dict[str, type[Change]] = {one.kind: one for one in (Write, Directory, Bits, Affinity, Stopped)}
+Change = Write | Directory | Bits | AffinityChange | Stopped
+_KINDS: dict[str, type[Change]] = {one.kind: one for one in (Write, Directory, Bits, AffinityChange, Stopped)}
 
 
 def later(known: Change | None, change: Change) -> Change:

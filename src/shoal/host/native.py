@@ -29,7 +29,7 @@ BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal a
 _CONSEQUENCE = "no latency probe, no check of the topology by measurement, no pacing of cores"
 
 
-class Kernel(IntEnum):
+class MemoryKernel(IntEnum):
     """Memory kernels, from the hardest on its neighbours to none at all. Bytes are counted as the program sees them: a
     plain store also reads its line first."""
 
@@ -111,7 +111,7 @@ class Native:
             return best.value
         return Missing(f"no ping-pong between CPUs {cpu_a} and {cpu_b}: {os.strerror(code)}")
 
-    def run_kernel(self, kernel: Kernel, memory: Memory | None, seconds: float, moved: ctypes.c_uint64) -> None:
+    def run_kernel(self, kernel: MemoryKernel, memory: Memory | None, seconds: float, moved: ctypes.c_uint64) -> None:
         """Run over `memory` again and again; `moved` grows all along by the bytes moved (by rounds, for SPIN)."""
         address, size = (memory.address, memory.size) if memory is not None else (None, 0)
         code = self.library.shoal_kernel_run(kernel, address, size, int(seconds * 1e9), ctypes.addressof(moved))

@@ -15,7 +15,7 @@ from shoal.host import cpus
 from shoal.host.cgroups import PREFIX, own_name
 from shoal.host.fs import Kernel, threads
 from shoal.host.members import Found, Process
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 HOW_TO_HAVE = "bare metal with Intel RDT or AMD QoS, and `mount -t resctrl resctrl /sys/fs/resctrl` as root"
 
@@ -128,13 +128,13 @@ class Resctrl:
         """The threads in a group."""
         return frozenset(map(int, self._kernel.read(f"{path}/tasks").split()))
 
-    def make(self, undo: UndoLog, scope: str, path: str) -> bool:
+    def make(self, wal: WriteAheadLog, scope: str, path: str) -> bool:
         """Make a control or monitoring group, unless it is there; whether it was made. Raises Overloaded when the
         hardware has no more."""
         if self._kernel.exists(path):
             return False
         try:
-            undo.make(scope, path)
+            wal.make(scope, path)
         except OSError as problem:
             raise self._explained(problem, path) from problem
         return True

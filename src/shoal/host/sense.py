@@ -15,11 +15,11 @@ from shoal.host.sensors.uncore import sockets
 from shoal.host.types import (
     NOT_SENSED,
     UNLIMITED,
+    Control,
     Domain,
     DomainState,
     Group,
     GroupState,
-    Knob,
     Reading,
     Setting,
     Snapshot,
@@ -90,7 +90,7 @@ class Senses:
         now: float,
         applied: Mapping[str, Setting],
         *,
-        knobs: frozenset[Knob] = frozenset(Knob),
+        controls: frozenset[Control] = frozenset(Control),
         least_share: float = 0.01,
         free: Callable[[str, Found], frozenset[int]] = _not_known,
     ) -> Sensed:
@@ -110,7 +110,7 @@ class Senses:
         domains = tuple(self._domain(domain, readings, now) for domain in self._domains)
         self._read_at = now
         steal = readings.get(Key(Quantity.STEAL, Scope.HOST), NOT_SENSED)
-        return Sensed(Snapshot(now, domains, groups, knobs, least_share, steal), readings, found)
+        return Sensed(Snapshot(now, domains, groups, controls, least_share, steal), readings, found)
 
     def close(self) -> None:
         for sensor in self._sensors:

@@ -167,7 +167,7 @@ class GroupState:
         return waiting >= _MUCH_WAITING and cpus < _TOO_FEW_CPUS * promised
 
 
-class Knob(StrEnum):
+class Control(StrEnum):
     """What a policy may turn, in the order in which it should: the cheapest for best-effort work first."""
 
     WEIGHT = "weight"
@@ -184,13 +184,13 @@ class Knob(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`at` is seconds on a monotonic clock, `knobs` what actuators of this host can turn, `least_share` the smallest
+    """`at` is seconds on a monotonic clock, `controls` what actuators of this host can turn, `least_share` the smallest
     share that they can set, `steal` the share of CPU time that the hypervisor took."""
 
     at: float
     domains: tuple[DomainState, ...]
     groups: tuple[GroupState, ...]
-    knobs: frozenset[Knob] = frozenset(Knob)
+    controls: frozenset[Control] = frozenset(Control)
     least_share: float = 0.01
     steal: Reading = NOT_SENSED
 

@@ -25,8 +25,8 @@ from shoal.extension import Server
 from shoal.host.guard.config import FollowedConfig, parse_config
 from shoal.host.live.extension import Guard
 from shoal.host.live.groups import MIN_SHARE, groups
-from shoal.host.live.keeper import GuardKeeper
 from shoal.host.live.process import CONFIG_FILE, GuardProcess, guard_capability
+from shoal.host.live.reconciler import GuardReconciler
 from shoal.host.live.settings import GuardSettings
 from shoal.store import open_store
 from tests.control.simulation import manifest, nodes
@@ -173,11 +173,11 @@ def test_a_guard_that_was_killed_is_started_again(tmp_path: Path) -> None:
     process.tend()
     assert len(program.started) == 2
     process.close()
-    assert program.started[1].returncode is not None, "it ended with its keeper"
+    assert program.started[1].returncode is not None, "it ended with its reconciler"
 
 
 def test_a_guard_that_does_not_stay_is_tried_again_with_growing_waits(tmp_path: Path) -> None:
-    program = Program("import sys; sys.exit('another guard holds the undo log')")
+    program = Program("import sys; sys.exit('another guard holds the write-ahead log')")
     process, clock = kept(tmp_path, program)
     process.tell([])
     starts = []
@@ -192,7 +192,7 @@ def test_a_guard_that_does_not_stay_is_tried_again_with_growing_waits(tmp_path: 
     assert waits[-1] > 8 * waits[0]
     found = process.capability()
     assert not found.available
-    assert found.detail.endswith("another guard holds the undo log")
+    assert found.detail.endswith("another guard holds the write-ahead log")
 
 
 def test_one_that_cannot_be_started_is_an_error_that_passes(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> 
 
     class Watched(Guard):
         def __init__(self, server: Server, settings: GuardSettings) -> None:
-            self.keeper = GuardKeeper(server, settings, process=process)
+            self.reconciler = GuardReconciler(server, settings, process=process)
 
     chosen = Chosen(Watched, GuardSettings(enabled=True))
     plane = ControlPlane(store, SimulatedEngine(cluster), tmp_path, extensions=[chosen])

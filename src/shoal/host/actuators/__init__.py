@@ -1,4 +1,4 @@
-"""What a host lets itself be told: one mechanism a file, each probed, each change undone by the undo log."""
+"""What a host lets itself be told: one mechanism a file, each probed, each change undone by the write-ahead log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from shoal.host.actuators.bandwidth import BandwidthAllocation
 from shoal.host.actuators.base import Actuator, Unhindered
+from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
 from shoal.host.actuators.evict import Eviction
 from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
-from shoal.host.actuators.ladder import LIMITING, PLACING, Ladder, Turned
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
@@ -16,17 +16,36 @@ from shoal.host.actuators.reconcile import InForce, Reconciler
 from shoal.host.actuators.weight import CpuWeight
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.types import Domain
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 __all__ = [
-    "LIMITING", "PLACING", "Actuator", "Affinity", "BandwidthAllocation", "Binder", "CgroupFreeze",
-    "CoreCount", "CpuWeight", "Cpuset", "Eviction", "InForce", "Ladder", "OwnCpus", "Placement", "Prefetchers", "Quota",
-    "Reconciler", "StopSignal", "Turned", "Unhindered", "standard",
+    "LIMITING",
+    "PLACING",
+    "Actuator",
+    "ActuatorChain",
+    "Affinity",
+    "BandwidthAllocation",
+    "Binder",
+    "CgroupFreeze",
+    "CoreCount",
+    "CpuWeight",
+    "Cpuset",
+    "Eviction",
+    "InForce",
+    "OwnCpus",
+    "Placement",
+    "Prefetchers",
+    "Quota",
+    "Reconciler",
+    "StopSignal",
+    "Turned",
+    "Unhindered",
+    "standard",
 ]  # fmt: skip
 
 
 def standard(
-    undo: UndoLog,
+    wal: WriteAheadLog,
     domains: Mapping[int, Domain],
     *,
     unhindered: Callable[[str], Unhindered],
@@ -34,24 +53,24 @@ def standard(
     evict: Callable[[str], None] | None = None,
     kernel: Kernel = LINUX,
     allow: frozenset[str] | None = None,
-) -> Ladder:
+) -> ActuatorChain:
     """All of them, strongest first: bandwidth in hardware before pacing (`pace`) before a quota, cgroups before single
     processes. `allow` names those that may be used (all without it)."""
-    cpuset, affinity = Binder(Cpuset(undo, kernel=kernel), domains), Binder(Affinity(undo, kernel=kernel), domains)
+    cpuset, affinity = Binder(Cpuset(wal, kernel=kernel), domains), Binder(Affinity(wal, kernel=kernel), domains)
     everything: tuple[Actuator | None, ...] = (
         OwnCpus(cpuset),
         OwnCpus(affinity),
-        CpuWeight(undo, kernel=kernel),
+        CpuWeight(wal, kernel=kernel),
         Placement(cpuset),
         Placement(affinity),
-        BandwidthAllocation(undo, unhindered=unhindered, kernel=kernel),
+        BandwidthAllocation(wal, unhindered=unhindered, kernel=kernel),
         pace,
-        Quota(undo, unhindered=unhindered, kernel=kernel),
-        Prefetchers(undo, kernel=kernel),
+        Quota(wal, unhindered=unhindered, kernel=kernel),
+        Prefetchers(wal, kernel=kernel),
         CoreCount(cpuset),
         CoreCount(affinity),
-        CgroupFreeze(undo, kernel=kernel),
-        StopSignal(undo),
+        CgroupFreeze(wal, kernel=kernel),
+        StopSignal(wal),
         Eviction(evict),
     )
-    return Ladder([one for one in everything if one is not None and (allow is None or one.name in allow)])
+    return ActuatorChain([one for one in everything if one is not None and (allow is None or one.name in allow)])

@@ -11,8 +11,8 @@ from shoal.host.actuators.base import Unhindered
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found
 from shoal.host.resctrl import Bandwidth, Cache, Resctrl, Unit, l3_count
-from shoal.host.types import Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 CACHE_SHARE = 0.3
 """Of the ways of the last-level cache that limited work keeps (Koordinator gives best-effort work as much)."""
@@ -24,17 +24,17 @@ class BandwidthAllocation:
     of that. Without it such hardware is passed over."""
 
     name = "mba"
-    knob = Knob.SHARE
+    control = Control.SHARE
 
     def __init__(
         self,
-        undo: UndoLog,
+        wal: WriteAheadLog,
         *,
         unhindered: Callable[[str], Unhindered],
         kernel: Kernel = LINUX,
         cache_share: float = CACHE_SHARE,
     ) -> None:
-        self._undo = undo
+        self._wal = wal
         self._kernel = kernel
         self._unhindered = unhindered
         self._cache_share = cache_share
@@ -69,13 +69,13 @@ class BandwidthAllocation:
             return setting
         value, share = self._value(self._bandwidth, group.name, found, setting.share)
         path = self._resctrl.path(group.name)
-        if self._resctrl.make(self._undo, self._scope(group.name), path):
+        if self._resctrl.make(self._wal, self._scope(group.name), path):
             self._applied.pop(group.name, None)
         try:
             known, said = self._applied.get(group.name), self._resctrl.schemata(path)
             if known != (value, said):
                 if known is not None and known[1] != said:
-                    self._undo.repaired(group.name, f"{path}/schemata was changed: set again")
+                    self._wal.repaired(group.name, f"{path}/schemata was changed: set again")
                 self._resctrl.allocate(path, self._schemata(value))
                 self._applied[group.name] = (value, self._resctrl.schemata(path))
             inside = self._resctrl.tasks(path)
@@ -88,7 +88,7 @@ class BandwidthAllocation:
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._applied):
             self._applied.pop(name, None)
-            self._undo.revert(self._scope(name))
+            self._wal.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:
         return f"{group}/{self.name}"

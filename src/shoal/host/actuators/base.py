@@ -7,22 +7,22 @@ from typing import Protocol
 
 from shoal.core import Capability
 from shoal.host.members import Found
-from shoal.host.types import Group, Knob, Setting
+from shoal.host.types import Control, Group, Setting
 
 
 class Actuator(Protocol):
-    """One mechanism that turns one knob. Each `apply` reads from the kernel what is in force and changes what differs;
-    it follows a group's new processes, and brings back what somebody else took away."""
+    """One mechanism that turns one control. Each `apply` reads from the kernel what is in force and changes what
+    differs; it follows a group's new processes, and brings back what somebody else took away."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def knob(self) -> Knob: ...
+    def control(self) -> Control: ...
 
     @property
     def least_share(self) -> float:
-        """The smallest share it can set; 1 for other knobs."""
+        """The smallest share it can set; 1 for other controls."""
         ...
 
     def capability(self) -> Capability:
@@ -30,7 +30,7 @@ class Actuator(Protocol):
         ...
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
-        """Make its knob's part of the setting so, and return the setting with that part as it is in force now, which
+        """Make its control's part of the setting so, and return the setting with that part as it is in force now, which
         the hardware may have rounded; where nothing is left to limit, that part limits nothing. A part that limits
         nothing is undone.
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from shoal.core import Capability, Unavailable
 from shoal.host.members import Found
-from shoal.host.types import Group, Knob, Setting
+from shoal.host.types import Control, Group, Setting
 
 
 class Eviction:
     """`evict` is called with a group's name once each time that the setting turns to evicted."""
 
     name = "evict"
-    knob = Knob.EVICT
+    control = Control.EVICT
     least_share = 1.0
 
     def __init__(self, evict: Callable[[str], None] | None) -> None:

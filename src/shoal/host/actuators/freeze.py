@@ -10,8 +10,8 @@ from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving, unified
 from shoal.host.members import Found
-from shoal.host.types import Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 _FILES = {1: ("freezer.state", "FROZEN"), 2: ("cgroup.freeze", "1")}
 
@@ -21,22 +21,22 @@ class CgroupFreeze:
     sees it; a process notices a gap in time."""
 
     name = "freeze"
-    knob = Knob.FREEZE
+    control = Control.FREEZE
     least_share = 1.0
 
-    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._directories: Directories | None = None
         self._frozen: set[str] = set()
         self._detail = "no cgroup hierarchy can freeze"
         for hierarchy in (unified(kernel), serving(kernel, "freezer")):
             if hierarchy is None:
                 continue
-            problem = _refusal(undo, hierarchy)
+            problem = _refusal(wal, hierarchy)
             if problem is None:
                 self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}"
                 self._file, self._word = _FILES[hierarchy.version]
-                self._directories = Directories(kernel, undo, hierarchy, self._file)
+                self._directories = Directories(kernel, wal, hierarchy, self._file)
                 break
             self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}: {problem}"
 
@@ -49,13 +49,13 @@ class CgroupFreeze:
         if self._directories is None:
             raise Unavailable(self._detail, where=group.name)
         if not setting.frozen:
-            self._undo.revert(self._scope(group.name))
+            self._wal.revert(self._scope(group.name))
             return setting
         directories = self._directories.of(group.name, found)
         self._frozen.add(group.name)
         for directory in directories:
             try:
-                self._undo.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
+                self._wal.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
             except FileNotFoundError:
                 continue  # its processes ended
         return replace(setting, frozen=bool(directories))
@@ -63,7 +63,7 @@ class CgroupFreeze:
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._frozen):
             self._frozen.discard(name)
-            self._undo.revert(self._scope(name))
+            self._wal.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)
 
@@ -75,11 +75,11 @@ class StopSignal:
     """By SIGSTOP. Works on any process that we may signal; its parent is told, a shell may show it."""
 
     name = "stop-signal"
-    knob = Knob.FREEZE
+    control = Control.FREEZE
     least_share = 1.0
 
-    def __init__(self, undo: UndoLog) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog) -> None:
+        self._wal = wal
         self._stopped: set[str] = set()
 
     def capability(self) -> Capability:
@@ -93,7 +93,7 @@ class StopSignal:
         self._stopped.add(group.name)
         for process in sorted(found.processes):
             try:
-                self._undo.stop(self._scope(group.name), process.pid, process.start, signal.SIGSTOP)
+                self._wal.stop(self._scope(group.name), process.pid, process.start, signal.SIGSTOP)
             except ProcessLookupError:
                 continue
         return setting
@@ -101,22 +101,22 @@ class StopSignal:
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._stopped):
             self._stopped.discard(name)
-            self._undo.revert(self._scope(name))
+            self._wal.revert(self._scope(name))
 
     def _scope(self, group: str) -> str:
         return f"{group}/{self.name}"
 
 
-def _refusal(undo: UndoLog, hierarchy: Hierarchy) -> str | None:
+def _refusal(wal: WriteAheadLog, hierarchy: Hierarchy) -> str | None:
     """What the kernel has against freezing a group there, found out by trying."""
-    probe = f"{hierarchy.top}/{PREFIX}probe-{undo.epoch}"
+    probe = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
     file, word = _FILES[hierarchy.version]
     try:
         try:
-            undo.make("probe", probe)
-            undo.write("probe", f"{probe}/{file}", word)
+            wal.make("probe", probe)
+            wal.write("probe", f"{probe}/{file}", word)
         finally:
-            undo.revert("probe")
+            wal.revert("probe")
     except (OSError, ShoalError) as problem:
         return str(problem)
     return None

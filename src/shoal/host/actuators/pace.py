@@ -2,7 +2,7 @@
 
 Works for any unmodified program and needs CAP_SYS_NICE only. Unlike a CPU quota at the same bandwidth, which lets a
 neighbour stream for milliseconds on end, it leaves the guaranteed work's slowest steps as they are. See
-`shoal.host.pacer` for how; nothing it sets outlives the guard, so it needs no undo log.
+`shoal.host.pacer` for how; nothing it sets outlives the guard, so it needs no write-ahead log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.host import cpus
 from shoal.host.members import Found
 from shoal.host.native import BUILD_IT, DIRECTORY
 from shoal.host.pacer import BINARY, LOST_NS, START_S, CoreStatistics, Pacer, calibrate, window
-from shoal.host.types import Group, Knob, Setting
+from shoal.host.types import Control, Group, Setting
 
 FAIR_SERVER = 0.05
 """The kernel's fair server (Linux 6.12) and `sched_rt_runtime_us` leave ordinary work this share of a core by default;
@@ -36,7 +36,7 @@ class Pace:
     share holds there."""
 
     name = "pace"
-    knob = Knob.SHARE
+    control = Control.SHARE
 
     def __init__(self, *, pacer: Pacer | None = None, directory: Path = DIRECTORY, root: Path = Path("/")) -> None:
         self._directory = directory

@@ -15,8 +15,8 @@ from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel, threads
 from shoal.host.hierarchies import Hierarchy, serving, subtree
 from shoal.host.members import Found
-from shoal.host.types import Domain, Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Domain, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 
 class Binding(Protocol):
@@ -33,7 +33,8 @@ class Binding(Protocol):
 
 
 class Binder:
-    """Works out a group's CPUs from a whole setting, and has them bound. One for the actuators of all three knobs."""
+    """Works out a group's CPUs from a whole setting, and has them bound. One for the actuators of all three
+    controls."""
 
     def __init__(self, binding: Binding, domains: Mapping[int, Domain]) -> None:
         self.binding = binding
@@ -88,7 +89,7 @@ class Binder:
 class OwnCpus:
     """On which CPUs a group runs."""
 
-    knob = Knob.CPUS
+    control = Control.CPUS
     least_share = 1.0
 
     def __init__(self, binder: Binder) -> None:
@@ -109,7 +110,7 @@ class OwnCpus:
 class Placement:
     """In which domains a group runs."""
 
-    knob = Knob.DOMAINS
+    control = Control.DOMAINS
     least_share = 1.0
 
     def __init__(self, binder: Binder) -> None:
@@ -134,7 +135,7 @@ class Placement:
 class CoreCount:
     """On how many of its cores a group runs."""
 
-    knob = Knob.CORES
+    control = Control.CORES
     least_share = 1.0
 
     def __init__(self, binder: Binder) -> None:
@@ -157,14 +158,14 @@ class Cpuset:
 
     name = "cpuset"
 
-    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._kernel = kernel
         self._directories: Directories | None = None
         self._detail, hierarchy = self._usable()
         if hierarchy is not None:
             prepare = self._inherit if hierarchy.version == 1 else lambda _: None
-            self._directories = Directories(kernel, undo, hierarchy, "cpuset.cpus", prepare)
+            self._directories = Directories(kernel, wal, hierarchy, "cpuset.cpus", prepare)
 
     def capability(self) -> Capability:
         return Capability(self.name, self._directories is not None, self._detail, "threads are bound one by one")
@@ -175,13 +176,13 @@ class Cpuset:
         scope = self._scope(group)
         for directory in self._directories.of(group, found):
             if self._directories.version == 1 and nodes is not None:
-                self._undo.write(scope, f"{directory}/cpuset.memory_migrate", "1")
+                self._wal.write(scope, f"{directory}/cpuset.memory_migrate", "1")
             self._set(scope, directory, "cpuset.cpus", allowed)
             if nodes is not None:
                 self._set(scope, directory, "cpuset.mems", nodes)
 
     def free(self, group: str) -> None:
-        self._undo.revert(self._scope(group))
+        self._wal.revert(self._scope(group))
         if self._directories is not None:
             self._directories.release(group)
 
@@ -200,10 +201,10 @@ class Cpuset:
         if len(directories) > 1:
             for directory in directories:
                 if not wanted <= old[directory]:
-                    self._undo.write(scope, f"{directory}/{file}", cpus.render(old[directory] | wanted))
+                    self._wal.write(scope, f"{directory}/{file}", cpus.render(old[directory] | wanted))
         for directory in reversed(directories):
             if old[directory] != wanted:
-                self._undo.write(scope, f"{directory}/{file}", cpus.render(wanted))
+                self._wal.write(scope, f"{directory}/{file}", cpus.render(wanted))
 
     def _inherit(self, directory: str) -> None:
         """A new group of version 1 takes no process before it has CPUs and memory."""
@@ -216,14 +217,14 @@ class Cpuset:
             hierarchy = serving(self._kernel, "cpuset")
             if hierarchy is None:
                 return "no cgroup hierarchy hands out the cpuset controller", None
-            probe = f"{hierarchy.top}/{PREFIX}probe-{self._undo.epoch}"
+            probe = f"{hierarchy.top}/{PREFIX}probe-{self._wal.epoch}"
             effective = "cpuset.cpus" if hierarchy.version == 1 else "cpuset.cpus.effective"
             try:
-                self._undo.make("probe", probe)
+                self._wal.make("probe", probe)
                 whole = cpus.parse(self._kernel.read(f"{hierarchy.top}/{effective}"))
-                self._undo.write("probe", f"{probe}/cpuset.cpus", str(min(whole)))
+                self._wal.write("probe", f"{probe}/cpuset.cpus", str(min(whole)))
             finally:
-                self._undo.revert("probe")
+                self._wal.revert("probe")
         except (OSError, ShoalError) as problem:
             return f"a cpuset cannot be set: {problem}", None
         return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy
@@ -235,8 +236,8 @@ class Affinity:
 
     name = "affinity"
 
-    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._kernel = kernel
         self._nodes: dict[str, frozenset[int]] = {}
         self._bound: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
@@ -250,7 +251,7 @@ class Affinity:
             for tid in threads(self._kernel, process.pid):
                 try:
                     born = free if self._kernel.affinity(tid) == bound else None
-                    self._undo.set_affinity(self._scope(group), process.pid, process.start, tid, allowed, born=born)
+                    self._wal.set_affinity(self._scope(group), process.pid, process.start, tid, allowed, born=born)
                 except ProcessLookupError:
                     continue
             if nodes is not None and self._nodes.get(group) != nodes:
@@ -262,7 +263,7 @@ class Affinity:
     def free(self, group: str) -> None:
         self._nodes.pop(group, None)
         self._bound.pop(group, None)
-        self._undo.revert(self._scope(group))
+        self._wal.revert(self._scope(group))
 
     def _scope(self, group: str) -> str:
         return f"{group}/{self.name}"

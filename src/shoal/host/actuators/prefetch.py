@@ -14,8 +14,8 @@ from shoal.host import cpus
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.members import Found
 from shoal.host.resctrl import online
-from shoal.host.types import Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Prefetchers:
     """Cores that guaranteed work may use, or whose sibling thread it may use, are never touched."""
 
     name = "prefetchers"
-    knob = Knob.PREFETCHING
+    control = Control.PREFETCHING
     least_share = 1.0
 
-    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._kernel = kernel
         self._off: dict[str, frozenset[int]] = {}
         self._register, self._detail = _probe(kernel)
@@ -78,9 +78,9 @@ class Prefetchers:
             del self._off[group]
         for cpu in sorted(after):
             path, mask = f"/dev/cpu/{cpu}/msr", self._register.mask
-            self._undo.set_bits(f"{self.name}/{cpu}", path, self._register.number, mask, mask)
+            self._wal.set_bits(f"{self.name}/{cpu}", path, self._register.number, mask, mask)
         for cpu in sorted(before - after):
-            self._undo.revert(f"{self.name}/{cpu}")
+            self._wal.revert(f"{self.name}/{cpu}")
 
     def _siblings(self, cpu: int) -> frozenset[int]:
         try:

@@ -12,8 +12,8 @@ from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving
 from shoal.host.members import Found
-from shoal.host.types import Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 PERIOD_US = 100_000
 LEAST_QUOTA_US = 1000
@@ -26,19 +26,19 @@ class Quota:
     that it may use count."""
 
     name = "quota"
-    knob = Knob.SHARE
+    control = Control.SHARE
     least_share = LEAST_QUOTA_US / PERIOD_US
 
-    def __init__(self, undo: UndoLog, *, unhindered: Callable[[str], Unhindered], kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, unhindered: Callable[[str], Unhindered], kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._kernel = kernel
         self._unhindered = unhindered
         self._limited: set[str] = set()
         self._directories: Directories | None = None
-        self._detail, hierarchy = _usable(kernel, undo)
+        self._detail, hierarchy = _usable(kernel, wal)
         if hierarchy is not None:
             needs = "cpu.cfs_quota_us" if hierarchy.version == 1 else "cpu.max"
-            self._directories = Directories(kernel, undo, hierarchy, needs)
+            self._directories = Directories(kernel, wal, hierarchy, needs)
 
     def capability(self) -> Capability:
         if self._directories is None:
@@ -49,7 +49,7 @@ class Quota:
         if self._directories is None:
             raise Unavailable(self._detail, where=group.name)
         if setting.share >= 1:
-            self._undo.revert(self._scope(group.name))
+            self._wal.revert(self._scope(group.name))
             return setting
         directories = self._directories.of(group.name, found)
         if not directories:
@@ -64,7 +64,7 @@ class Quota:
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._limited):
             self._limited.discard(name)
-            self._undo.revert(self._scope(name))
+            self._wal.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)
 
@@ -79,10 +79,10 @@ class Quota:
             return  # its owner limits it more
         try:
             if v1:
-                self._undo.write(scope, f"{directory}/cpu.cfs_period_us", str(PERIOD_US))
-                self._undo.write(scope, path, str(quota))
+                self._wal.write(scope, f"{directory}/cpu.cfs_period_us", str(PERIOD_US))
+                self._wal.write(scope, path, str(quota))
             else:
-                self._undo.write(scope, path, f"{quota} {PERIOD_US}")
+                self._wal.write(scope, path, f"{quota} {PERIOD_US}")
         except FileNotFoundError:
             return  # its processes ended
         except OSError as problem:
@@ -92,33 +92,33 @@ class Quota:
 
     def _owners_ratio(self, path: str, *, v1: bool) -> float | None:
         """The CPUs that a quota of somebody else's leaves it; None without one."""
-        text = self._undo.before(path)
+        text = self._wal.before(path)
         try:
             text = self._kernel.read(path) if text is None else text
             if v1:
                 period = f"{path.rpartition('/')[0]}/cpu.cfs_period_us"
-                text = f"{text} {self._undo.before(period) or self._kernel.read(period)}"
+                text = f"{text} {self._wal.before(period) or self._kernel.read(period)}"
         except OSError:
             return None
         quota, period = text.split()
         return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
-def _usable(kernel: Kernel, undo: UndoLog) -> tuple[str, Hierarchy | None]:
+def _usable(kernel: Kernel, wal: WriteAheadLog) -> tuple[str, Hierarchy | None]:
     """The hierarchy in which a quota can be set, found out by setting one."""
     try:
         hierarchy = serving(kernel, "cpu")
         if hierarchy is None:
             return "no cgroup hierarchy hands out the cpu controller", None
-        probe = f"{hierarchy.top}/{PREFIX}probe-{undo.epoch}"
+        probe = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
         try:
-            undo.make("probe", probe)
+            wal.make("probe", probe)
             if hierarchy.version == 1:
-                undo.write("probe", f"{probe}/cpu.cfs_quota_us", str(LEAST_QUOTA_US))
+                wal.write("probe", f"{probe}/cpu.cfs_quota_us", str(LEAST_QUOTA_US))
             else:
-                undo.write("probe", f"{probe}/cpu.max", f"{LEAST_QUOTA_US} {PERIOD_US}")
+                wal.write("probe", f"{probe}/cpu.max", f"{LEAST_QUOTA_US} {PERIOD_US}")
         finally:
-            undo.revert("probe")
+            wal.revert("probe")
     except (OSError, ShoalError) as problem:
         return f"a CPU quota cannot be set: {problem}", None
     return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy

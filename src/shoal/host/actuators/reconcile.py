@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from shoal.host.actuators.ladder import LIMITING, PLACING, Ladder, Turned
+from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
 from shoal.host.actuators.pace import Pace
 from shoal.host.members import NOBODY, Found
-from shoal.host.types import UNLIMITED, Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import UNLIMITED, Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 _NOTHING = Turned()
 
@@ -31,9 +31,9 @@ class InForce:
 class Reconciler:
     """`last` is what the last call found to be in force."""
 
-    def __init__(self, ladder: Ladder, undo: UndoLog, pace: Pace | None = None) -> None:
+    def __init__(self, chain: ActuatorChain, wal: WriteAheadLog, pace: Pace | None = None) -> None:
         self.last = InForce()
-        self._ladder, self._undo, self._pace = ladder, undo, pace
+        self._chain, self._wal, self._pace = chain, wal, pace
         self._told: dict[str, tuple[str, ...]] = {}
 
     def apply(
@@ -54,7 +54,7 @@ class Reconciler:
                 errors.append("pace: the process that paces cores has ended: started again")
             self._pace.renew()
         for gone in before.keys() - groups.keys():
-            self._ladder.release(gone)
+            self._chain.release(gone)
         placed = {name: self._turn(group, settings, found, now, PLACING) for name, group in groups.items()}
         if any(place(one.setting) != place(before.get(name, UNLIMITED)) for name, one in placed.items()):
             found = look_again()
@@ -64,7 +64,7 @@ class Reconciler:
         for name, group in groups.items():
             if not found.get(name, NOBODY).processes:
                 if name in before:
-                    self._ladder.release(name)
+                    self._chain.release(name)
                 continue
             limited, where = self._turn(group, settings, found, now, LIMITING), placed[name].setting
             in_force[name] = replace(limited.setting, cpus=where.cpus, domains=where.domains, cores=where.cores)
@@ -73,7 +73,7 @@ class Reconciler:
             errors += [f"{name}: {one}" for one in told[name] if one not in self._told.get(name, ())]
         self._told = told
         self.last = InForce(
-            in_force, {name: one for name, one in by.items() if one}, (*errors, *self._undo.take_repairs())
+            in_force, {name: one for name, one in by.items() if one}, (*errors, *self._wal.take_repairs())
         )
         return self.last
 
@@ -81,7 +81,7 @@ class Reconciler:
         """Everything was taken back."""
         self.last = InForce()
         self._told.clear()
-        self._undo.take_repairs()
+        self._wal.take_repairs()
 
     def _turn(
         self,
@@ -89,12 +89,12 @@ class Reconciler:
         settings: Mapping[str, Setting],
         found: Mapping[str, Found],
         now: float,
-        knobs: Collection[Knob],
+        controls: Collection[Control],
     ) -> Turned:
         members = found.get(group.name, NOBODY)
         if not members.processes:
             return _NOTHING
-        return self._ladder.apply(group, members, settings.get(group.name, UNLIMITED), now, knobs=knobs)
+        return self._chain.apply(group, members, settings.get(group.name, UNLIMITED), now, controls=controls)
 
 
 def place(setting: Setting) -> tuple[object, ...]:

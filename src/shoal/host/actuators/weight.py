@@ -14,8 +14,8 @@ from shoal.host.cgroups import PREFIX, Directories
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.hierarchies import Hierarchy, serving
 from shoal.host.members import Found
-from shoal.host.types import Group, Knob, Setting
-from shoal.host.undo import UndoLog
+from shoal.host.types import Control, Group, Setting
+from shoal.host.write_ahead_log import WriteAheadLog
 
 _FILES = {1: ("cpu.shares", 1024, 262_144), 2: ("cpu.weight", 100, 10_000)}
 """By version: the file, what a cgroup has by default, and the most that the kernel takes."""
@@ -27,18 +27,18 @@ class CpuWeight:
     beside it; its weight is divided among the CPUs that it keeps busy. More than it had is never taken away."""
 
     name = "weight"
-    knob = Knob.WEIGHT
+    control = Control.WEIGHT
     least_share = 1.0
 
-    def __init__(self, undo: UndoLog, *, kernel: Kernel = LINUX) -> None:
-        self._undo = undo
+    def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
+        self._wal = wal
         self._kernel = kernel
         self._directories: Directories | None = None
         self._raised: set[str] = set()
-        self._detail, hierarchy = _usable(kernel, undo)
+        self._detail, hierarchy = _usable(kernel, wal)
         if hierarchy is not None:
             self._file, self._usual, self._most = _FILES[hierarchy.version]
-            self._directories = Directories(kernel, undo, hierarchy, self._file)
+            self._directories = Directories(kernel, wal, hierarchy, self._file)
 
     def capability(self) -> Capability:
         if self._directories is None:
@@ -63,7 +63,7 @@ class CpuWeight:
     def restore(self, group: str | None = None) -> None:
         for name in [group] if group is not None else list(self._raised):
             self._raised.discard(name)
-            self._undo.revert(self._scope(name))
+            self._wal.revert(self._scope(name))
         if self._directories is not None:
             self._directories.release(group)
 
@@ -72,27 +72,27 @@ class CpuWeight:
 
     def _raise(self, group: str, path: str, value: int) -> None:
         try:
-            owners = self._undo.before(path) or self._kernel.read(path)
+            owners = self._wal.before(path) or self._kernel.read(path)
             if int(owners) < value:
-                self._undo.write(self._scope(group), path, str(value))
+                self._wal.write(self._scope(group), path, str(value))
         except OSError as problem:
             self.restore(group)
             raise Conflict(f"a CPU weight is refused: {problem.strerror}", where=path) from problem
 
 
-def _usable(kernel: Kernel, undo: UndoLog) -> tuple[str, Hierarchy | None]:
+def _usable(kernel: Kernel, wal: WriteAheadLog) -> tuple[str, Hierarchy | None]:
     """The hierarchy in which a weight can be set, found out by setting one."""
     try:
         hierarchy = serving(kernel, "cpu")
         if hierarchy is None:
             return "no cgroup hierarchy hands out the cpu controller", None
         file, _, most = _FILES[hierarchy.version]
-        probe = f"{hierarchy.top}/{PREFIX}probe-{undo.epoch}"
+        probe = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
         try:
-            undo.make("probe", probe)
-            undo.write("probe", f"{probe}/{file}", str(most))
+            wal.make("probe", probe)
+            wal.write("probe", f"{probe}/{file}", str(most))
         finally:
-            undo.revert("probe")
+            wal.revert("probe")
     except (OSError, ShoalError) as problem:
         return f"a CPU weight cannot be set: {problem}", None
     return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy

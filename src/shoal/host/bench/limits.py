@@ -21,7 +21,7 @@ from shoal.host.fs import LINUX
 _START_S, _STOP_S = 30.0, 10.0
 _LAST_WORDS = 500
 _NICE = "-8"
-"""With more, what a guard itself starts (its warden, the pacer) would starve: those have the usual weight."""
+"""With more, what a guard itself starts (its watchdog, the pacer) would starve: those have the usual weight."""
 
 CpuSeconds = Callable[[], float]
 """What the limiting itself has cost so far."""
@@ -77,7 +77,7 @@ def guarded(
 
 
 @dataclass(frozen=True, slots=True)
-class GuardProcess:
+class StartedGuard:
     pid: int
     journal: Path
 
@@ -88,7 +88,7 @@ class GuardProcess:
 
 
 @contextmanager
-def guard_process(config: Mapping[str, Any]) -> Iterator[GuardProcess]:
+def guard_process(config: Mapping[str, Any]) -> Iterator[StartedGuard]:
     """`python -m shoal.host.guard` with this configuration, once it ticks; at the end everything is as it was found.
     Raises Unavailable when it does not start."""
     with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
@@ -100,7 +100,7 @@ def guard_process(config: Mapping[str, Any]) -> Iterator[GuardProcess]:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         prefer(process.pid)
-        guard = GuardProcess(process.pid, Path(folder, "journal.jsonl"))
+        guard = StartedGuard(process.pid, Path(folder, "journal.jsonl"))
         try:
             until = time.monotonic() + _START_S
             while not (guard.journal.exists() and guard.journal.stat().st_size):

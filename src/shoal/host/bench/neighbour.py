@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal.base.processes import end_with_parent
 from shoal.core import Unavailable
-from shoal.host.native import Kernel, Memory, load
+from shoal.host.native import Memory, MemoryKernel, load
 from shoal.host.types import Missing
 
 MIB = 256
@@ -26,7 +26,7 @@ _SLICE_S = 0.2
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [kernel.name.lower().replace("_", "-") for kernel in Kernel]
+    names = [kernel.name.lower().replace("_", "-") for kernel in MemoryKernel]
     arguments.add_argument("--kernel", choices=names, default=names[0])
     arguments.add_argument("--cpu", type=int, help="the CPU to run on")
     arguments.add_argument("--mib", type=int, default=MIB, help=f"the memory it goes through (default: {MIB})")
@@ -38,9 +38,9 @@ def main() -> None:
     native = load()
     if isinstance(native, Missing):
         raise SystemExit(str(Unavailable(native.reason)))
-    kernel = Kernel[options.kernel.upper().replace("-", "_")]
+    kernel = MemoryKernel[options.kernel.upper().replace("-", "_")]
     moved = ctypes.c_uint64(0) if options.page is None else counter(options.page)
-    memory = None if kernel is Kernel.SPIN else Memory(native, options.mib << 20)
+    memory = None if kernel is MemoryKernel.SPIN else Memory(native, options.mib << 20)
     while True:
         native.run_kernel(kernel, memory, _SLICE_S, moved)
 

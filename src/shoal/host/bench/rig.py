@@ -28,7 +28,7 @@ from shoal.core import Unavailable
 from shoal.host.bench.limits import Feed, Limit, prefer
 from shoal.host.bench.neighbour import counter
 from shoal.host.fs import LINUX, children, threads
-from shoal.host.native import Kernel, load
+from shoal.host.native import MemoryKernel, load
 from shoal.host.topology import decided
 from shoal.host.types import Missing
 from shoal.ring import ENVIRONMENT, Reader, Unit
@@ -65,7 +65,7 @@ def unlimited(_: Mapping[str, int]) -> nullcontext[None]:
 class Phase:
     """These neighbours run (none: the pipeline is alone) for so long."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[MemoryKernel, ...]
     seconds: float
 
 
@@ -85,7 +85,7 @@ class Window:
     began_s: float
     ended_s: float
     units: tuple[Unit, ...]
-    moved: Mapping[Kernel, int]
+    moved: Mapping[MemoryKernel, int]
     limiting: float = 0.0
     taken: float = 0.0
 
@@ -118,7 +118,7 @@ class Window:
         """By the clock: waiting for the CPU counts."""
         return len(self.units) / self.seconds
 
-    def per_s(self, kernel: Kernel) -> float:
+    def per_s(self, kernel: MemoryKernel) -> float:
         return self.moved.get(kernel, 0) / self.seconds
 
 
@@ -137,7 +137,7 @@ class Rig:
         self._native = native
         self._stack = ExitStack()
         self._sames: set[bool | None] = set()
-        self._neighbours: dict[Kernel, tuple[subprocess.Popen[bytes], ctypes.c_uint64]] = {}
+        self._neighbours: dict[MemoryKernel, tuple[subprocess.Popen[bytes], ctypes.c_uint64]] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -161,7 +161,7 @@ class Rig:
 
     def window(
         self,
-        *kernels: Kernel,
+        *kernels: MemoryKernel,
         limit: Limit = unlimited,
         seconds: float = WINDOW_S,
         settle_s: float = SETTLE_S,
@@ -192,7 +192,7 @@ class Rig:
         return tuple(Window(same, *one) for one in found)
 
     @contextmanager
-    def neighbours(self, *kernels: Kernel, limit: Limit = unlimited) -> Iterator[None]:
+    def neighbours(self, *kernels: MemoryKernel, limit: Limit = unlimited) -> Iterator[None]:
         """These run inside the context under this limit, without the pipeline: beside whatever else there is."""
         everyone = {kernel: self._neighbour(kernel) for kernel in kernels}
         try:
@@ -205,7 +205,7 @@ class Rig:
 
     def _window(
         self, phase: Phase, cpu_s: Callable[[], float]
-    ) -> tuple[float, float, tuple[Unit, ...], dict[Kernel, int], float, float]:
+    ) -> tuple[float, float, tuple[Unit, ...], dict[MemoryKernel, int], float, float]:
         counters = {kernel: self._neighbours[kernel][1] for kernel in phase.kernels}
         self._steps.read()
         spent, taken = cpu_s(), self._taken_s()
@@ -238,7 +238,7 @@ class Rig:
             found += self._steps.read()
         return found
 
-    def _continue(self, kernels: Sequence[Kernel]) -> None:
+    def _continue(self, kernels: Sequence[MemoryKernel]) -> None:
         """The pipeline and these neighbours run from now on, and no others."""
         for kernel, (process, _) in self._neighbours.items():
             process.send_signal(signal.SIGCONT if kernel in kernels else signal.SIGSTOP)
@@ -248,7 +248,7 @@ class Rig:
         for process in (self._pipeline, *(process for process, _ in self._neighbours.values())):
             process.send_signal(signal.SIGSTOP)
 
-    def _neighbour(self, kernel: Kernel) -> tuple[subprocess.Popen[bytes], ctypes.c_uint64]:
+    def _neighbour(self, kernel: MemoryKernel) -> tuple[subprocess.Popen[bytes], ctypes.c_uint64]:
         if kernel not in self._neighbours:
             page = self._home / f"{kernel.name}.page"
             name = kernel.name.lower().replace("_", "-")

@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.host.bench.limits import Limit
 from shoal.host.bench.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
-from shoal.host.native import Kernel
+from shoal.host.native import MemoryKernel
 
-FLOODS = frozenset({Kernel.NT_STORE, Kernel.STORE, Kernel.READ, Kernel.TRIAD})
+FLOODS = frozenset({MemoryKernel.NT_STORE, MemoryKernel.STORE, MemoryKernel.READ, MemoryKernel.TRIAD})
 STEADY_S, NOW_S, LOOK_EVERY_S = 0.5, 0.1, 0.01
 """Contention is settled when the promise is kept for the first of these on the whole, beginning with the second; looked
 at every so many seconds. The simulator judges alike."""
@@ -86,7 +86,7 @@ def compare(
         usual = (before.percentile_s(percent) + after.percentile_s(percent)) / 2
         return float(np.percentile(steps, percent)) / usual
 
-    def moved(kernels: Collection[Kernel]) -> float:
+    def moved(kernels: Collection[MemoryKernel]) -> float:
         return sum(window.moved.get(kernel, 0) for window in found for kernel in kernels) / had_s
 
     return Compared(

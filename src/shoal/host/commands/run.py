@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.host.guard.config import GuardConfig
-    from shoal.host.guard.daemon import Guard
+    from shoal.host.guard.daemon import GuardDaemon
     from shoal.host.guard.live import LiveHost
     from shoal.host.guard.loop import Tick
 
@@ -48,7 +48,7 @@ def run(
 
     def act() -> None:
         from shoal.host.commands import view
-        from shoal.host.guard.daemon import Guard, spare_the_collector
+        from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
         from shoal.host.guard.follow import FollowedFile, Following
         from shoal.host.guard.live import LiveHost
 
@@ -62,7 +62,7 @@ def run(
                 context.note(f"left by an earlier guard: {problem}")
             journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
             followed = Following(machine, FollowedFile(file), note=context.note)
-            guard = Guard(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
+            guard = GuardDaemon(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
             _announce(context, told, guard, journal, machine)
             for name, what in machine.unmatched(time.monotonic()).items():
                 context.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
@@ -139,7 +139,7 @@ def _folder(home: Path | None) -> Path:
     return folder
 
 
-def _until_ended(guard: Guard, ticks: int | None) -> None:
+def _until_ended(guard: GuardDaemon, ticks: int | None) -> None:
     import signal
 
     def end(*_: object) -> None:
@@ -155,7 +155,7 @@ def _until_ended(guard: Guard, ticks: int | None) -> None:
 
 
 def _announce(
-    context: CommandContext, told: GuardConfig, guard: Guard, journal: Path | None, machine: LiveHost
+    context: CommandContext, told: GuardConfig, guard: GuardDaemon, journal: Path | None, machine: LiveHost
 ) -> None:
     working = [one.name for one in machine.capabilities()["actuators"] if one.available]
     names = [one.name for one in told.groups]

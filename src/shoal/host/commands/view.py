@@ -155,9 +155,9 @@ def changes(found: Sequence[Change], group: str | None) -> None:
 
 def _numbers(facts: Any) -> str:
     """The two that a person asks for first."""
-    if "strain" not in facts:
+    if "violation" not in facts:
         return ""
-    return f" ({facts['strain']:.2f} of what is allowed, by {facts.get('by', _UNKNOWN)})"
+    return f" ({facts['violation']:.2f} of what is allowed, by {facts.get('by', _UNKNOWN)})"
 
 
 def status(found: Present) -> None:
@@ -258,7 +258,7 @@ def warnings(seen: Snapshot, group: str | None = None) -> None:
 
 def _more_than_allowed(lost: Reading, one: GroupState) -> float | None:
     """The part of its time that guaranteed work loses to something else than memory, if it may not lose so much."""
-    from shoal.host.policy.strain import allowed_loss
+    from shoal.host.policy.violation import allowed_loss
 
     value = lost.known()
     guaranteed = one.group.priority_class is PriorityClass.GUARANTEED

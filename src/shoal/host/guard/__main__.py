@@ -1,5 +1,5 @@
 """`python -m shoal.host.guard FILE --parent PID`: a guard that is another program's child. It follows the groups in the
-file, keeps its undo log and journal beside it, and ends with its parent, limits taken back."""
+file, keeps its write-ahead log and journal beside it, and ends with its parent, limits taken back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _guard(path: Path) -> None:
-    from shoal.host.guard.daemon import Guard, spare_the_collector
+    from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
     from shoal.host.guard.follow import FollowedFile, Following
     from shoal.host.guard.live import LiveHost
 
@@ -43,7 +43,9 @@ def _guard(path: Path) -> None:
     try:
         for problem in host.left:
             note(f"left by an earlier guard: {problem}")
-        guard = Guard(config, Following(host, file, note=note), config.journal.path or path.parent / "journal.jsonl")
+        guard = GuardDaemon(
+            config, Following(host, file, note=note), config.journal.path or path.parent / "journal.jsonl"
+        )
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, lambda *_: guard.stop())
         try:

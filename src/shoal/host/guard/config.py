@@ -36,24 +36,24 @@ from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.loop import CHANGES_PER_MINUTE
 from shoal.host.members import Members
 from shoal.host.policy import make_policy, policy_problems
-from shoal.host.types import TICK_S, Group, Knob, Policy
+from shoal.host.types import TICK_S, Control, Group, Policy
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-MECHANISMS: Mapping[str, Knob] = MappingProxyType({
-    "cpus-cpuset": Knob.CPUS,
-    "cpus-affinity": Knob.CPUS,
-    "weight": Knob.WEIGHT,
-    "placement-cpuset": Knob.DOMAINS,
-    "placement-affinity": Knob.DOMAINS,
-    "mba": Knob.SHARE,
-    "pace": Knob.SHARE,
-    "quota": Knob.SHARE,
-    "prefetchers": Knob.PREFETCHING,
-    "cores-cpuset": Knob.CORES,
-    "cores-affinity": Knob.CORES,
-    "freeze": Knob.FREEZE,
-    "stop-signal": Knob.FREEZE,
-    "evict": Knob.EVICT,
+MECHANISMS: Mapping[str, Control] = MappingProxyType({
+    "cpus-cpuset": Control.CPUS,
+    "cpus-affinity": Control.CPUS,
+    "weight": Control.WEIGHT,
+    "placement-cpuset": Control.DOMAINS,
+    "placement-affinity": Control.DOMAINS,
+    "mba": Control.SHARE,
+    "pace": Control.SHARE,
+    "quota": Control.SHARE,
+    "prefetchers": Control.PREFETCHING,
+    "cores-cpuset": Control.CORES,
+    "cores-affinity": Control.CORES,
+    "freeze": Control.FREEZE,
+    "stop-signal": Control.FREEZE,
+    "evict": Control.EVICT,
 })  # fmt: skip
 """The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
@@ -61,17 +61,17 @@ _MOST_SHOWN = 60
 _EXAMPLE = "see docs/how/host.md for an example"
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Slo(_Part):
+class Slo(_Section):
     """What a guaranteed group is promised: its units of work take at most `max_slowdown` times as long as alone."""
 
     max_slowdown: Annotated[float, Field(gt=1.0, le=10.0)] = 1.05
 
 
-class ReportsConfig(_Part):
+class ReportsConfig(_Section):
     """Where a group's work is reported: `lines` (a file that `shoal.train` writes), or the `gateway` that serves it
     (the URL of its metrics), of which the work of a `tenant`'s `models` is the group's. The gateway's operator token
     is read from `token_file`, and sent to no other address."""
@@ -83,7 +83,7 @@ class ReportsConfig(_Part):
     models: frozenset[str] = frozenset()
 
 
-class GroupConfig(_Part):
+class GroupConfig(_Section):
     """A group and its processes: exactly one of `cgroup` (a path), `pids` (with all their children) and `label`
     (`NAME=VALUE` in their environment). Only processes of `owners` count (users by name or number); by default all do,
     but of those with a label only root's and those of the guard's own user. `ring` is where its program writes its
@@ -142,7 +142,7 @@ def _user(name: int | str) -> int | None:
         return None
 
 
-class PolicyConfig(_Part):
+class PolicyConfig(_Section):
     """A policy by its name, and settings of its own."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -159,8 +159,8 @@ class PolicyConfig(_Part):
         return make_policy(self.name, **(self.model_extra or {}))
 
 
-class Actuators(_Part):
-    """`allow` names knobs or single mechanisms; without it all that work are used, except eviction, which has to be
+class Actuators(_Section):
+    """`allow` names controls or single mechanisms; without it all that work are used, except eviction, which has to be
     allowed by name."""
 
     allow: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -168,29 +168,29 @@ class Actuators(_Part):
     @field_validator("allow")
     @classmethod
     def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if unknown := [name for name in value or () if name not in MECHANISMS and name not in list(Knob)]:
-            there = ", ".join(dict.fromkeys((*map(str, Knob), *MECHANISMS)))
+        if unknown := [name for name in value or () if name not in MECHANISMS and name not in list(Control)]:
+            there = ", ".join(dict.fromkeys((*map(str, Control), *MECHANISMS)))
             raise ValueError(f"nothing is called {' or '.join(map(repr, unknown))}; there are {there}")
         return value
 
     @property
     def mechanisms(self) -> frozenset[str]:
         """Those that may be used, if they work here."""
-        return frozenset(name for name, knob in MECHANISMS.items() if self._allows(name, knob))
+        return frozenset(name for name, control in MECHANISMS.items() if self._allows(name, control))
 
-    def _allows(self, name: str, knob: Knob) -> bool:
+    def _allows(self, name: str, control: Control) -> bool:
         if self.allow is None:
-            return knob is not Knob.EVICT
-        return name in self.allow or knob.value in self.allow
+            return control is not Control.EVICT
+        return name in self.allow or control.value in self.allow
 
 
-class Limits(_Part):
+class Limits(_Section):
     """`changes_per_minute`: beyond it limits are tightened, but not loosened."""
 
     changes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = CHANGES_PER_MINUTE
 
 
-class JournalConfig(_Part):
+class JournalConfig(_Section):
     """`max_bytes` of one file; `files` are kept."""
 
     path: Path | None = None
@@ -198,14 +198,14 @@ class JournalConfig(_Part):
     files: Annotated[int, Field(ge=1, le=1000)] = 4
 
 
-class MetricsConfig(_Part):
+class MetricsConfig(_Section):
     """Prometheus metrics: in a `file` for the node exporter, and at `port` of this machine's loopback."""
 
     file: Path | None = None
     port: Annotated[int, Field(ge=0, le=65535)] | None = None
 
 
-class GuardConfig(_Part):
+class GuardConfig(_Section):
     groups: Annotated[tuple[GroupConfig, ...], Field(min_length=1)]
     policy: PolicyConfig = PolicyConfig()
     actuators: Actuators = Actuators()

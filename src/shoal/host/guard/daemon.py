@@ -46,7 +46,7 @@ class _Shown:
     counters: Counters = field(default_factory=Counters)
 
 
-class Guard:
+class GuardDaemon:
     """Runs `machine` under the configured policy. `on_tick` sees every tick, after the journal."""
 
     def __init__(

@@ -25,9 +25,9 @@ _MOST_BYTES = 100
 
 
 class HostLock:
-    """Held until `close`, and by processes that were given its descriptors: a dead guard's warden, until it has taken
-    everything back. Raises Conflict with the pid and folder of a guard that lives, or of one whose warden does not end
-    in `wait_s`."""
+    """Held until `close`, and by processes that were given its descriptors: a dead guard's watchdog, until it has taken
+    everything back. Raises Conflict with the pid and folder of a guard that lives, or of one whose watchdog does not
+    end in `wait_s`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class HostLock:
         for _ in range(round(wait_s / _EVERY_S)):
             if lock is not None or (holder and start_time(kernel, holder[0])):
                 break
-            sleep(_EVERY_S)  # its warden still takes back what it left
+            sleep(_EVERY_S)  # its watchdog still takes back what it left
             lock = _bound(name)
         if lock is None:
             who = f"pid {holder[0]}, files in {holder[1]}" if holder else "its pid is not known (see `ss -xp`)"

@@ -1,5 +1,5 @@
-"""This machine as the guard's loop sees it: sensors put together to a snapshot, a plan carried out by the ladder of
-actuators, every change in an undo log, and a warden that takes them back if the guard is gone.
+"""This machine as the guard's loop sees it: sensors put together to a snapshot, a plan carried out by the chain of
+actuators, every change in a write-ahead log, and a watchdog that takes them back if the guard is gone.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from shoal.host import actuators, native, sensors, topology
 from shoal.host.actuators.pace import Pace
 from shoal.host.actuators.reconcile import Reconciler, place
 from shoal.host.fs import LINUX, Kernel
+from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
-from shoal.host.guard.seat import Seat
 from shoal.host.members import NOBODY, Found, Members, Membership
 from shoal.host.sense import Senses
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
 from shoal.host.topology import Topology
 from shoal.host.types import UNLIMITED, Group, Missing, Plan, Setting, Snapshot
-from shoal.host.undo import UndoLog
-from shoal.host.warden import Warden
+from shoal.host.watchdog import Watchdog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 _RENEW_S = 1.0
-"""A fifth of the warden's lease."""
+"""A fifth of the watchdog's lease."""
 RECHECK_S = 5.0
 """A hypervisor that moves CPUs does so within seconds."""
 _UNBOUND_S = 2.0
@@ -65,8 +65,8 @@ class LiveHost:
         self._probing = True
         self._scratch = tempfile.TemporaryDirectory(prefix="shoal-guard-") if look_only else None
         log = Path(self._scratch.name) if self._scratch else folder
-        self._undo = UndoLog(log / "undo.jsonl", kernel=kernel)
-        self.left = self._undo.left
+        self._wal = WriteAheadLog(log / "write-ahead.jsonl", kernel=kernel)
+        self.left = self._wal.left
         self.topology = topology.here()
         self._domains = {one.id: one for one in self.topology.domains}
         self._moves = TopologyWatch(self.topology, measure)
@@ -81,26 +81,26 @@ class LiveHost:
             sensors.standard(
                 self.topology.domains, steps=self._steps, reports=reports or self._reported,
                 shoot=self._shooter(kernel), probing=lambda: self._probing,
-                undo=None if look_only else self._undo, kernel=kernel,
+                wal=None if look_only else self._wal, kernel=kernel,
             ),
             capacity=config.capacity,
             kernel=kernel,
         )  # fmt: skip
         self._pace = Pace()
-        self._ladder = actuators.standard(
-            self._undo, self._domains, unhindered=self._senses.unhindered, pace=self._pace,
+        self._chain = actuators.standard(
+            self._wal, self._domains, unhindered=self._senses.unhindered, pace=self._pace,
             evict=evict, kernel=kernel, allow=config.actuators.mechanisms,
         )  # fmt: skip
-        self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
-        self._warden = None if look_only else Warden(self._undo, keep=self._lock.fds if self._lock else ())
-        if not look_only and any(one.name == Pace.name and one.available for one in self._ladder.capabilities()):
+        self._controls, self._least_share = self._chain.controls, self._chain.least_share
+        self._watchdog = None if look_only else Watchdog(self._wal, keep=self._lock.fds if self._lock else ())
+        if not look_only and any(one.name == Pace.name and one.available for one in self._chain.capabilities()):
             self._pace.prepare(max(os.sched_getaffinity(0)))
-        self._reconciler = Reconciler(self._ladder, self._undo, self._pace)
+        self._reconciler = Reconciler(self._chain, self._wal, self._pace)
         self._at = 0.0
         self._renewed_at = 0.0
         self._free: dict[str, frozenset[int]] = {}
         self._bound_at: dict[str, float] = {}
-        self._seat = Seat() if not look_only else None
+        self._affinity = CpuAffinity() if not look_only else None
 
     @property
     def _best_effort(self) -> list[Group]:
@@ -121,12 +121,16 @@ class LiveHost:
         self._at = now
         self._follow_cpus(now)
         sensed = self._senses.read(
-            now, self._reconciler.last.settings, knobs=self._knobs, least_share=self._least_share, free=self._free_cpus
+            now,
+            self._reconciler.last.settings,
+            controls=self._controls,
+            least_share=self._least_share,
+            free=self._free_cpus,
         )
         if sensed.found is not self._found:
             self._found = sensed.found
-            if self._seat is not None:
-                self._seat.move(self._slowed())
+            if self._affinity is not None:
+                self._affinity.move(self._slowed())
         self._probing = any(
             one.step_s.known() is None or isinstance(one.alone_s.value, Missing)
             for one in sensed.snapshot.of(PriorityClass.GUARANTEED)
@@ -134,7 +138,7 @@ class LiveHost:
         return sensed.snapshot
 
     def apply(self, plan: Plan) -> Applied:
-        """Raises LeaseLost when the warden took everything back; the next call begins anew."""
+        """Raises LeaseLost when the watchdog took everything back; the next call begins anew."""
         self._renew()
         done = self._reconciler.apply(
             {name: group for name, (group, _) in self._groups.items()},
@@ -151,15 +155,15 @@ class LiveHost:
         return self._found
 
     @property
-    def warden_pid(self) -> int | None:
+    def watchdog_pid(self) -> int | None:
         """Of the process that takes limits back if this one is gone."""
-        return None if self._warden is None else self._warden.pid
+        return None if self._watchdog is None else self._watchdog.pid
 
     def capabilities(self) -> dict[str, tuple[Capability, ...]]:
         """What works here, by what it is for."""
         return {
             "sensors": (native.capability(), *self._senses.capabilities()),
-            "actuators": self._ladder.capabilities(),
+            "actuators": self._chain.capabilities(),
         }
 
     def unmatched(self, now: float) -> dict[str, str]:
@@ -170,40 +174,40 @@ class LiveHost:
     def close(self) -> tuple[str, ...]:
         """Leave everything as it was found; returns what could not be, in sentences."""
         with suppress(OSError):
-            self._ladder.restore()
+            self._chain.restore()
         self._pace.close()
         self._senses.close()
         self._reporting.close()
         self._moves.close()
         if self._probe is not None:
             self._probe.close()
-        problems = self._undo.close()
-        if self._warden is not None:
-            self._warden.close()
+        problems = self._wal.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
         if self._scratch is not None:
             self._scratch.cleanup()
-        if self._seat is not None:
-            self._seat.leave()
+        if self._affinity is not None:
+            self._affinity.leave()
         if self._lock is not None:
             self._lock.close()
         return problems
 
     def _renew(self) -> None:
-        """No limit without a warden that lives."""
-        if self._warden is None:
+        """No limit without a watchdog that lives."""
+        if self._watchdog is None:
             if not self._look_only:
-                self._warden = Warden(self._undo, keep=self._lock.fds if self._lock else ())
+                self._watchdog = Watchdog(self._wal, keep=self._lock.fds if self._lock else ())
             return
         if self._at - self._renewed_at < _RENEW_S:
             return
         self._renewed_at = self._at
         try:
-            self._warden.renew()
+            self._watchdog.renew()
         except LeaseLost:
-            lost, self._warden = self._warden, None
+            lost, self._watchdog = self._watchdog, None
             lost.close()
-            self._ladder.restore()
-            self._undo.revert_all()
+            self._chain.restore()
+            self._wal.revert_all()
             self._reconciler.begin_anew()
             raise
 
@@ -236,8 +240,8 @@ class LiveHost:
         self._domains.clear()
         self._domains.update({one.id: one for one in moved.domains})
         self._senses.move(moved.domains)
-        self._ladder.probe()
-        self._knobs, self._least_share = self._ladder.knobs, self._ladder.least_share
+        self._chain.probe()
+        self._controls, self._least_share = self._chain.controls, self._chain.least_share
 
     def _possible(self, setting: Setting) -> Setting:
         """Without domains that a moment ago there still were."""

@@ -16,7 +16,7 @@ from shoal.host import topology
 from shoal.host.bench.limits import guarded
 from shoal.host.bench.rig import Phase, Rig
 from shoal.host.bench.trial import against_alone
-from shoal.host.native import Kernel
+from shoal.host.native import MemoryKernel
 
 _SETTLE_S, _QUIET_S = 1.0, 0.6
 
@@ -61,7 +61,7 @@ def measure(policies: Sequence[str], *, seconds: float = 5.0) -> Iterator[Measur
     with Rig(cpu=cpu, neighbour_cpu=neighbour_cpu) as rig:
         for policy in policies:
             found = against_alone(
-                rig, [Phase((Kernel.NT_STORE,), seconds)], limit=guarded(rig.feed, policy),
+                rig, [Phase((MemoryKernel.NT_STORE,), seconds)], limit=guarded(rig.feed, policy),
                 settle_s=_SETTLE_S, quiet_s=_QUIET_S,
             )  # fmt: skip
             if found is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shoal.core import PriorityClass
 from shoal.host.guard.loop import Tick
-from shoal.host.policy.strain import allowed_loss
+from shoal.host.policy.violation import allowed_loss
 from shoal.host.types import UNLIMITED
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -20,9 +20,9 @@ class Guard(Extension):
 
     def __init__(self, server: Server, settings: GuardSettings) -> None:
         # Only with a guard is what it needs imported.
-        from shoal.host.live.keeper import GuardKeeper
+        from shoal.host.live.reconciler import GuardReconciler
 
-        self.keeper = GuardKeeper(server, settings)
+        self.reconciler = GuardReconciler(server, settings)
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -36,13 +36,13 @@ class Guard(Extension):
         return (guard_capability(home),)
 
     async def open(self) -> None:
-        self.keeper.open()
+        self.reconciler.open()
 
     async def close(self) -> None:
-        await self.keeper.close()
+        await self.reconciler.close()
 
     def committed(self, events: Iterable[Event]) -> None:
-        self.keeper.committed(events)
+        self.reconciler.committed(events)
 
     def capabilities(self) -> Sequence[Capability]:
-        return (self.keeper.capability(),)
+        return (self.reconciler.capability(),)

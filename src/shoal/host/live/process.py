@@ -18,7 +18,7 @@ from shoal.base.files import write_whole
 from shoal.base.processes import start_detached
 from shoal.core import Capability, Clock, SystemClock, Unavailable
 from shoal.host.live.settings import GuardSettings
-from shoal.host.types import Knob
+from shoal.host.types import Control
 
 log = structlog.get_logger("shoal.guard")
 
@@ -27,10 +27,10 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 30.0
 """A guard that lived so long is started again at once."""
 _END_S = 5.0
-"""What it gets to take its limits back; its warden does it where it hangs."""
+"""What it gets to take its limits back; its watchdog does it where it hangs."""
 _WITHOUT = "best-effort work may take memory bandwidth from guaranteed work beside it"
 
-_KNOBS = [knob.value for knob in Knob if knob not in (Knob.EVICT, Knob.WEIGHT)]
+_CONTROLS = [control.value for control in Control if control not in (Control.EVICT, Control.WEIGHT)]
 """No weight: the server and its gateway are in no group, and guaranteed jobs are not to go twenty times before them."""
 
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
@@ -57,7 +57,7 @@ class GuardProcess:
 
     def tell(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Write what is to be guarded, if it changed. Raises Unavailable."""
-        told = {"groups": groups, "policy": self._settings.policy, "actuators": {"allow": _KNOBS}}
+        told = {"groups": groups, "policy": self._settings.policy, "actuators": {"allow": _CONTROLS}}
         text = json.dumps(told, indent=1, sort_keys=True)
         self.groups = len(groups)
         if text == self._told:
@@ -109,7 +109,7 @@ class GuardProcess:
         try:
             child.wait(_END_S)
         except subprocess.TimeoutExpired:
-            log.warning("the guard hangs: its warden takes its limits back", pid=child.pid)
+            log.warning("the guard hangs: its watchdog takes its limits back", pid=child.pid)
             child.kill()
             child.wait()
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from shoal.core import Invalid
-from shoal.host.policy.apart import Apart
 from shoal.host.policy.core_throttle import CoreThrottle
+from shoal.host.policy.exclusive import ExclusiveCpus
 from shoal.host.policy.kelp import Kelp
 from shoal.host.policy.model import Model
 from shoal.host.policy.none import NoPolicy
@@ -23,8 +23,8 @@ from shoal.host.types import Policy
 
 __all__ = [
     "POLICIES",
-    "Apart",
     "CoreThrottle",
+    "ExclusiveCpus",
     "Kelp",
     "Model",
     "NoPolicy",
@@ -51,7 +51,7 @@ def make_policy(name: str, **settings: Any) -> Policy[Any]:
     if problems := policy_problems(name, settings):
         raise Invalid("; ".join(problems), where="policy")
     policy = POLICIES[name](**settings)
-    return policy if isinstance(policy, NoPolicy) else Apart(policy)
+    return policy if isinstance(policy, NoPolicy) else ExclusiveCpus(policy)
 
 
 def policy_problems(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.host.types import GroupState, Knob, Setting, Snapshot
+from shoal.host.types import Control, GroupState, Setting, Snapshot
 
 _GROWTH = 0.125
 
@@ -33,9 +33,9 @@ ALL = Kept()
 
 def fewer_cores(kept: Kept, state: GroupState, snapshot: Snapshot, *, take: int = 1) -> Kept:
     have = state.cores if kept.cores is None else min(kept.cores, state.cores)
-    if Knob.CORES in snapshot.knobs and have > 1:
+    if Control.CORES in snapshot.controls and have > 1:
         return Kept(max(1, have - take), kept.share, kept.prefetching)
-    if Knob.SHARE not in snapshot.knobs:
+    if Control.SHARE not in snapshot.controls:
         return kept
     floor = max(state.group.min_share, snapshot.least_share)
     return Kept(kept.cores, min(1.0, max(floor, kept.share / 2)), kept.prefetching)
@@ -54,7 +54,7 @@ def more_cores(kept: Kept, state: GroupState) -> Kept:
 def fewer_prefetchers(kept: Kept, state: GroupState, snapshot: Snapshot) -> Kept | None:
     """Half as many cores prefetch; None if none does, or nothing can switch prefetchers."""
     on = state.cores if kept.prefetching is None else kept.prefetching
-    if Knob.PREFETCHING not in snapshot.knobs or on == 0:
+    if Control.PREFETCHING not in snapshot.controls or on == 0:
         return None
     return Kept(kept.cores, kept.share, on // 2)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy.coarse import ALL, Kept, fewer_cores, more_cores
-from shoal.host.policy.strain import Quiet, Watch, look, lowest
+from shoal.host.policy.violation import Quiet, Watch, look, lowest
 from shoal.host.types import Plan, Snapshot
 
 _HIGH, _LOW = 1.0, 0.5
 _FAR = 3.0
-"""A strain at which half of the cores go at once."""
+"""A violation at which half of the cores go at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class CoreThrottle:
                     "limits are held" if seen.hold else "limits are lifted"
                 ))  # fmt: skip
                 continue
-            strain = seen.worst.value
-            facts = {"strain": round(strain, 3), "by": seen.worst.sensor.value, "of": seen.worst.group}
-            if strain > _HIGH:
-                take = max(1, (before.cores or one.cores) // 2) if strain > _FAR else 1
+            violation = seen.worst.value
+            facts = {"violation": round(violation, 3), "by": seen.worst.sensor.value, "of": seen.worst.group}
+            if violation > _HIGH:
+                take = max(1, (before.cores or one.cores) // 2) if violation > _FAR else 1
                 kept[name] = fewer_cores(before, one, snapshot, take=take)
                 reasons[name] = Reason("too-slow", f"{seen.worst.group} is too slow: fewer cores", facts)
-            elif strain < _LOW and not seen.hold:
+            elif violation < _LOW and not seen.hold:
                 kept[name] = more_cores(before, one)
                 reasons[name] = Reason("has-room", f"{seen.worst.group} has room: a core more", facts)
             else:

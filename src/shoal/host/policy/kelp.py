@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy.coarse import ALL, Kept, fewer_cores, fewer_prefetchers, more_cores, more_prefetchers
-from shoal.host.policy.marks import Pressure, pressure
-from shoal.host.policy.strain import Quiet, Watch, look, lowest
 from shoal.host.policy.subdomain import outside
-from shoal.host.types import GroupState, Knob, Plan, Setting, Snapshot
+from shoal.host.policy.violation import Quiet, Watch, look, lowest
+from shoal.host.policy.watermarks import Pressure, pressure
+from shoal.host.types import Control, GroupState, Plan, Setting, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Kelp:
             reason = Reason("blind", "nothing tells how memory or guaranteed work fares: limits are lifted")
             return Plan({}, {one.group.name: reason for one in groups}), KelpState({}, {}, seen.watch, quiet)
         away = outside(snapshot)
-        apart = bool(away) and Knob.DOMAINS in snapshot.knobs and Knob.CORES in snapshot.knobs
-        lent = _lend(groups, state.lent, found) if apart else {}
+        separate = bool(away) and Control.DOMAINS in snapshot.controls and Control.CORES in snapshot.controls
+        lent = _lend(groups, state.lent, found) if separate else {}
         settings: dict[str, Setting] = {}
         reasons: dict[str, Reason] = {}
         remembered: dict[str, Kept] = {}
@@ -56,7 +56,7 @@ class Kelp:
             if not kept.whole:
                 remembered[name] = kept
             setting = kept.setting()
-            if apart:
+            if separate:
                 setting = _placed(setting, one, groups, snapshot, away, lent.get(name, 0))
             if setting != Setting():
                 settings[name] = setting

@@ -4,7 +4,7 @@ and gives each the share at which all of them together cost nine tenths of what 
 - A group that is new starts low and grows; every change is bounded, downwards less than upwards.
 - What undisturbed means is measured again by pausing best-effort work for 50 ms every few seconds. Right after that one
   group at a time goes on alone where it is not known which of several disturbs, or whether one still does (`pauses`).
-- A group that keeps more elsewhere is moved; one at its floor goes up the ladder of `rungs`, and comes down again.
+- A group that keeps more elsewhere is moved; one at its floor goes up the levels of `levels`, and comes down again.
 - While a sensor is silent nothing is loosened; when all have been silent for `HOLD_TICKS`, limits are lifted.
 """
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy import pauses
-from shoal.host.policy.contention import LEAST_ALPHA, TOLD, Contention, divide
-from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, SOON_S, TRIAL_SHARE, Pause
+from shoal.host.policy.contention import LEAST_SENSITIVITY, TOLD, Contention, divide
+from shoal.host.policy.escalation import Escalation, climb, descend, levels, limit, older
+from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, PROBE_SHARE, SOON_S, Pause
 from shoal.host.policy.placing import Place, better_place, may_return
-from shoal.host.policy.rungs import Rung, climb, descend, ladder, limit, older
-from shoal.host.policy.strain import Quiet, Seen, Strain, Watch, absorb, has_run, is_idle, look
-from shoal.host.types import TICK_S, GroupState, Knob, Plan, Setting, Snapshot
+from shoal.host.policy.violation import Quiet, Seen, Violation, Watch, absorb, has_run, is_idle, look
+from shoal.host.types import TICK_S, Control, GroupState, Plan, Setting, Snapshot
 
 MEASURING = "measuring"
 """The code of the reason for which a group is frozen for a moment only."""
@@ -28,49 +28,50 @@ _AIM = 0.9
 _SLOW_START = 0.05
 _MOST_DOWN, _MOST_UP, _FAST_UP = 8.0, 1.25, 2.0
 _CALM, _LOW, _HIGH = 0.35, 0.7, 1.0
-"""Strains: below the first a share may double at once, between the others nothing is changed."""
+"""Violations: below the first a share may double at once, between the others nothing is changed."""
 _RECOVERED = 0.5
 _NEGLIGIBLE = 0.12
 """A change of a share by less than this part is not worth a write."""
 _WORTH = 0.8
-"""Nobody who is unlimited is limited to a share above this: without it strain is within a tenth of what is allowed, and
-no machine's own speed is so steady."""
-_WORTH_APART = 0.65
+"""Nobody who is unlimited is limited to a share above this: without it violation is within a tenth of what is allowed,
+and no machine's own speed is so steady."""
+_WORTH_ELSEWHERE = 0.65
 """The same of a group whose memory domain guaranteed work does not share: it is not the first to be suspected."""
 _SMOOTH = 0.5
 _CALM_TICK_S = 2 * TICK_S
 """While all best-effort work is in memory domains of its own, unlimited, and guaranteed work is as fast as promised:
 each tick takes a millisecond of theirs."""
 _EASY, _LEAST_PREDICTED, _EASY_TICKS = 0.3, 0.5, 4
-"""When strain is below this part of what was predicted, and that was worth it, for so many ticks, limited groups are
+"""When violation is below this part of what was predicted, and that was worth it, for so many ticks, limited groups are
 tried again: they may have become harmless."""
 _SLOW_TICKS, _FAR, _FAR_TICKS = 5, 2.5, 2
-"""Innocent groups are tried again when strain was above what is allowed for so long; sooner, and as often as it takes,
-when it is more than the machine has by itself."""
+"""Non-interfering groups are tried again when violation was above what is allowed for so long; sooner, and as often as
+it takes, when it is more than the machine has by itself."""
 _PRESUMED_TICKS = 10
-"""After so many, those in the same memory domain are blamed like others: each may cause too little to be convicted."""
+"""After so many, those in the same memory domain are blamed like others: each may cause too little to be found
+interfering."""
 _CLEAR = 5.0
-"""Groups that cost so much are not let go together, and a single one needs no trial: it floods."""
+"""Groups that cost so much are not let go together, and a single one needs no probe: it floods."""
 _BEARABLE = 2.0
-"""The strain at which a group that is known to cost much is tried."""
+"""The violation at which a group that is known to cost much is tried."""
 _WEAK = 2.0
-"""A group that causes little more than is allowed with all of its share may have been convicted for a mood of the
-machine's, and is tried again."""
+"""A group that causes little more than is allowed with all of its share may have been found interfering for a drift of
+the machine's, and is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Suspect:
     """A best-effort group as the policy remembers it."""
 
     share: float = _SLOW_START
-    rung: Rung = field(default_factory=Rung)
+    escalation: Escalation = field(default_factory=Escalation)
     place: Place = field(default_factory=Place)
     idle: bool = False
     """It did nothing when it was looked at last."""
-    apart: bool = False
+    elsewhere: bool = False
     """It shared no memory domain with guaranteed work then, as far as known."""
-    innocent: bool = False
-    """It is blamed for nothing until a trial convicts it: one has acquitted it, or it is apart."""
+    non_interfering: bool = False
+    """It is blamed for nothing until a probe finds it interfering it: one has cleared it, or it is elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,15 @@ class ModelState:
     contention: Contention = field(default_factory=Contention)
     quiet: Quiet = field(default_factory=Quiet)
     watch: Watch = field(default_factory=Watch)
-    groups: Mapping[str, Contender] = field(default_factory=dict)
+    groups: Mapping[str, Suspect] = field(default_factory=dict)
     pause: Pause = NO_PAUSE
-    strain: float | None = None
+    violation: float | None = None
     """Smoothed."""
     pressed: int = 0
     """For how many ticks it has been above what is allowed although every share is at its floor."""
     slow: int = 0
     easy: int = 0
-    """For how many ticks strain has been above what is allowed, or far below what was predicted."""
+    """For how many ticks violation has been above what is allowed, or far below what was predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +100,24 @@ class Model:
     def step(self, snapshot: Snapshot, state: ModelState) -> tuple[Plan, ModelState]:
         present = snapshot.of(PriorityClass.BEST_EFFORT)
         homes = frozenset[int]().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
-        groups: dict[str, Contender] = {}
+        groups: dict[str, Suspect] = {}
         resumed, moved = set[str](), set[str]()
         for one in present:
             name = one.group.name
             known = _known(state.groups.get(name), one, snapshot)
             idle = known.idle if one.applied.frozen else is_idle(one)
-            apart = bool(one.domains and homes) and one.domains.isdisjoint(homes)
+            elsewhere = bool(one.domains and homes) and one.domains.isdisjoint(homes)
             if known.idle and not idle:
                 resumed.add(name)
-            if apart != known.apart:
+            if elsewhere != known.elsewhere:
                 moved.add(name)
-            if known.innocent and not apart and state.slow >= _PRESUMED_TICKS:
-                known = replace(known, innocent=False)
-            groups[name] = _as_seen(known, idle=idle, apart=apart)
+            if known.non_interfering and not elsewhere and state.slow >= _PRESUMED_TICKS:
+                known = replace(known, non_interfering=False)
+            groups[name] = _as_seen(known, idle=idle, elsewhere=elsewhere)
         state = _forget(replace(state, groups=groups), moved)
         if not present:
-            return Plan({}), replace(state, pause=NO_PAUSE, strain=None)
-        if state.pause.groups and not state.pause.settled and Knob.FREEZE in snapshot.knobs:
+            return Plan({}), replace(state, pause=NO_PAUSE, violation=None)
+        if state.pause.groups and not state.pause.settled and Control.FREEZE in snapshot.controls:
             reasons = {name: Reason(MEASURING, "a pause to measure has begun") for name in groups}
             return _plan(snapshot, state, replace(state.pause, settled=True), reasons)
         state, seen, measured = _learn(snapshot, state, resumed)
@@ -126,28 +127,30 @@ class Model:
             return _release(snapshot, state, "blind", "nothing tells how guaranteed work fares: limits are lifted")
         state, reasons = _decide(snapshot, state, seen, measured)
         pause, doubtful = state.pause, _doubtful(snapshot, state)
-        trial, share = _trial(state, doubtful)
-        if measured or (trial and _untold(state, trial) and pauses.fresh(pause, snapshot)):
-            pause = pauses.next_trial(pause, snapshot, trial, share)
+        probe, share = _probe(state, doubtful)
+        if measured or (probe and _untold(state, probe) and pauses.fresh(pause, snapshot)):
+            pause = pauses.next_probe(pause, snapshot, probe, share)
         else:
             pause = pauses.next_pause(
                 snapshot, pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
-                strain=state.strain, doubtful=doubtful,
+                violation=state.violation, doubtful=doubtful,
             )  # fmt: skip
         return _plan(snapshot, state, pause, reasons)
 
 
-def _known(remembered: Contender | None, one: GroupState, snapshot: Snapshot) -> Contender:
+def _known(remembered: Suspect | None, one: GroupState, snapshot: Snapshot) -> Suspect:
     if remembered is None:
         return _newcomer(one, snapshot)
     floor = _floor(one, snapshot)
     return remembered if remembered.share >= floor else replace(remembered, share=floor)
 
 
-def _as_seen(one: Contender, *, idle: bool, apart: bool) -> Contender:
-    """What comes to be apart is let go at once; what was apart and is no longer is judged anew."""
-    if apart != one.apart:
-        return replace(one, share=1.0 if apart else one.share, idle=idle, apart=apart, innocent=apart)
+def _as_seen(one: Suspect, *, idle: bool, elsewhere: bool) -> Suspect:
+    """What comes to be elsewhere is let go at once; what was elsewhere and is no longer is judged anew."""
+    if elsewhere != one.elsewhere:
+        return replace(
+            one, share=1.0 if elsewhere else one.share, idle=idle, elsewhere=elsewhere, non_interfering=elsewhere
+        )
     return one if idle == one.idle else replace(one, idle=idle)
 
 
@@ -157,58 +160,58 @@ def _forget(state: ModelState, names: Set[str]) -> ModelState:
     contention, pause = state.contention.keep(here), state.pause
     if not here >= set(pause.failed):
         pause = replace(pause, failed=())
-    if not names.isdisjoint(pause.tried):
-        pause = replace(pause, tried={name: one for name, one in pause.tried.items() if name not in names})
+    if not names.isdisjoint(pause.probed):
+        pause = replace(pause, probed={name: one for name, one in pause.probed.items() if name not in names})
     return replace(state, contention=contention, pause=pause)
 
 
 def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
-    """The groups of which a trial is to tell how much they disturb."""
-    busy = {name: one for name, one in state.groups.items() if not (one.idle or one.rung.level)}
+    """The groups of which a probe is to tell how much they disturb."""
+    busy = {name: one for name, one in state.groups.items() if not (one.idle or one.escalation.level)}
     found = []
-    far = state.slow >= _FAR_TICKS and (state.strain or 0.0) > _FAR
+    far = state.slow >= _FAR_TICKS and (state.violation or 0.0) > _FAR
     for name, one in busy.items():
-        last = state.pause.tried.get(name)
+        last = state.pause.probed.get(name)
         age = float("inf") if last is None else snapshot.at - last.at
         longer = 1 if last is None else last.patience
-        if one.innocent:
+        if one.non_interfering:
             due = (far and age > FRESH_S) or (state.slow >= _SLOW_TICKS and age > BASELINE_S * longer)
         elif not _told(state, name):
-            unclear = state.contention.alpha.get(name, 0.0) < _CLEAR
+            unclear = state.contention.sensitivity.get(name, 0.0) < _CLEAR
             due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > SOON_S * longer)
         else:
-            weak = state.contention.alpha.get(name, 0.0) < _WEAK
+            weak = state.contention.sensitivity.get(name, 0.0) < _WEAK
             due = (weak or state.easy >= _EASY_TICKS) and one.share < 1 and age > FRESH_S * longer
         if due:
             found.append(name)
     return found
 
 
-def _trial(state: ModelState, doubtful: Sequence[str]) -> tuple[tuple[str, ...], float]:
-    """Who goes on trial next, and with which share. Those of which nothing was told yet go together, since most do no
+def _probe(state: ModelState, doubtful: Sequence[str]) -> tuple[tuple[str, ...], float]:
+    """Who is probed next, and with which share. Those of which nothing was told yet go together, since most do no
     harm: with a small share at first, and then with all of it unless that has shown a flood. Where it has, they go one
     by one with a share that bounds what each can cost if it is the one."""
-    alpha, last = state.contention.alpha, state.pause.tried
+    sensitivity, last = state.contention.sensitivity, state.pause.probed
     untold = tuple(name for name in doubtful if not _told(state, name))
-    if any(name not in alpha and state.groups[name].share < LOOK_SHARE for name in untold):
+    if any(name not in sensitivity and state.groups[name].share < LOOK_SHARE for name in untold):
         return untold, LOOK_SHARE
-    flood = sum(alpha.get(name, 0.0) for name in untold) >= _CLEAR
+    flood = sum(sensitivity.get(name, 0.0) for name in untold) >= _CLEAR
     if len(untold) > 1 and not flood and not set(untold) <= set(state.pause.failed):
-        return untold, TRIAL_SHARE
+        return untold, PROBE_SHARE
     if not doubtful:
-        return (), TRIAL_SHARE
+        return (), PROBE_SHARE
     name = min(doubtful, key=lambda one: (last[one].at if one in last else float("-inf"), one))
     suspects = [one for one in untold if one not in last] if name not in last else [name]
-    most = max(LEAST_ALPHA, sum(alpha.get(one, 0.0) for one in suspects))
-    return (name,), min(TRIAL_SHARE, _BEARABLE / most)
+    most = max(LEAST_SENSITIVITY, sum(sensitivity.get(one, 0.0) for one in suspects))
+    return (name,), min(PROBE_SHARE, _BEARABLE / most)
 
 
 def _untold(state: ModelState, names: Sequence[str]) -> bool:
     return not any(_told(state, name) for name in names)
 
 
-def _newcomer(one: GroupState, snapshot: Snapshot) -> Contender:
-    return Contender(share=min(1.0, max(_SLOW_START, _floor(one, snapshot))))
+def _newcomer(one: GroupState, snapshot: Snapshot) -> Suspect:
+    return Suspect(share=min(1.0, max(_SLOW_START, _floor(one, snapshot))))
 
 
 def _floor(one: GroupState, snapshot: Snapshot) -> float:
@@ -236,25 +239,25 @@ def _traffic(snapshot: Snapshot) -> dict[str, float] | None:
 
 
 def _limited(state: ModelState) -> bool:
-    return any(one.share < 1 or one.rung.level for one in state.groups.values())
+    return any(one.share < 1 or one.escalation.level for one in state.groups.values())
 
 
 def _floored(snapshot: Snapshot, state: ModelState) -> bool:
     suspects = [
         one for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if not (is_idle(one) or state.groups[one.group.name].innocent)
+        if not (is_idle(one) or state.groups[one.group.name].non_interfering)
     ]  # fmt: skip
     return bool(suspects) and all(state.groups[one.group.name].share <= _floor(one, snapshot) for one in suspects)
 
 
 def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[ModelState, Seen, bool]:
-    """What this snapshot teaches. The last value: it shows a pause or a trial, so it says nothing about limits. Nor
+    """What this snapshot teaches. The last value: it shows a pause or a probe, so it says nothing about limits. Nor
     does it say what a unit of share costs where groups have `resumed`, which may have worked for a part of the time
     only."""
     running = _running(snapshot)
     held = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.applied.frozen}
-    measured = bool(state.pause.groups or state.pause.trial) and held >= set(state.pause.groups)
-    if measured and state.pause.trial:
+    measured = bool(state.pause.groups or state.pause.probe) and held >= set(state.pause.groups)
+    if measured and state.pause.probe:
         state = _judged(snapshot, state)
         return state, look(snapshot, state.watch), True
     seen = look(snapshot, state.watch)
@@ -266,47 +269,51 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
         return replace(state, quiet=quiet if heard else state.quiet, watch=seen.watch, pause=pause), seen, True
     if seen.worst is None:
         return replace(state, watch=seen.watch), seen, measured
-    strain, before = seen.worst.value, state.contention
-    smooth = strain if state.strain is None or strain > 2 else (1 - _SMOOTH) * state.strain + _SMOOTH * strain
-    blamed = {name: share for name, share in running.items() if not state.groups[name].innocent}
+    violation, before = seen.worst.value, state.contention
+    smooth = (
+        violation if state.violation is None or violation > 2 else (1 - _SMOOTH) * state.violation + _SMOOTH * violation
+    )
+    blamed = {name: share for name, share in running.items() if not state.groups[name].non_interfering}
     predicted = before.predict(blamed) or 0.0
-    easy = state.easy + 1 if predicted >= _LEAST_PREDICTED and strain < _EASY * predicted else 0
-    slow = state.slow + 1 if strain > _HIGH else 0
-    if resumed.isdisjoint(blamed) or strain > _HIGH:
-        before = before.observe(strain, blamed, _traffic(snapshot))
-    return replace(state, contention=before, strain=smooth, slow=slow, easy=easy, watch=seen.watch), seen, False
+    easy = state.easy + 1 if predicted >= _LEAST_PREDICTED and violation < _EASY * predicted else 0
+    slow = state.slow + 1 if violation > _HIGH else 0
+    if resumed.isdisjoint(blamed) or violation > _HIGH:
+        before = before.observe(violation, blamed, _traffic(snapshot))
+    return replace(state, contention=before, violation=smooth, slow=slow, easy=easy, watch=seen.watch), seen, False
 
 
 def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
-    """What a trial shows: guaranteed work beside these groups alone, against the last pause."""
-    names = state.pause.trial
+    """What a probe shows: guaranteed work beside these groups alone, against the last pause."""
+    names = state.pause.probe
     shown = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.group.name in names}
     worst = look(snapshot, state.watch, state.quiet).worst
     ran = len(shown) == len(names) and all(
         has_run(one, before=not state.groups[name].idle) for name, one in shown.items()
     )  # fmt: skip
     if worst is None or not ran:
-        return replace(state, pause=pauses.tried(state.pause, snapshot.at, told=False))
+        return replace(state, pause=pauses.probed(state.pause, snapshot.at, told=False))
     shares = {name: one.applied.share for name, one in shown.items()}
     least = min(shares.values())
-    told = worst.value > _HIGH if least < TRIAL_SHARE else len(names) == 1 or worst.value <= TOLD * least
+    told = worst.value > _HIGH if least < PROBE_SHARE else len(names) == 1 or worst.value <= TOLD * least
     if not told and len(names) > 1:
-        known = state.contention.keep(state.contention.alpha.keys() - set(names))
-        pause = replace(state.pause, failed=names if least >= TRIAL_SHARE else ())
+        known = state.contention.keep(state.contention.sensitivity.keys() - set(names))
+        pause = replace(state.pause, failed=names if least >= PROBE_SHARE else ())
         return replace(state, contention=known.observe(worst.value, shares, _traffic(snapshot)), pause=pause)
     if not told:
-        untried = [name for name in state.groups if name not in state.pause.tried and name in state.contention.alpha]
+        untried = [
+            name for name in state.groups if name not in state.pause.probed and name in state.contention.sensitivity
+        ]
         contention = state.contention.passed(names[0], worst.value / least, untried)
         return replace(state, contention=contention, pause=pauses.passed(state.pause, snapshot.at))
     contention, groups = state.contention, dict(state.groups)
     for name, share in shares.items():
         together = name in state.pause.failed  # with others it costs too much, whatever it costs alone
-        contention = contention.tried(name, share, worst.value, least=0.0 if together else TOLD)
-        others = len(groups) > 1 or groups[name].apart  # else all strain is its own
-        innocent = others and not together and contention.alpha[name] <= LEAST_ALPHA
-        groups[name] = replace(groups[name], innocent=innocent)
+        contention = contention.probed(name, share, worst.value, least=0.0 if together else TOLD)
+        others = len(groups) > 1 or groups[name].elsewhere  # else all violation is its own
+        non_interfering = others and not together and contention.sensitivity[name] <= LEAST_SENSITIVITY
+        groups[name] = replace(groups[name], non_interfering=non_interfering)
     changed = [name for name in names if groups[name] != state.groups[name]]
-    pause = pauses.tried(state.pause, snapshot.at, told=True, changed=changed)
+    pause = pauses.probed(state.pause, snapshot.at, told=True, changed=changed)
     if worst.value > TOLD * least:
         pause = replace(pause, failed=())
     slow = 0 if changed else state.slow
@@ -314,21 +321,21 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
-    """New shares, rungs and places. Without news about the strain only what a pause taught is used."""
+    """New shares, levels and places. Without news about the violation only what a pause taught is used."""
     present = snapshot.of(PriorityClass.BEST_EFFORT)
     worst = seen.worst
-    alpha = state.contention.alpha
+    sensitivity = state.contention.sensitivity
     active = [
         one for one in present
-        if one.group.name in alpha and not (is_idle(one) or state.groups[one.group.name].innocent)
+        if one.group.name in sensitivity and not (is_idle(one) or state.groups[one.group.name].non_interfering)
     ]  # fmt: skip
     wanted = divide(
         _AIM,
-        {one.group.name: alpha[one.group.name] for one in active},
+        {one.group.name: sensitivity[one.group.name] for one in active},
         {one.group.name: one.group.weight for one in active},
         {one.group.name: _floor(one, snapshot) for one in active},
     )
-    groups: dict[str, Contender] = {}
+    groups: dict[str, Suspect] = {}
     reasons: dict[str, Reason] = {}
     for one in present:
         name = one.group.name
@@ -336,18 +343,18 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         share, code, text = now.share, "held", "held"
         if worst is None:
             code, text = "silent", "nothing tells how guaranteed work fares: held for now"
-        elif now.innocent and not now.rung.level:
+        elif now.non_interfering and not now.escalation.level:
             share, code, text = 1.0, "unlimited", "does no harm"
-        elif name in wanted and not now.rung.level:
+        elif name in wanted and not now.escalation.level:
             told = _just_told(state, name, snapshot)
             share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured, told=told)
         share = max(share, _floor(one, snapshot))
-        groups[name] = Contender(share, older(now.rung), now.place, now.idle, now.apart, now.innocent)
-        reasons[name] = _reason(code, text, share, alpha.get(name), worst)
+        groups[name] = Suspect(share, older(now.escalation), now.place, now.idle, now.elsewhere, now.non_interfering)
+        reasons[name] = _reason(code, text, share, sensitivity.get(name), worst)
     pressed = state.pressed
     if worst is not None and not measured:
-        pressed = _rungs(snapshot, state, seen, worst, groups, reasons)
-        if Knob.DOMAINS in snapshot.knobs:
+        pressed = _escalate(snapshot, state, seen, worst, groups, reasons)
+        if Control.DOMAINS in snapshot.controls:
             _places(snapshot, wanted, worst, groups, reasons)
     moved = {name for name, one in groups.items() if one.place.domains != state.groups[name].place.domains}
     contention = state.contention.keep(groups.keys() - moved)
@@ -355,26 +362,26 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
 
 
 def _told(state: ModelState, name: str) -> bool:
-    """Whether any trial has shown what the group costs."""
-    last = state.pause.tried.get(name)
+    """Whether any probe has shown what the group costs."""
+    last = state.pause.probed.get(name)
     return last is not None and last.told
 
 
 def _just_told(state: ModelState, name: str, snapshot: Snapshot) -> bool:
-    """Whether a trial has shown just now what the group costs."""
-    return _told(state, name) and state.pause.tried[name].at == snapshot.at
+    """Whether a probe has shown just now what the group costs."""
+    return _told(state, name) and state.pause.probed[name].at == snapshot.at
 
 
 def _next_share(
-    one: Contender, wanted: float, worst: Strain, *, hold: bool, measured: bool, told: bool
+    one: Suspect, wanted: float, worst: Violation, *, hold: bool, measured: bool, told: bool
 ) -> tuple[float, str, str]:
-    """Towards what is wanted, step by step; at once when a trial has told what the group costs."""
-    now, strain = one.share, worst.value
-    if not measured and _LOW <= strain <= _HIGH:
+    """Towards what is wanted, step by step; at once when a probe has told what the group costs."""
+    now, violation = one.share, worst.value
+    if not measured and _LOW <= violation <= _HIGH:
         return now, "held", "guaranteed work is where it should be"
-    most = now if hold else 1.0 if told else now * (_FAST_UP if strain < _CALM and not measured else _MOST_UP)
+    most = now if hold else 1.0 if told else now * (_FAST_UP if violation < _CALM and not measured else _MOST_UP)
     share = min(1.0, most, max(wanted, now / _MOST_DOWN))
-    if now >= 1 and share > (_WORTH_APART if one.apart else _WORTH):
+    if now >= 1 and share > (_WORTH_ELSEWHERE if one.elsewhere else _WORTH):
         return now, "unlimited", "a limit would be negligible"
     if share < 1 and abs(share - now) < _NEGLIGIBLE * now:
         return now, "held", "a change would be negligible"
@@ -385,56 +392,56 @@ def _next_share(
     return now, "unlimited" if now >= 1 else "held", "does no harm" if now >= 1 else "held"
 
 
-def _rungs(
+def _escalate(
     snapshot: Snapshot,
     state: ModelState,
     seen: Seen,
-    worst: Strain,
-    groups: dict[str, Contender],
+    worst: Violation,
+    groups: dict[str, Suspect],
     reasons: dict[str, Reason],
 ) -> int:
-    """At most one group goes one rung up or down. Returns for how long shares have not been enough."""
+    """At most one group goes one escalation up or down. Returns for how long shares have not been enough."""
     present = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT)}
     active = [
         name for name, one in present.items()
-        if not (is_idle(one) or one.applied.frozen or groups[name].innocent)
+        if not (is_idle(one) or one.applied.frozen or groups[name].non_interfering)
     ]  # fmt: skip
     enough = any(groups[name].share > _floor(present[name], snapshot) for name in active)
-    strain = worst.value if state.strain is None else state.strain
-    if strain > _HIGH and active and not enough:
-        steps = {name: ladder(present[name], snapshot) for name in active}
-        open_groups = [name for name in active if groups[name].rung.level < len(steps[name])]
+    violation = worst.value if state.violation is None else state.violation
+    if violation > _HIGH and active and not enough:
+        steps = {name: levels(present[name], snapshot) for name in active}
+        open_groups = [name for name in active if groups[name].escalation.level < len(steps[name])]
         if not open_groups or not pauses.fresh(state.pause, snapshot):
             return state.pressed + 1
-        alpha = state.contention.alpha
-        name = max(open_groups, key=lambda one: alpha.get(one, 0.0) / present[one].group.weight)
-        before = groups[name].rung
-        rung = climb(before, steps[name], snapshot.at, pressed=state.pressed + 1)
-        groups[name] = replace(groups[name], rung=rung)
-        if rung.level == before.level:
+        sensitivity = state.contention.sensitivity
+        name = max(open_groups, key=lambda one: sensitivity.get(one, 0.0) / present[one].group.weight)
+        before = groups[name].escalation
+        escalation = climb(before, steps[name], snapshot.at, pressed=state.pressed + 1)
+        groups[name] = replace(groups[name], escalation=escalation)
+        if escalation.level == before.level:
             return state.pressed + 1
-        text = f"its least share is still too much for {worst.group}: {steps[name][rung.level - 1].text}"
-        reasons[name] = _reason("next-rung", text, groups[name].share, alpha.get(name), worst)
+        text = f"its least share is still too much for {worst.group}: {steps[name][escalation.level - 1].text}"
+        reasons[name] = _reason("next-level", text, groups[name].share, sensitivity.get(name), worst)
     elif worst.value < _RECOVERED and not seen.hold:
         raised = [
             name for name, one in groups.items()
-            if one.rung.level and not present[name].applied.frozen and not present[name].applied.evicted
+            if one.escalation.level and not present[name].applied.frozen and not present[name].applied.evicted
         ]  # fmt: skip
         if raised:
-            name = max(raised, key=lambda one: groups[one].rung.changed_at or 0.0)
-            before = groups[name].rung
-            rung = descend(before, snapshot.at)
-            groups[name] = replace(groups[name], rung=rung)
-            if rung.level < before.level:
-                reasons[name] = _reason("recovering", "one rung down", groups[name].share, None, worst)
+            name = max(raised, key=lambda one: groups[one].escalation.changed_at or 0.0)
+            before = groups[name].escalation
+            escalation = descend(before, snapshot.at)
+            groups[name] = replace(groups[name], escalation=escalation)
+            if escalation.level < before.level:
+                reasons[name] = _reason("recovering", "one escalation down", groups[name].share, None, worst)
     return 0
 
 
 def _places(
     snapshot: Snapshot,
     wanted: Mapping[str, float],
-    worst: Strain,
-    groups: dict[str, Contender],
+    worst: Violation,
+    groups: dict[str, Suspect],
     reasons: dict[str, Reason],
 ) -> None:
     """At most one group is moved: the one that would keep least where it is."""
@@ -460,9 +467,9 @@ def _places(
 def _release(snapshot: Snapshot, state: ModelState, code: str, text: str) -> tuple[Plan, ModelState]:
     """Nobody is limited. What was learnt is kept; who is limited again later starts low."""
     present = snapshot.of(PriorityClass.BEST_EFFORT)
-    groups = {one.group.name: Contender(share=1.0) for one in present}
+    groups = {one.group.name: Suspect(share=1.0) for one in present}
     reasons = {one.group.name: Reason(code, text) for one in present}
-    return Plan({}, reasons), replace(state, groups=groups, pause=replace(state.pause, groups=()), strain=None)
+    return Plan({}, reasons), replace(state, groups=groups, pause=replace(state.pause, groups=()), violation=None)
 
 
 def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str, Reason]) -> tuple[Plan, ModelState]:
@@ -470,29 +477,29 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
     for one in snapshot.of(PriorityClass.BEST_EFFORT):
         name = one.group.name
         now = state.groups[name]
-        step = limit(now.rung, ladder(one, snapshot), one)
+        step = limit(now.escalation, levels(one, snapshot), one)
         setting = Setting(share=now.share, domains=now.place.domains)
         if step is not None:
             setting = replace(step.setting, share=now.share, domains=now.place.domains)
-        if name in pause.trial:
+        if name in pause.probe:
             setting = replace(setting, share=max(pause.share, _floor(one, snapshot)), frozen=False)
         if name in pause.groups:
             setting = replace(setting, frozen=True)
-        if name in pause.groups or name in pause.trial:
+        if name in pause.groups or name in pause.probe:
             reasons[name] = Reason(MEASURING, pause.why, {"pause_s": pause.length_s, "then": reasons[name].as_json()})
         if setting != Setting():
             settings[name] = setting
-    calm = state.slow == 0 and all(one.apart and one.share >= 1 for one in state.groups.values())
+    calm = state.slow == 0 and all(one.elsewhere and one.share >= 1 for one in state.groups.values())
     next_in_s = _CALM_TICK_S if calm else TICK_S
-    if pause.groups or pause.trial:
-        next_in_s = pauses.SETTLE_S if not pause.settled else pauses.TRIAL_S if pause.trial else pause.length_s
+    if pause.groups or pause.probe:
+        next_in_s = pauses.SETTLE_S if not pause.settled else pauses.PROBE_S if pause.probe else pause.length_s
     return Plan(settings, reasons, next_in_s), replace(state, pause=pause)
 
 
-def _reason(code: str, text: str, share: float, alpha: float | None, worst: Strain | None) -> Reason:
+def _reason(code: str, text: str, share: float, sensitivity: float | None, worst: Violation | None) -> Reason:
     facts: dict[str, object] = {"share": round(share, 4)}
     if worst is not None:
-        facts |= {"strain": round(worst.value, 3), "of": worst.group, "by": worst.sensor}
-    if alpha is not None:
-        facts["strain_per_share"] = round(alpha, 3)
+        facts |= {"violation": round(worst.value, 3), "of": worst.group, "by": worst.sensor}
+    if sensitivity is not None:
+        facts["sensitivity"] = round(sensitivity, 3)
     return Reason(code, text, facts)

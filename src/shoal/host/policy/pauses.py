@@ -1,7 +1,7 @@
 """When best-effort work is paused for some 50 ms to measure: all of it, to see guaranteed work undisturbed; and right
-after that one group at a time goes on alone (a *trial*), to see what it does by itself.
+after that one group at a time goes on alone (a *probe*), to see what it does by itself.
 
-Two looks a moment apart, at nobody and at one group with all of its share, tell it from the machine's own moods, which
+Two looks a moment apart, at nobody and at one group with all of its share, tell it from the machine's own drift, which
 last longer, better than pauses of a group that is limited to a tenth.
 """
 
@@ -11,35 +11,35 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass
-from shoal.host.policy.strain import Seen, is_idle
-from shoal.host.types import Knob, Snapshot
+from shoal.host.policy.violation import Seen, is_idle
+from shoal.host.types import Control, Snapshot
 
 SETTLE_S = 0.015
 """What a freeze takes to hold, and work that was under way to end, before anything is measured."""
 SHORT_S, FIRST_S, LONG_S = 0.05, 0.1, 0.4
 """The first pause is longer, as nothing else is known. One in which guaranteed work finished no unit is tried twice as
 long, up to the last of these."""
-TRIAL_S = 0.04
+PROBE_S = 0.04
 BASELINE_S, CALM_BASELINE_S = 3.0, 20.0
 """How long a baseline is believed: under limits, and while nobody is limited."""
 FRESH_S = 1.0
 SOON_S = 0.2
-"""Groups are tried so long after a pause or a trial that told nothing, at the earliest."""
-TRIAL_SHARE = 0.98
-"""Of a group on trial: no limit to speak of. What is not limited at all teaches how many CPUs a group keeps busy, and a
-trial is too short for that."""
+"""Groups are tried so long after a pause or a probe that told nothing, at the earliest."""
+PROBE_SHARE = 0.98
+"""Of a group being probed: no limit to speak of. What is not limited at all teaches how many CPUs a group keeps busy,
+and a probe is too short for that."""
 LOOK_SHARE = 0.1
 """Of groups of which nothing is known, together: one that floods shows at this share already, and costs little."""
 _AT_ONCE = 4
-"""So many trials in a row at most: meanwhile all others stand still."""
+"""So many probes in a row at most: meanwhile all others stand still."""
 _MOST_PATIENCE = 4
-"""Each trial that changed nothing makes a group's next one wait twice as long, so many times at most."""
+"""Each probe that changed nothing makes a group's next one wait twice as long, so many times at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """When a group was on trial last, how often in a row that has changed nothing, and whether any has `told` what the
-    group costs: not while it did nothing. It has `passed` if it was no flood with a small share: more is due."""
+class Probed:
+    """When a group was being probed last, how often in a row that has changed nothing, and whether any has `told` what
+    the group costs: not while it did nothing. It has `passed` if it was no flood with a small share: more is due."""
 
     at: float
     vain: int = 0
@@ -54,21 +54,21 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`groups` are those that the plan given last has frozen to measure; those on `trial` go on alone, each with this
+    """`groups` are those that the plan given last has frozen to measure; those on `probe` go on alone, each with this
     `share`. Until it is `settled` nothing is measured. `undisturbed_at` is when all were paused last."""
 
     groups: tuple[str, ...] = ()
-    trial: tuple[str, ...] = ()
-    share: float = TRIAL_SHARE
+    probe: tuple[str, ...] = ()
+    share: float = PROBE_SHARE
     settled: bool = False
     length_s: float = FIRST_S
     why: str = ""
     undisturbed_at: float | None = None
-    trials: int = 0
+    probes: int = 0
     """In a row."""
     failed: tuple[str, ...] = ()
-    """Cost too much when they were on trial together."""
-    tried: Mapping[str, Tried] = field(default_factory=dict)
+    """Cost too much when they were being probed together."""
+    probed: Mapping[str, Probed] = field(default_factory=dict)
 
 
 NO_PAUSE = Pause()
@@ -81,14 +81,14 @@ def next_pause(
     limited: bool,
     floored: bool,
     seen: Seen,
-    strain: float | None,
+    violation: float | None,
     doubtful: Collection[str],
 ) -> Pause:
     """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more;
     `doubtful` are to be tried."""
     if last.groups or last.settled:
-        last = replace(last, groups=(), trial=(), settled=False)
-    if Knob.FREEZE not in snapshot.knobs or not _can_be_measured(snapshot):
+        last = replace(last, groups=(), probe=(), settled=False)
+    if Control.FREEZE not in snapshot.controls or not _can_be_measured(snapshot):
         return last
     best_effort = snapshot.of(PriorityClass.BEST_EFFORT)
     if all(is_idle(one) or one.applied.frozen or one.applied.evicted for one in best_effort):
@@ -97,57 +97,57 @@ def next_pause(
     patience = BASELINE_S if limited else CALM_BASELINE_S
     if doubtful:
         patience = SOON_S
-    elif seen.baseless or (floored and strain is not None and strain > 1):
+    elif seen.baseless or (floored and violation is not None and violation > 1):
         patience = FRESH_S
     if age is None or age >= patience:
         everyone = tuple(one.group.name for one in best_effort)
-        return replace(last, groups=everyone, why="to see guaranteed work undisturbed", trials=0)
+        return replace(last, groups=everyone, why="to see guaranteed work undisturbed", probes=0)
     return last
 
 
-def next_trial(pause: Pause, snapshot: Snapshot, trial: Collection[str], share: float) -> Pause:
-    """These go on alone; with none, or after so many trials in a row, the pause is over."""
-    in_a_row = pause.trials if pause.groups or pause.trial else 0
-    if not trial or in_a_row >= _AT_ONCE:
-        return replace(pause, groups=(), trial=())
+def next_probe(pause: Pause, snapshot: Snapshot, probe: Collection[str], share: float) -> Pause:
+    """These go on alone; with none, or after so many probes in a row, the pause is over."""
+    in_a_row = pause.probes if pause.groups or pause.probe else 0
+    if not probe or in_a_row >= _AT_ONCE:
+        return replace(pause, groups=(), probe=())
     others = tuple(
         one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if one.group.name not in trial and not is_idle(one)
+        if one.group.name not in probe and not is_idle(one)
     )  # fmt: skip
-    if others and Knob.FREEZE not in snapshot.knobs:
-        return replace(pause, groups=(), trial=())
+    if others and Control.FREEZE not in snapshot.controls:
+        return replace(pause, groups=(), probe=())
     settled = set(others) <= set(pause.groups)
-    why = f"to see what {' and '.join(trial)} do{'es' if len(trial) == 1 else ''} alone"
+    why = f"to see what {' and '.join(probe)} do{'es' if len(probe) == 1 else ''} alone"
     return replace(
-        pause, groups=others, trial=tuple(trial), share=share, settled=settled, trials=in_a_row + 1, why=why
+        pause, groups=others, probe=tuple(probe), share=share, settled=settled, probes=in_a_row + 1, why=why
     )  # fmt: skip
 
 
 def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
-    """Everybody was paused. `heard`: something was measured in it; else a trial would be against nothing."""
+    """Everybody was paused. `heard`: something was measured in it; else a probe would be against nothing."""
     length_s = SHORT_S if heard else min(LONG_S, 2 * pause.length_s)
     present = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)}
-    tried = {name: one for name, one in pause.tried.items() if name in present}
+    tried = {name: one for name, one in pause.probed.items() if name in present}
     groups = pause.groups if heard else ()
-    return replace(pause, groups=groups, undisturbed_at=snapshot.at, length_s=length_s, tried=tried)
+    return replace(pause, groups=groups, undisturbed_at=snapshot.at, length_s=length_s, probed=tried)
 
 
-def tried(pause: Pause, now: float, *, told: bool, changed: Collection[str] = ()) -> Pause:
-    """The trial is over; `changed` are the groups that are seen otherwise than before."""
-    found = dict(pause.tried)
-    for name in pause.trial:
-        before = found.get(name, Tried(now, -1))
-        found[name] = Tried(now, 0 if name in changed else before.vain + 1, told or before.told)
-    return replace(pause, tried=found)
+def probed(pause: Pause, now: float, *, told: bool, changed: Collection[str] = ()) -> Pause:
+    """The probe is over; `changed` are the groups that are seen otherwise than before."""
+    found = dict(pause.probed)
+    for name in pause.probe:
+        before = found.get(name, Probed(now, -1))
+        found[name] = Probed(now, 0 if name in changed else before.vain + 1, told or before.told)
+    return replace(pause, probed=found)
 
 
 def passed(pause: Pause, now: float) -> Pause:
-    return replace(pause, tried={**pause.tried, **dict.fromkeys(pause.trial, Tried(now, passed=True))})
+    return replace(pause, probed={**pause.probed, **dict.fromkeys(pause.probe, Probed(now, passed=True))})
 
 
 def fresh(pause: Pause, snapshot: Snapshot) -> bool:
     """Whether what undisturbed means was measured just now, or cannot be measured."""
-    if Knob.FREEZE not in snapshot.knobs:
+    if Control.FREEZE not in snapshot.controls:
         return True
     return pause.undisturbed_at is not None and snapshot.at - pause.undisturbed_at < 2 * FRESH_S
 

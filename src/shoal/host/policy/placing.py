@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shoal.core import PriorityClass
 from shoal.host.policy.subdomain import outside
-from shoal.host.types import GroupState, Knob, Snapshot
+from shoal.host.types import Control, GroupState, Snapshot
 
 _WORTH = 1.2
 """Moving a group costs it its caches and nearness to its memory: it must keep so much more there."""
@@ -32,7 +32,7 @@ def better_place(
 ) -> Place | None:
     """Where else it keeps more than `share`; None if nowhere."""
     away = outside(snapshot)
-    if place.domains is not None or Knob.DOMAINS not in snapshot.knobs or not away or share >= _CROWDED:
+    if place.domains is not None or Control.DOMAINS not in snapshot.controls or not away or share >= _CROWDED:
         return None
     if state.domains <= away:
         return None

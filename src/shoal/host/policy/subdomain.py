@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy.coarse import ALL, Kept, fewer_prefetchers, more_prefetchers
-from shoal.host.policy.marks import Pressure, pressure
-from shoal.host.policy.strain import Quiet, Watch, look, lowest
-from shoal.host.types import Knob, Plan, Setting, Snapshot
+from shoal.host.policy.violation import Quiet, Watch, look, lowest
+from shoal.host.policy.watermarks import Pressure, pressure
+from shoal.host.types import Control, Plan, Setting, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Subdomain:
         seen = look(snapshot, state.watch, quiet)
         found = pressure(snapshot, seen, quiet)
         away = outside(snapshot)
-        domains = away if away and Knob.DOMAINS in snapshot.knobs else None
+        domains = away if away and Control.DOMAINS in snapshot.controls else None
         settings: dict[str, Setting] = {}
         reasons: dict[str, Reason] = {}
         remembered: dict[str, Kept] = {}

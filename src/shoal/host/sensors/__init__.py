@@ -17,7 +17,7 @@ from shoal.host.sensors.schedstat import SchedulerStatistics
 from shoal.host.sensors.steps import StepTimes
 from shoal.host.sensors.uncore import UncoreCounters
 from shoal.host.types import Domain
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 __all__ = [
     "CpuClocks", "CyclesPerInstruction", "Key", "MemoryLatency", "Quantity", "Readings", "ReportedWork",
@@ -33,7 +33,7 @@ def standard(
     reports: Callable[[float], Mapping[str, Work]] | None = None,
     shoot: Callable[[int], float] | None = None,
     probing: Callable[[], bool] = lambda: True,
-    undo: UndoLog | None = None,
+    wal: WriteAheadLog | None = None,
     kernel: Kernel = LINUX,
     cost: Callable[[], float] = time.thread_time,
 ) -> tuple[Sensor, ...]:
@@ -44,7 +44,7 @@ def standard(
         steps or StepTimes({}),
         ReportedWork(reports),
         thrifty(UncoreCounters(kernel=kernel)),
-        thrifty(ResctrlMonitor(domains, kernel=kernel, undo=undo)),
+        thrifty(ResctrlMonitor(domains, kernel=kernel, wal=wal)),
         thrifty(CyclesPerInstruction(kernel=kernel)),
         MemoryLatency(domains, shoot, wanted=probing),
         thrifty(CpuClocks(kernel=kernel)),

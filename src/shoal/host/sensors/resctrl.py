@@ -15,21 +15,21 @@ from shoal.host.members import Found
 from shoal.host.resctrl import Resctrl, l3_of
 from shoal.host.sensors.base import FIRST, Key, Quantity, Rates, Readings, Scope, missing
 from shoal.host.types import Domain, Missing, Reading
-from shoal.host.undo import UndoLog
+from shoal.host.write_ahead_log import WriteAheadLog
 
 _TOTAL = "mbm_total_bytes"
 _COSTS = "who takes how much memory bandwidth is not known; the latency probe stands in for how contended memory is"
 
 
 class ResctrlMonitor:
-    """With `undo`, groups that have no control group get a monitoring group."""
+    """With `wal`, groups that have no control group get a monitoring group."""
 
     name = "mbm"
 
-    def __init__(self, domains: Sequence[Domain], *, kernel: Kernel = LINUX, undo: UndoLog | None = None) -> None:
+    def __init__(self, domains: Sequence[Domain], *, kernel: Kernel = LINUX, wal: WriteAheadLog | None = None) -> None:
         self._domains = domains
         self._kernel = kernel
-        self._undo = undo
+        self._wal = wal
         self._rates = Rates()
         self._summed: dict[object, tuple[str, ...]] = {}
         self._assigned: dict[str, tuple[str, Found]] = {}
@@ -91,7 +91,7 @@ class ResctrlMonitor:
 
     def _enter(self, name: str, members: Found) -> str | Missing:
         """Have the group counted in a monitoring group; newcomers are added."""
-        if self._undo is None:
+        if self._wal is None:
             return Missing("it is counted only while it has a limit")
         path = f"{self._resctrl.root}/mon_groups/{own_name(name)}"
         before = self._assigned.get(name)
@@ -99,15 +99,15 @@ class ResctrlMonitor:
         newcomers = members.processes - (before[1].processes if before is not None and same_place else frozenset())
         try:
             if newcomers:
-                self._resctrl.make(self._undo, self._scope(name), path)
+                self._resctrl.make(self._wal, self._scope(name), path)
                 self._resctrl.assign(path, newcomers)
         except (OSError, ShoalError) as problem:
             return Missing(str(problem))
         return path
 
     def _leave(self, name: str) -> None:
-        if self._assigned.pop(name, None) is not None and self._undo is not None:
-            self._undo.revert(self._scope(name))
+        if self._assigned.pop(name, None) is not None and self._wal is not None:
+            self._wal.revert(self._scope(name))
 
     def _scope(self, name: str) -> str:
         return f"{name}/{self.name}"

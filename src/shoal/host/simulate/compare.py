@@ -12,7 +12,7 @@ from shoal.host.simulate.oracle import best_static
 from shoal.host.simulate.outcome import Outcome
 from shoal.host.simulate.run import simulate
 from shoal.host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
-from shoal.host.types import Domain, Group, Knob
+from shoal.host.types import Control, Domain, Group
 
 SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/how/host.md)"
 ORACLE = "oracle"
@@ -80,14 +80,14 @@ def _domains(*sizes: int) -> tuple[Domain, ...]:
     return tuple(found)
 
 
-_ALL = frozenset({Knob.DOMAINS, Knob.SHARE, Knob.PREFETCHING, Knob.CORES, Knob.FREEZE})
+_ALL = frozenset({Control.DOMAINS, Control.SHARE, Control.PREFETCHING, Control.CORES, Control.FREEZE})
 
 
 def workload_set() -> tuple[Scenario, ...]:
     """From the small machine that the model was fitted to, up to two core complexes of eight cores."""
     pair, apart = HostSpec(_domains(2)), HostSpec(_domains(1, 1))
-    complex_ = HostSpec(_domains(8), knobs=_ALL, sensing=Sensing(saturation=True))
-    two = HostSpec(_domains(8, 8), knobs=_ALL, sensing=Sensing(saturation=True))
+    complex_ = HostSpec(_domains(8), controls=_ALL, sensing=Sensing(saturation=True))
+    two = HostSpec(_domains(8, 8), controls=_ALL, sensing=Sensing(saturation=True))
     return (
         Scenario(
             "pair-nt", "two cores, one domain: a neighbour floods memory with non-temporal stores", pair,
@@ -130,7 +130,7 @@ def workload_set() -> tuple[Scenario, ...]:
         ),
         Scenario(
             "complex-allocation", "the same beside stores and computing, with bandwidth allocation in hardware",
-            HostSpec(_domains(8), knobs=_ALL, mechanism=Mechanism.ALLOCATION, sensing=Sensing(saturation=True)),
+            HostSpec(_domains(8), controls=_ALL, mechanism=Mechanism.ALLOCATION, sensing=Sensing(saturation=True)),
             (
                 _guaranteed(cores=2), _neighbour("flood", "stores", cores=2), _neighbour("render", "compute", cores=4),
             ),

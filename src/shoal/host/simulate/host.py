@@ -89,7 +89,7 @@ class SimulatedHost:
         host = self.scenario.host
         homes = tuple(self._domain_state(one.id, flowed) for one in host.domains)
         groups = tuple(self._group_state(one, flowed) for one in self.scenario.work if now < one.until_s)
-        return Snapshot(now, homes, groups, host.knobs, host.least_share)
+        return Snapshot(now, homes, groups, host.controls, host.least_share)
 
     def _advance(self, until: float) -> Flowed:
         flowed = Flowed(self._now, until)

@@ -12,7 +12,7 @@ from shoal.host.policy.none import Nothing
 from shoal.host.simulate.outcome import Outcome
 from shoal.host.simulate.run import simulate
 from shoal.host.simulate.workloads import Placed, Scenario
-from shoal.host.types import Knob, Plan, Setting, Snapshot
+from shoal.host.types import Control, Plan, Setting, Snapshot
 
 _SHARES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.55, 0.75, 1.0)
 _MOST_VIOLATED = 0.02
@@ -73,7 +73,7 @@ def _places(scenario: Scenario) -> list[dict[str, frozenset[int]]]:
     """Everybody where they are; and, if they can be moved, all of them, and each alone, away from guaranteed work."""
     homes = {one.domain for one in scenario.guaranteed()}
     away = frozenset(one.id for one in scenario.host.domains) - homes
-    if not away or Knob.DOMAINS not in scenario.host.knobs:
+    if not away or Control.DOMAINS not in scenario.host.controls:
         return [{}]
     near: list[Placed] = [one for one in scenario.best_effort() if one.domain in homes]
     alone = [{one.group.name: away} for one in near] if len(near) > 1 else []

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from shoal.core import Invalid, PriorityClass
 from shoal.host.simulate.physics import ZEN4_PATH
-from shoal.host.types import Domain, Group, Knob
+from shoal.host.types import Control, Domain, Group
 
 
 class Mechanism(StrEnum):
@@ -127,12 +127,12 @@ class Sensing:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """`knobs` are what the host's actuators can turn; a plan is in force `lag_s` after it was given."""
+    """`controls` are what the host's actuators can turn; a plan is in force `lag_s` after it was given."""
 
     domains: tuple[Domain, ...]
     capacity: float = ZEN4_PATH
     mechanism: Mechanism = Mechanism.PACING
-    knobs: frozenset[Knob] = frozenset({Knob.SHARE, Knob.CORES, Knob.FREEZE})
+    controls: frozenset[Control] = frozenset({Control.SHARE, Control.CORES, Control.FREEZE})
     sensing: Sensing = Sensing()
     least_share: float = 0.01
     lag_s: float = 0.004

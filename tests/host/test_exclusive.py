@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core import PriorityClass
+from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import parse_config
 from shoal.host.guard.live import LiveHost
 from shoal.host.guard.loop import Loop
-from shoal.host.guard.seat import Seat
 from shoal.host.policy import make_policy
-from shoal.host.policy.apart import apart
+from shoal.host.policy.exclusive import exclusive_sets
 from shoal.host.topology import Topology
-from shoal.host.types import Domain, DomainState, Group, GroupState, Knob, Plan, Setting, Snapshot
+from shoal.host.types import Control, Domain, DomainState, Group, GroupState, Plan, Setting, Snapshot
 
 BUSY = "import time\nwhile True: time.sleep(0.01)"
 
@@ -49,7 +49,7 @@ def two_domains(size: int, **more: Any) -> tuple[Domain, Domain]:
 
 
 def test_on_two_cpus_each_has_one() -> None:
-    assert apart(seen(feed({0, 1}), batch({0, 1}))).own == {"feed": {0}, "batch": {1}}
+    assert exclusive_sets(seen(feed({0, 1}), batch({0, 1}))).own == {"feed": {0}, "batch": {1}}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_on_two_cpus_each_has_one() -> None:
     ids=["nobody beside it", "nobody to protect", "apart by themselves", "not there yet"],
 )
 def test_nobody_is_moved_without_need(groups: tuple[GroupState, ...]) -> None:
-    sets = apart(seen(*groups))
+    sets = exclusive_sets(seen(*groups))
     assert sets.own == {}
     assert sets.why is None
 
@@ -75,7 +75,7 @@ def test_nobody_is_moved_without_need(groups: tuple[GroupState, ...]) -> None:
     ],
 )
 def test_where_it_cannot_be_it_says_why(groups: tuple[GroupState, ...], code: str | None) -> None:
-    sets = apart(seen(*groups))
+    sets = exclusive_sets(seen(*groups))
     assert (sets.why.code if sets.why else None) == code
     if code not in (None, "bound-here"):
         assert sets.own == {}
@@ -84,21 +84,21 @@ def test_where_it_cannot_be_it_says_why(groups: tuple[GroupState, ...], code: st
 def test_guaranteed_work_keeps_to_one_domain_and_to_whole_cores() -> None:
     both = set(range(8))
     homes = two_domains(4)
-    assert apart(seen(feed(both, cpus=4), batch(both), homes=homes)).own == {
+    assert exclusive_sets(seen(feed(both, cpus=4), batch(both), homes=homes)).own == {
         "feed": {0, 1, 2, 3},
         "batch": {4, 5, 6, 7},
     }
     siblings = tuple(frozenset({cpu, cpu + 2}) for cpu in (0, 1))
-    assert apart(seen(feed(both), batch(both), homes=two_domains(4, siblings=siblings))).own["feed"] == {0, 2}
+    assert exclusive_sets(seen(feed(both), batch(both), homes=two_domains(4, siblings=siblings))).own["feed"] == {0, 2}
     smaller = (Domain(0, frozenset(range(6))), Domain(1, frozenset({6, 7})))
-    assert apart(seen(feed(both, cpus=2), batch(both), homes=smaller)).own["feed"] == {6, 7}
+    assert exclusive_sets(seen(feed(both, cpus=2), batch(both), homes=smaller)).own["feed"] == {6, 7}
 
 
 def test_what_is_in_force_stays_unless_domains_would_be_shared_less() -> None:
     four = {0, 1, 2, 3}
-    assert apart(seen(feed(four, cpus=2, has={1, 2}), batch(four))).own["feed"] == {1, 2}
-    assert apart(seen(feed(four, cpus=2, has={1, 2}), batch(four), homes=two_domains(2))).own["feed"] == {0, 1}
-    assert apart(seen(feed(four, cpus=1, has={1, 2}), batch(four))).own["feed"] == {0}
+    assert exclusive_sets(seen(feed(four, cpus=2, has={1, 2}), batch(four))).own["feed"] == {1, 2}
+    assert exclusive_sets(seen(feed(four, cpus=2, has={1, 2}), batch(four), homes=two_domains(2))).own["feed"] == {0, 1}
+    assert exclusive_sets(seen(feed(four, cpus=1, has={1, 2}), batch(four))).own["feed"] == {0}
 
 
 @given(
@@ -113,7 +113,7 @@ def test_sets_are_disjoint_and_large_enough(promised: list[float], others: int, 
     homes = tuple(Domain(at, frozenset(part)) for at, part in enumerate(parts) if part)
     groups = [feed(everyone, cpus=one, name=f"feed{at}") for at, one in enumerate(promised)]
     groups += [batch(everyone, name=f"batch{at}") for at in range(others)]
-    sets = apart(seen(*groups, homes=homes))
+    sets = exclusive_sets(seen(*groups, homes=homes))
     if sets.why is not None:
         assert sum(promised) > count - 1 - 1e-6
         return
@@ -129,19 +129,21 @@ def test_plans_say_where_and_explain_why_not() -> None:
     plan, state = policy.step(seen(feed({0, 1}), batch({0, 1})), policy.start())
     assert plan.settings["feed"] == Setting(cpus=frozenset({0}), weight=20.0)
     assert plan.settings["batch"].cpus == {1}
-    assert plan.reasons["feed"].code == "apart"
+    assert plan.reasons["feed"].code == "exclusive-cpus"
     plan, _ = policy.step(seen(feed({0, 1}, cpus=2), batch({0, 1})), state)
     assert {name: one.cpus for name, one in plan.settings.items()} == {"batch": None, "feed": None}
     assert "guaranteed work was promised 2 CPUs, and there are 2" in plan.reasons["batch"].text
-    alone, _ = policy.step(replace(seen(feed({0, 1}), batch({0, 1})), knobs=frozenset({Knob.SHARE})), policy.start())
+    alone, _ = policy.step(
+        replace(seen(feed({0, 1}), batch({0, 1})), controls=frozenset({Control.SHARE})), policy.start()
+    )
     assert all(one.cpus is None for one in alone.settings.values())
 
 
 def test_guaranteed_work_goes_before_what_is_in_no_group_while_best_effort_work_runs_beside_it() -> None:
     policy = make_policy("static", share=0.5)
 
-    def weights(*groups: GroupState, knobs: frozenset[Knob] = frozenset(Knob)) -> dict[str, float | None]:
-        plan, _ = policy.step(replace(seen(*groups), knobs=knobs), policy.start())
+    def weights(*groups: GroupState, controls: frozenset[Control] = frozenset(Control)) -> dict[str, float | None]:
+        plan, _ = policy.step(replace(seen(*groups), controls=controls), policy.start())
         return {name: one.weight for name, one in plan.settings.items() if one.weight is not None}
 
     eight = set(range(8))
@@ -150,7 +152,7 @@ def test_guaranteed_work_goes_before_what_is_in_no_group_while_best_effort_work_
     assert weights(feed(eight)) == {}, "nothing is limited for its sake"
     assert weights(feed(eight), batch(set())) == {}
     assert weights(feed(eight, cpus=None), batch(eight)) == {}, "it was promised no CPUs"
-    assert weights(feed(eight), batch(eight), knobs=frozenset(Knob) - {Knob.WEIGHT}) == {}
+    assert weights(feed(eight), batch(eight), controls=frozenset(Control) - {Control.WEIGHT}) == {}
     plan, _ = policy.step(seen(feed({0}), batch({1})), policy.start())
     assert plan.reasons["feed"].code == "weighed"
 
@@ -195,7 +197,7 @@ def test_processes_are_set_apart_at_once_and_left_as_they_were(
     config = told(two, mechanism)
     host = LiveHost(config, tmp_path)
     try:
-        if Knob.CPUS not in host.sense(time.monotonic()).knobs:
+        if Control.CPUS not in host.sense(time.monotonic()).controls:
             pytest.skip(f"{mechanism} does not work here")
         policy = make_policy("static", share=0.5)
         loop = Loop(policy, host.sense, host)
@@ -223,7 +225,7 @@ def test_placement_is_probed_again_when_domains_change(tmp_path: Path, two: list
         found.append(replace(one, domains=(Domain(0, frozenset({0})), Domain(1, frozenset({1})))))
         at = time.monotonic()
         deadline = at + 30
-        while Knob.DOMAINS not in host.sense(at).knobs or len(host.topology.domains) < 2:
+        while Control.DOMAINS not in host.sense(at).controls or len(host.topology.domains) < 2:
             assert time.monotonic() < deadline
             at += 1
             time.sleep(0.01)
@@ -235,9 +237,9 @@ def test_placement_is_probed_again_when_domains_change(tmp_path: Path, two: list
 
 def test_the_guards_thread_leaves_its_seat_as_it_was() -> None:
     before = os.sched_getaffinity(0), os.sched_getscheduler(0)
-    seat = Seat()
-    seat.move(frozenset({max(before[0])}))
+    affinity = CpuAffinity()
+    affinity.move(frozenset({max(before[0])}))
     there = os.sched_getaffinity(0)
-    seat.leave()
+    affinity.leave()
     assert (os.sched_getaffinity(0), os.sched_getscheduler(0)) == before
     assert there in ({max(before[0])}, before[0] - {max(before[0])}, before[0])

@@ -1,4 +1,4 @@
-"""The undo log: what a guard changed on its host, on disk before it is changed.
+"""The write-ahead log: what a guard changed on its host, on disk before it is changed.
 
 JSON lines: a head (which boot and guard they belong to), then changes with the scope they belong to, and the scopes
 that were taken back. Written to the file, not synced: what it undoes does not outlive a crash of the machine either.
@@ -19,7 +19,7 @@ from pathlib import Path
 from shoal.base.locks import lock_file
 from shoal.core import Conflict
 from shoal.host import changes, cpus
-from shoal.host.changes import Affinity, Bits, Change, Directory, Stopped, Write
+from shoal.host.changes import AffinityChange, Bits, Change, Directory, Stopped, Write
 from shoal.host.fs import LINUX, Kernel, runs
 
 _COMPACT_LINES = 2000
@@ -28,7 +28,7 @@ _BUSY_S = 0.02
 """A group whose last process just left cannot be removed at once."""
 
 
-class UndoLog:
+class WriteAheadLog:
     """One guard's log, open. Every change of the host goes through it: it notes, then does.
 
     Changes may be asked for again and again: what stands is read, and left if it is right. What somebody else has
@@ -55,7 +55,9 @@ class UndoLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = lock_file(_lock_of(path), wait_s=wait_s, sleep=sleep)
         if self._lock is None:
-            raise Conflict("another guard holds the undo log", where=str(path), hint="stop it, or give another log")
+            raise Conflict(
+                "another guard holds the write-ahead log", where=str(path), hint="stop it, or give another log"
+            )
         self.left = play_back(path, kernel=kernel, sleep=sleep)
         self._file = -1
         self._lines = 0
@@ -112,7 +114,7 @@ class UndoLog:
         """Bind a thread to CPUs. `born` is what it would have had, if it was born bound by us."""
         now = self._kernel.affinity(tid)
         key = f"affinity {pid} {start} {tid}"
-        bound = cpus.parse(known.after) if isinstance(known := self._noted(key), Affinity) else None
+        bound = cpus.parse(known.after) if isinstance(known := self._noted(key), AffinityChange) else None
         if bound is not None and not now <= bound:  # a program may bind itself more tightly
             ran, told = cpus.render(now), cpus.render(bound)
             self._repaired(scope, f"thread {tid} was let run on CPUs {ran} instead of {told}: bound again")
@@ -121,7 +123,7 @@ class UndoLog:
         before = now if born is None else born
         if bound == wanted or before == now == wanted:
             return
-        self._note(scope, Affinity(pid, start, tid, cpus.render(before), cpus.render(wanted)))
+        self._note(scope, AffinityChange(pid, start, tid, cpus.render(before), cpus.render(wanted)))
         self._kernel.set_affinity(tid, wanted)
 
     def stop(self, scope: str, pid: int, start: int, signum: int) -> None:
@@ -216,14 +218,14 @@ class UndoLog:
     def _append(self, record: dict[str, object]) -> None:
         data = json.dumps(record).encode() + b"\n"
         if os.write(self._file, data) != len(data):
-            raise OSError(28, "the undo log cannot be written", str(self.path))
+            raise OSError(28, "the write-ahead log cannot be written", str(self.path))
         self._lines += 1
         if self._lines > _COMPACT_LINES:
             self._rewrite()
 
     def _rewrite(self) -> None:
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        head = {"undo": 1, "boot": _boot(self._kernel), "epoch": self.epoch, "pid": os.getpid()}
+        head = {"wal": 1, "boot": _boot(self._kernel), "epoch": self.epoch, "pid": os.getpid()}
         lines = [json.dumps(head)]
         lines += [
             json.dumps({"scope": scope, "change": changes.as_json(change)}) for scope, change in self._changes.values()
@@ -263,7 +265,7 @@ def _load(path: Path) -> tuple[dict[str, object] | None, dict[str, Change]]:
     for line in lines:
         with contextlib.suppress(ValueError, KeyError, TypeError):  # torn
             record = json.loads(line)
-            if "undo" in record:
+            if "wal" in record:
                 head = record
             elif "done" in record:
                 for key in record["done"]:
@@ -314,7 +316,7 @@ def _boot(kernel: Kernel) -> str:
 
 
 def _lock_of(path: Path) -> Path:
-    """A dead guard's is free when its warden is done."""
+    """A dead guard's is free when its watchdog is done."""
     return path.with_name(f"{path.name}.lock")
 
 

@@ -24,7 +24,7 @@ _GATHER_S = 0.05
 _TOLD = ("job.", "attempt.", "service.", "tenant.")
 
 
-class GuardKeeper:
+class GuardReconciler:
     """Follows what is committed, and looks every `every_s` whether the guard lives. Nothing that goes wrong here is
     more than a line in the log."""
 
@@ -40,7 +40,7 @@ class GuardKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="guard-keeper")
+        self._task = asyncio.create_task(self._run(), name="guard-reconciler")
 
     async def close(self) -> None:
         """The guard ends with the server, and all limits with it."""

@@ -1,4 +1,4 @@
-"""The undo log and its warden: what a dead guard leaves behind is taken back, and nothing else."""
+"""The write-ahead log and its watchdog: what a dead guard leaves behind is taken back, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shoal.core import Conflict, LeaseLost
 from shoal.host.actuators import Affinity, Binder, CgroupFreeze, CoreCount, Cpuset, Quota, StopSignal, Unhindered
 from shoal.host.fs import LINUX, start_time
 from shoal.host.types import Domain, Setting
-from shoal.host.undo import UndoLog, play_back
-from shoal.host.warden import Warden
+from shoal.host.watchdog import Watchdog
+from shoal.host.write_ahead_log import WriteAheadLog, play_back
 from tests.host.fake import FakeHost, Machine
-from tests.host.kit import BATCH, RealKit, found, undo_log, until
+from tests.host.kit import BATCH, RealKit, found, until, write_ahead_log
 
 QUOTA = "/sys/fs/cgroup/batch/cpu.max"
 
@@ -33,173 +33,173 @@ def host() -> FakeHost:
 
 
 @pytest.fixture
-def undo(tmp_path: Path, host: FakeHost) -> Iterator[UndoLog]:
-    undo = undo_log(tmp_path, host)
-    yield undo
-    undo.abandon()
+def wal(tmp_path: Path, host: FakeHost) -> Iterator[WriteAheadLog]:
+    wal = write_ahead_log(tmp_path, host)
+    yield wal
+    wal.abandon()
 
 
-def play(undo: UndoLog, host: FakeHost) -> tuple[str, ...]:
-    return play_back(undo.path, kernel=host, sleep=lambda _: None)
+def play(wal: WriteAheadLog, host: FakeHost) -> tuple[str, ...]:
+    return play_back(wal.path, kernel=host, sleep=lambda _: None)
 
 
 # --- the log ---
 
 
-def test_a_change_is_noted_before_it_is_made(undo: UndoLog, host: FakeHost) -> None:
+def test_a_change_is_noted_before_it_is_made(wal: WriteAheadLog, host: FakeHost) -> None:
     noted_first = []
     write = host.write
-    host.write = lambda path, text: (noted_first.append(text in undo.path.read_text()), write(path, text))  # type: ignore[method-assign,assignment]
-    undo.write("s", QUOTA, "5000 100000")
-    undo.write("s", QUOTA, "7000 100000")
+    host.write = lambda path, text: (noted_first.append(text in wal.path.read_text()), write(path, text))  # type: ignore[method-assign,assignment]
+    wal.write("s", QUOTA, "5000 100000")
+    wal.write("s", QUOTA, "7000 100000")
     assert noted_first == [True, True]
 
 
-def test_what_a_dead_guard_changed_goes_back_to_what_was_first(undo: UndoLog, host: FakeHost) -> None:
+def test_what_a_dead_guard_changed_goes_back_to_what_was_first(wal: WriteAheadLog, host: FakeHost) -> None:
     for quota in ("5000", "7000", "9000"):
-        undo.write("s", QUOTA, f"{quota} 100000")
-    undo.abandon()
-    assert play(undo, host) == ()
+        wal.write("s", QUOTA, f"{quota} 100000")
+    wal.abandon()
+    assert play(wal, host) == ()
     assert host.read(QUOTA).split()[0] == "max"
 
 
-def test_a_guard_that_dies_between_note_and_write_is_undone_too(undo: UndoLog, host: FakeHost) -> None:
-    undo.write("s", QUOTA, "5000 100000")
+def test_a_guard_that_dies_between_note_and_write_is_undone_too(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.write("s", QUOTA, "5000 100000")
     real = host.write
     host.write = lambda path, text: None  # type: ignore[method-assign,assignment]
-    undo.write("s", QUOTA, "7000 100000")
+    wal.write("s", QUOTA, "7000 100000")
     host.write = real  # type: ignore[method-assign]
-    undo.abandon()
-    assert play(undo, host) == ()
+    wal.abandon()
+    assert play(wal, host) == ()
     assert host.read(QUOTA).split()[0] == "max"
 
 
-def test_playing_back_twice_is_playing_back_once(undo: UndoLog, host: FakeHost) -> None:
-    undo.write("s", QUOTA, "5000 100000")
-    undo.make("s", "/sys/fs/cgroup/shoal-guard-x")
-    undo.abandon()
-    play(undo, host)
+def test_playing_back_twice_is_playing_back_once(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.write("s", QUOTA, "5000 100000")
+    wal.make("s", "/sys/fs/cgroup/shoal-guard-x")
+    wal.abandon()
+    play(wal, host)
     host.write(QUOTA, "5000 100000")  # by its owner, afterwards
-    assert play(undo, host) == ()
+    assert play(wal, host) == ()
     assert host.read(QUOTA).split()[0] == "5000"
 
 
-def test_what_somebody_else_changed_since_stays(undo: UndoLog, host: FakeHost) -> None:
-    undo.write("s", QUOTA, "5000 100000")
-    undo.set_bits("s", "/dev/cpu/0/msr", 0x1A4, 0b1111, 0b1111)
+def test_what_somebody_else_changed_since_stays(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.write("s", QUOTA, "5000 100000")
+    wal.set_bits("s", "/dev/cpu/0/msr", 0x1A4, 0b1111, 0b1111)
     host.write(QUOTA, "33000 100000")
     host.msr[0][0x1A4] = 0b0101
-    undo.abandon()
-    problems = play(undo, host)
+    wal.abandon()
+    problems = play(wal, host)
     assert len(problems) == 2
     assert all("somebody else" in problem for problem in problems)
     assert host.read(QUOTA).split()[0] == "33000"
     assert host.msr[0][0x1A4] == 0b0101
 
 
-def test_bits_of_others_in_the_same_register_stay(undo: UndoLog, host: FakeHost) -> None:
-    undo.set_bits("s", "/dev/cpu/0/msr", 0x1A4, 0b1111, 0b1111)
+def test_bits_of_others_in_the_same_register_stay(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.set_bits("s", "/dev/cpu/0/msr", 0x1A4, 0b1111, 0b1111)
     host.msr[0][0x1A4] |= 0x80
-    undo.revert("s")
+    wal.revert("s")
     assert host.msr[0][0x1A4] == 0x80
 
 
-def test_what_is_gone_needs_nothing(undo: UndoLog, host: FakeHost) -> None:
+def test_what_is_gone_needs_nothing(wal: WriteAheadLog, host: FakeHost) -> None:
     process = host.start()
-    undo.write("s", QUOTA, "5000 100000")
-    undo.stop("s", process.pid, process.start, signal.SIGSTOP)
-    undo.set_affinity("s", process.pid, process.start, process.pid, frozenset({1}))
-    undo.make("s", "/sys/fs/cgroup/shoal-guard-x")
+    wal.write("s", QUOTA, "5000 100000")
+    wal.stop("s", process.pid, process.start, signal.SIGSTOP)
+    wal.set_affinity("s", process.pid, process.start, process.pid, frozenset({1}))
+    wal.make("s", "/sys/fs/cgroup/shoal-guard-x")
     host.end(process)
     host.rmdir("/sys/fs/cgroup/batch")
     host.rmdir("/sys/fs/cgroup/shoal-guard-x")
-    undo.abandon()
-    assert play(undo, host) == ()
+    wal.abandon()
+    assert play(wal, host) == ()
 
 
-def test_another_process_of_the_same_pid_is_left_alone(undo: UndoLog, host: FakeHost) -> None:
+def test_another_process_of_the_same_pid_is_left_alone(wal: WriteAheadLog, host: FakeHost) -> None:
     process = host.start()
-    undo.stop("s", process.pid, process.start, signal.SIGSTOP)
-    undo.set_affinity("s", process.pid, process.start, process.pid, frozenset({1}))
+    wal.stop("s", process.pid, process.start, signal.SIGSTOP)
+    wal.set_affinity("s", process.pid, process.start, process.pid, frozenset({1}))
     process.start += 1
-    undo.abandon()
-    assert play(undo, host) == ()
+    wal.abandon()
+    assert play(wal, host) == ()
     assert process.stopped
     assert process.user_cpus == {1}
 
 
-def test_processes_of_a_group_go_back_to_where_it_was_made(undo: UndoLog, host: FakeHost) -> None:
+def test_processes_of_a_group_go_back_to_where_it_was_made(wal: WriteAheadLog, host: FakeHost) -> None:
     process = host.start(cgroup="batch")
-    undo.make("s", "/sys/fs/cgroup/batch/shoal-guard-x")
+    wal.make("s", "/sys/fs/cgroup/batch/shoal-guard-x")
     host.write("/sys/fs/cgroup/batch/shoal-guard-x/cgroup.procs", str(process.pid))
     child = host.start(ppid=process.pid)
-    undo.abandon()
-    assert play(undo, host) == ()
+    wal.abandon()
+    assert play(wal, host) == ()
     assert host.cgroup_lines(process) == host.cgroup_lines(child) == "0::/batch\n"
     assert not host.exists("/sys/fs/cgroup/batch/shoal-guard-x")
 
 
-def test_a_torn_line_is_a_change_that_was_never_made(undo: UndoLog, host: FakeHost) -> None:
-    undo.write("s", QUOTA, "5000 100000")
-    undo.abandon()
-    with undo.path.open("a") as file:
+def test_a_torn_line_is_a_change_that_was_never_made(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.write("s", QUOTA, "5000 100000")
+    wal.abandon()
+    with wal.path.open("a") as file:
         file.write('{"scope": "s", "change": {"kind": "write", "pa')
-    assert play(undo, host) == ()
+    assert play(wal, host) == ()
     assert host.read(QUOTA).split()[0] == "max"
 
 
-def test_a_log_of_an_earlier_boot_says_nothing_of_this_one(undo: UndoLog, host: FakeHost) -> None:
-    undo.write("s", QUOTA, "5000 100000")
-    undo.abandon()
-    text = undo.path.read_text()
-    undo.path.write_text(text.replace('"boot": "7a1d"', '"boot": "0000"'))
-    play(undo, host)
+def test_a_log_of_an_earlier_boot_says_nothing_of_this_one(wal: WriteAheadLog, host: FakeHost) -> None:
+    wal.write("s", QUOTA, "5000 100000")
+    wal.abandon()
+    text = wal.path.read_text()
+    wal.path.write_text(text.replace('"boot": "7a1d"', '"boot": "0000"'))
+    play(wal, host)
     assert host.read(QUOTA).split()[0] == "5000"
 
 
-def test_a_write_that_is_refused_leaves_no_note(undo: UndoLog, host: FakeHost) -> None:
+def test_a_write_that_is_refused_leaves_no_note(wal: WriteAheadLog, host: FakeHost) -> None:
     with pytest.raises(OSError, match="Invalid argument"):
-        undo.write("s", QUOTA, "1 100000")
-    assert len(undo) == 0
-    undo.write("s", QUOTA, "5000 100000")
+        wal.write("s", QUOTA, "1 100000")
+    assert len(wal) == 0
+    wal.write("s", QUOTA, "5000 100000")
     with pytest.raises(OSError, match="Invalid argument"):
-        undo.write("s", QUOTA, "1 100000")
-    assert undo.revert("s") == ()
+        wal.write("s", QUOTA, "1 100000")
+    assert wal.revert("s") == ()
     assert host.read(QUOTA).split()[0] == "max"
 
 
 def test_the_next_guard_takes_back_what_the_last_one_left(tmp_path: Path, host: FakeHost) -> None:
-    first = undo_log(tmp_path, host)
+    first = write_ahead_log(tmp_path, host)
     first.write("s", QUOTA, "5000 100000")
     first.abandon()
-    second = undo_log(tmp_path, host)
+    second = write_ahead_log(tmp_path, host)
     assert second.left == ()
     assert host.read(QUOTA).split()[0] == "max"
     second.close()
 
 
 def test_two_guards_cannot_hold_one_log(tmp_path: Path, host: FakeHost) -> None:
-    first = undo_log(tmp_path, host)
+    first = write_ahead_log(tmp_path, host)
     with pytest.raises(Conflict, match="another guard"):
-        undo_log(tmp_path, host)
+        write_ahead_log(tmp_path, host)
     first.close()
-    undo_log(tmp_path, host).close()
+    write_ahead_log(tmp_path, host).close()
 
 
-def test_a_long_life_keeps_a_short_log(undo: UndoLog, host: FakeHost) -> None:
+def test_a_long_life_keeps_a_short_log(wal: WriteAheadLog, host: FakeHost) -> None:
     for at in range(5000):
-        undo.write("s", QUOTA, f"{1000 + at} 100000")
-    assert len(undo.path.read_text().splitlines()) < 3000
-    undo.abandon()
-    play(undo, host)
+        wal.write("s", QUOTA, f"{1000 + at} 100000")
+    assert len(wal.path.read_text().splitlines()) < 3000
+    wal.abandon()
+    play(wal, host)
     assert host.read(QUOTA).split()[0] == "max"
 
 
-def test_a_disk_that_is_full_stops_the_change(undo: UndoLog, host: FakeHost) -> None:
-    os.close(undo._file)
-    undo._file = os.open("/dev/full", os.O_WRONLY)
+def test_a_disk_that_is_full_stops_the_change(wal: WriteAheadLog, host: FakeHost) -> None:
+    os.close(wal._file)
+    wal._file = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(OSError, match="No space left"):
-        undo.write("s", QUOTA, "5000 100000")
+        wal.write("s", QUOTA, "5000 100000")
     assert host.read(QUOTA).split()[0] == "max"
 
 
@@ -217,32 +217,32 @@ def test_whatever_was_done_and_whenever_it_died_all_is_as_before(
         host.group(name)
         pids[name] = host.start(cgroup=name)
     before = [(dict(group.values), group.own()) for one in host.hierarchies for group in one.root.below()]
-    undo = undo_log(tmp_path_factory.mktemp("undo"), host)
+    wal = write_ahead_log(tmp_path_factory.mktemp("wal"), host)
     for name, action, value in steps:
         process = pids[name]
         if action == 0:
-            undo.write(name, f"/sys/fs/cgroup/cpu/{name}/cpu.cfs_quota_us", str(value))
+            wal.write(name, f"/sys/fs/cgroup/cpu/{name}/cpu.cfs_quota_us", str(value))
         elif action == 1:
-            undo.write(name, f"/sys/fs/cgroup/freezer/{name}/freezer.state", "FROZEN" if value % 2 else "THAWED")
+            wal.write(name, f"/sys/fs/cgroup/freezer/{name}/freezer.state", "FROZEN" if value % 2 else "THAWED")
         elif action == 2:
-            undo.set_bits("msr", f"/dev/cpu/{value % 4}/msr", 0x1A4, 0b1111, value)
+            wal.set_bits("msr", f"/dev/cpu/{value % 4}/msr", 0x1A4, 0b1111, value)
         elif action == 3:
-            undo.set_affinity(name, process.pid, process.start, process.pid, frozenset({value % 4}))
+            wal.set_affinity(name, process.pid, process.start, process.pid, frozenset({value % 4}))
         elif action == 4 and not host.exists(f"/sys/fs/cgroup/cpu/{name}/shoal-guard-x"):
-            undo.make(name, f"/sys/fs/cgroup/cpu/{name}/shoal-guard-x")
+            wal.make(name, f"/sys/fs/cgroup/cpu/{name}/shoal-guard-x")
             host.write(f"/sys/fs/cgroup/cpu/{name}/shoal-guard-x/cgroup.procs", str(process.pid))
         elif action == 5:
-            undo.revert(name)
-    undo.abandon()
-    with undo.path.open("a") as file:
+            wal.revert(name)
+    wal.abandon()
+    with wal.path.open("a") as file:
         file.write('{"scope": "s", "change": {"kind": "write", "path": "/sys/x", "before"'[:torn])
-    assert play_back(undo.path, kernel=host, sleep=lambda _: None) == ()
+    assert play_back(wal.path, kernel=host, sleep=lambda _: None) == ()
     assert [(dict(group.values), group.own()) for one in host.hierarchies for group in one.root.below()] == before
     assert all(registers[0x1A4] == 0 for registers in host.msr.values())
     assert all(host.allowed(process) == host.cpus for process in pids.values())
 
 
-# --- the warden, for real ---
+# --- the watchdog, for real ---
 
 _GUARD = """
 import sys, time
@@ -252,26 +252,26 @@ from shoal.host.fs import LINUX, start_time
 from shoal.host.members import Found, Process
 from shoal.host.types import Domain, Group, Setting
 from shoal.core import PriorityClass
-from shoal.host.undo import UndoLog
-from shoal.host.warden import Warden
+from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.watchdog import Watchdog
 path, pid, lease_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-undo = UndoLog(path)
-warden = Warden(undo, lease_s=lease_s)
+wal = WriteAheadLog(path)
+watchdog = Watchdog(wal, lease_s=lease_s)
 group = Group(sys.argv[4], PriorityClass.BEST_EFFORT)
 cpus = LINUX.affinity(pid)
 found = Found(frozenset({Process(pid, start_time(LINUX, pid))}), cpus, cpus)
 setting = Setting(share=0.05, cores=1, frozen=True)
-binding = Cpuset(undo)
-binding = binding if binding.capability().available else Affinity(undo)
+binding = Cpuset(wal)
+binding = binding if binding.capability().available else Affinity(wal)
 for actuator in (
-    Quota(undo, unhindered=lambda group: Unhindered(cpus=1.0)), CoreCount(Binder(binding, {0: Domain(0, cpus)})),
-    CgroupFreeze(undo), StopSignal(undo),
+    Quota(wal, unhindered=lambda group: Unhindered(cpus=1.0)), CoreCount(Binder(binding, {0: Domain(0, cpus)})),
+    CgroupFreeze(wal), StopSignal(wal),
 ):
     if actuator.capability().available:
         actuator.apply(group, found, setting)
-print(warden.pid, len(undo), flush=True)
+print(watchdog.pid, len(wal), flush=True)
 while sys.argv[5] == "renew":
-    warden.renew()
+    watchdog.renew()
     time.sleep(0.05)
 time.sleep(600)
 """
@@ -289,7 +289,7 @@ class Guard:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().split()
         assert line, "the guard did not start"
-        self.warden, self.changes = map(int, line)
+        self.watchdog, self.changes = map(int, line)
 
     def end(self, signum: int) -> None:
         self.process.send_signal(signum)
@@ -318,16 +318,16 @@ def real() -> Iterator[RealKit]:
 def test_a_guard_that_is_killed_leaves_nothing_throttled(tmp_path: Path, real: RealKit) -> None:
     pid = real.process()
     before = limits(pid)
-    guard = Guard(tmp_path / "undo", pid)
+    guard = Guard(tmp_path / "wal", pid)
     try:
         assert guard.changes > 0
         assert limits(pid) != before
         guard.end(signal.SIGKILL)
         until(lambda: limits(pid) == before, "all limits are gone")
-        until(lambda: start_time(LINUX, guard.warden) is None, "the warden leaves")
+        until(lambda: start_time(LINUX, guard.watchdog) is None, "the watchdog leaves")
     finally:
         guard.close()
-    after = UndoLog(tmp_path / "undo")
+    after = WriteAheadLog(tmp_path / "wal")
     assert after.left == ()
     after.close()
 
@@ -335,80 +335,80 @@ def test_a_guard_that_is_killed_leaves_nothing_throttled(tmp_path: Path, real: R
 def test_a_guard_that_hangs_loses_its_lease(tmp_path: Path, real: RealKit) -> None:
     pid = real.process()
     before = limits(pid)
-    guard = Guard(tmp_path / "undo", pid, lease_s=0.3, manner="hang")
+    guard = Guard(tmp_path / "wal", pid, lease_s=0.3, manner="hang")
     try:
         until(lambda: limits(pid) == before, "all limits are gone")
     finally:
         guard.close()
 
 
-def test_signals_that_end_the_guard_do_not_end_its_warden(tmp_path: Path, real: RealKit) -> None:
+def test_signals_that_end_the_guard_do_not_end_its_watchdog(tmp_path: Path, real: RealKit) -> None:
     pid = real.process()
     before = limits(pid)
-    guard = Guard(tmp_path / "undo", pid)
+    guard = Guard(tmp_path / "wal", pid)
     try:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(guard.warden, signum)
+            os.kill(guard.watchdog, signum)
         guard.end(signal.SIGTERM)
         until(lambda: limits(pid) == before, "all limits are gone")
     finally:
         guard.close()
 
 
-def test_when_guard_and_warden_are_killed_the_next_start_takes_it_back(tmp_path: Path, real: RealKit) -> None:
+def test_when_guard_and_watchdog_are_killed_the_next_start_takes_it_back(tmp_path: Path, real: RealKit) -> None:
     pid = real.process()
     before = limits(pid)
-    guard = Guard(tmp_path / "undo", pid)
+    guard = Guard(tmp_path / "wal", pid)
     try:
-        os.kill(guard.warden, signal.SIGKILL)
+        os.kill(guard.watchdog, signal.SIGKILL)
         guard.end(signal.SIGKILL)
         assert limits(pid) != before
-        undo = UndoLog(tmp_path / "undo")
-        assert undo.left == ()
+        wal = WriteAheadLog(tmp_path / "wal")
+        assert wal.left == ()
         until(lambda: limits(pid) == before, "all limits are gone")
-        undo.close()
+        wal.close()
     finally:
         guard.close()
 
 
-def test_a_guard_learns_that_its_warden_is_gone(tmp_path: Path) -> None:
-    undo = UndoLog(tmp_path / "undo")
-    warden = Warden(undo)
-    warden.renew()
-    os.kill(warden.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, warden.pid, os.WEXITED | os.WNOWAIT)
+def test_a_guard_learns_that_its_watchdog_is_gone(tmp_path: Path) -> None:
+    wal = WriteAheadLog(tmp_path / "wal")
+    watchdog = Watchdog(wal)
+    watchdog.renew()
+    os.kill(watchdog.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, watchdog.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(LeaseLost):
-        warden.renew()
-    warden.close()
-    undo.close()
+        watchdog.renew()
+    watchdog.close()
+    wal.close()
 
 
-def test_a_warden_leaves_a_newer_guard_alone(tmp_path: Path, host: FakeHost) -> None:
-    undo = undo_log(tmp_path, host)
-    undo.write("s", QUOTA, "5000 100000")
-    assert play_back(undo.path, epoch="of an earlier guard", kernel=host) == ()
+def test_a_watchdog_leaves_a_newer_guard_alone(tmp_path: Path, host: FakeHost) -> None:
+    wal = write_ahead_log(tmp_path, host)
+    wal.write("s", QUOTA, "5000 100000")
+    assert play_back(wal.path, epoch="of an earlier guard", kernel=host) == ()
     assert host.read(QUOTA).split()[0] == "5000"
-    assert play_back(undo.path, epoch=undo.epoch, kernel=host) == ()
+    assert play_back(wal.path, epoch=wal.epoch, kernel=host) == ()
     assert host.read(QUOTA).split()[0] == "max"
-    undo.abandon()
+    wal.abandon()
 
 
 def test_the_real_machine_is_left_as_found_by_an_orderly_end(tmp_path: Path, real: RealKit) -> None:
     pid = real.process()
     before = limits(pid)
-    undo = UndoLog(tmp_path / "undo")
+    wal = WriteAheadLog(tmp_path / "wal")
     members = found(LINUX, pid)
     setting = Setting(share=0.05, cores=1, frozen=True)
-    for binding in (Cpuset(undo), Affinity(undo)):
+    for binding in (Cpuset(wal), Affinity(wal)):
         for actuator in (
-            Quota(undo, unhindered=lambda _: Unhindered(cpus=1.0)),
+            Quota(wal, unhindered=lambda _: Unhindered(cpus=1.0)),
             CoreCount(Binder(binding, {0: Domain(0, members.cpus)})),
-            CgroupFreeze(undo),
-            StopSignal(undo),
+            CgroupFreeze(wal),
+            StopSignal(wal),
         ):
             if actuator.capability().available:
                 actuator.apply(BATCH, members, setting)
         assert limits(pid) != before
-        assert undo.revert_all() == ()
+        assert wal.revert_all() == ()
         until(lambda: limits(pid) == before, "all limits are gone")
-    undo.close()
+    wal.close()

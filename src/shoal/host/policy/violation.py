@@ -1,6 +1,6 @@
 """How hard guaranteed work is hit, in one number whatever sensor it comes from.
 
-A *strain* of 1 means: exactly as slow as the group's `max_slowdown` permits; 0: undisturbed. The best sensor that
+A *violation* of 1 means: exactly as slow as the group's `max_slowdown` permits; 0: undisturbed. The best sensor that
 answers is believed: the work's own step time, else the latency probe of its domain, else saturation, else bandwidth.
 """
 
@@ -23,8 +23,8 @@ _LEAST_LOSS = 0.005
 """A promise that is tighter than what can be told from noise is treated as this one."""
 
 
-class Sensor(StrEnum):
-    """What a strain was told by, best first."""
+class Source(StrEnum):
+    """What a violation was measured by, best first."""
 
     STEP = "step time"
     LATENCY = "memory latency"
@@ -42,11 +42,11 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
-class Strain:
+class Violation:
     """`loss` is the part of its speed that the group has lost, as far as `sensor` tells."""
 
     group: str
-    sensor: Sensor
+    sensor: Source
     loss: float
     value: float
 
@@ -60,11 +60,11 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A snapshot's strains. `worst` is None if no group answers. With `hold`, a group has been silent for a short time:
-    nothing may be loosened. `given_up` are groups that were silent for too long, `baseless` those whose step time is
-    known, but not against what."""
+    """A snapshot's violations. `worst` is None if no group answers. With `hold`, a group has been silent for a short
+    time: nothing may be loosened. `given_up` are groups that were silent for too long, `baseless` those whose step time
+    is known, but not against what."""
 
-    worst: Strain | None
+    worst: Violation | None
     hold: bool
     given_up: tuple[str, ...]
     baseless: tuple[str, ...]
@@ -77,41 +77,41 @@ NO_QUIET = Quiet()
 def look(snapshot: Snapshot, watch: Watch, quiet: Quiet = NO_QUIET) -> Seen:
     """All guaranteed groups of a snapshot, and the one that is hit hardest."""
     guaranteed = snapshot.of(PriorityClass.GUARANTEED)
-    strains: list[Strain] = []
+    violations: list[Violation] = []
     silent: dict[str, int] = {}
     baseless: list[str] = []
     for state in guaranteed:
         name = state.group.name
         if state.step_s.known() is not None and _undisturbed(state, quiet) is None:
             baseless.append(name)
-        strain = strain_of(state, snapshot, quiet)
-        if strain is not None:
-            strains.append(strain)
+        violation = violation_of(state, snapshot, quiet)
+        if violation is not None:
+            violations.append(violation)
         else:
             silent[name] = min(watch.silent.get(name, 0) + 1, HOLD_TICKS + 1)
     given_up = tuple(name for name, ticks in silent.items() if ticks > HOLD_TICKS)
-    worst = max(strains, key=lambda strain: strain.value, default=None)
+    worst = max(violations, key=lambda violation: violation.value, default=None)
     return Seen(worst, len(given_up) < len(silent), given_up, tuple(baseless), Watch(silent))
 
 
-def strain_of(state: GroupState, snapshot: Snapshot, quiet: Quiet = NO_QUIET) -> Strain | None:
+def violation_of(state: GroupState, snapshot: Snapshot, quiet: Quiet = NO_QUIET) -> Violation | None:
     """None if no sensor tells. A group that is known to use no CPU has nothing to lose."""
     name, allowed = state.group.name, allowed_loss(state)
     now, alone = state.step_s.known(), _undisturbed(state, quiet)
     if now is not None and alone:
-        return _strain(name, Sensor.STEP, 1 - alone / now if now > 0 else 0.0, allowed)
+        return _violation(name, Source.STEP, 1 - alone / now if now > 0 else 0.0, allowed)
     cpus = state.cpus.known()
     if cpus is not None and cpus < IDLE_CPUS:
-        return Strain(name, Sensor.STEP, 0.0, 0.0)
+        return Violation(name, Source.STEP, 0.0, 0.0)
     homes = [one for one in snapshot.domains if one.domain.id in state.domains]
     for sensor, loss_of in (
-        (Sensor.LATENCY, lambda home: _latency_loss(home, quiet)),
-        (Sensor.SATURATION, lambda home: home.saturation.known()),
-        (Sensor.BANDWIDTH, lambda home: _crowding(home, allowed)),
+        (Source.LATENCY, lambda home: _latency_loss(home, quiet)),
+        (Source.SATURATION, lambda home: home.saturation.known()),
+        (Source.BANDWIDTH, lambda home: _crowding(home, allowed)),
     ):
         losses = [loss for home in homes if (loss := loss_of(home)) is not None]
         if losses:
-            return _strain(name, sensor, max(losses), allowed)
+            return _violation(name, sensor, max(losses), allowed)
     return None
 
 
@@ -159,9 +159,9 @@ def has_run(state: GroupState, *, before: bool) -> bool:
     return before or isinstance(state.cpus.value, Missing)
 
 
-def _strain(name: str, sensor: Sensor, loss: float, allowed: float) -> Strain:
+def _violation(name: str, sensor: Source, loss: float, allowed: float) -> Violation:
     loss = min(max(loss, 0.0), 0.99)
-    return Strain(name, sensor, loss, loss / allowed)
+    return Violation(name, sensor, loss, loss / allowed)
 
 
 def _undisturbed(state: GroupState, quiet: Quiet) -> float | None:

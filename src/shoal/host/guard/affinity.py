@@ -9,7 +9,7 @@ PRIORITY = 3
 """Of SCHED_FIFO: one above the pacer, whose idle burning is what it takes its time from."""
 
 
-class Seat:
+class CpuAffinity:
     """On cores of best-effort work, with real-time priority: on a paced one ordinary work waits for its window, and
     on those of guaranteed work each tick would interrupt a step. Where that priority is refused, off the cores that
     may be slowed down. To be used by one thread, the guard's."""

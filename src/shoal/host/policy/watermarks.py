@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal.core import PriorityClass
-from shoal.host.policy.strain import Quiet, Seen, Sensor
+from shoal.host.policy.violation import Quiet, Seen, Source
 from shoal.host.types import DomainState, Snapshot
 
 
@@ -35,15 +35,15 @@ LATENCY = Mark(1.25, 1.1)
 """Against the lowest seen."""
 BANDWIDTH = Mark(0.75, 0.6)
 """Of capacity."""
-STRAIN = Mark(1.0, 0.5)
+VIOLATION = Mark(1.0, 0.5)
 
 
 def pressure(snapshot: Snapshot, seen: Seen, quiet: Quiet) -> Pressure:
     """High if any reading is above its mark, low if all are below theirs. No reading at all: unknown."""
     homes = frozenset().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
     readings = [reading for one in snapshot.domains if one.domain.id in homes for reading in _readings(one, quiet)]
-    if seen.worst is not None and (seen.worst.sensor is Sensor.STEP or not readings):
-        readings.append(STRAIN.of(seen.worst.value))
+    if seen.worst is not None and (seen.worst.sensor is Source.STEP or not readings):
+        readings.append(VIOLATION.of(seen.worst.value))
     if not readings:
         return Pressure.UNKNOWN
     if Pressure.HIGH in readings:

@@ -1,8 +1,8 @@
-"""The warden: a small process that takes back a guard's limits when the guard is gone, however it ended.
+"""The watchdog: a small process that takes back a guard's limits when the guard is gone, however it ended.
 
 It holds the read end of a pipe. A guard that lives writes to it at every tick. The pipe's end (the guard is gone,
-`kill -9` included), or a silence longer than the lease (it hangs), makes the warden play the undo log back and leave.
-A guard that wakes up after that finds the pipe broken and knows that its limits are not in force any more.
+`kill -9` included), or a silence longer than the lease (it hangs), makes the watchdog play the write-ahead log back and
+leave. A guard that wakes up after that finds the pipe broken and knows that its limits are not in force any more.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.core import LeaseLost, Unavailable
-from shoal.host.undo import UndoLog, lock_if_free, play_back
+from shoal.host.write_ahead_log import WriteAheadLog, lock_if_free, play_back
 
 LEASE_S = 5.0
 _DYING_S = 1.0
 """How long the lock of a guard that is gone may still be held while it is taken apart."""
 _START_S = 20.0
 
-_CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from shoal.host.warden import main; main(sys.argv[2:])"
+_CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from shoal.host.watchdog import main; main(sys.argv[2:])"
 
 
-class Warden:
-    """A running warden, seen from the guard. Started before the first change; `renew` at every tick. It keeps the
+class Watchdog:
+    """A running watchdog, seen from the guard. Started before the first change; `renew` at every tick. It keeps the
     descriptors `keep` open until it is done: what they lock is free only then."""
 
-    def __init__(self, undo: UndoLog, *, lease_s: float = LEASE_S, keep: Sequence[int] = ()) -> None:
+    def __init__(self, wal: WriteAheadLog, *, lease_s: float = LEASE_S, keep: Sequence[int] = ()) -> None:
         source = str(Path(__file__).parents[2])
-        arguments = [str(undo.path.absolute()), undo.epoch, str(lease_s)]
+        arguments = [str(wal.path.absolute()), wal.epoch, str(lease_s)]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _CODE, source, *arguments],
@@ -45,7 +45,7 @@ class Warden:
                 cwd="/",
             )
         except OSError as problem:
-            raise Unavailable(f"the warden cannot be started: {problem.strerror}", where=sys.executable) from problem
+            raise Unavailable(f"the watchdog cannot be started: {problem.strerror}", where=sys.executable) from problem
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._pipe = self._process.stdin.fileno()
@@ -54,21 +54,23 @@ class Warden:
         if not ready or not self._process.stdout.read(1):
             self._process.kill()
             self.close()
-            raise Unavailable("the warden did not start", hint=f"see whether {sys.executable} -c 'import shoal' works")
+            raise Unavailable(
+                "the watchdog did not start", hint=f"see whether {sys.executable} -c 'import shoal' works"
+            )
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def renew(self) -> None:
-        """The guard lives. Raises LeaseLost when the warden is gone: it has undone everything, or somebody killed it.
+        """The guard lives. Raises LeaseLost when the watchdog is gone: it has undone everything, or somebody killed it.
         Then take back what is noted, and start another."""
         try:
             os.write(self._pipe, b".")
         except BlockingIOError:  # it is stopped; what it has not read yet is enough
             return
         except BrokenPipeError as problem:
-            raise LeaseLost("the warden is gone; limits may have been taken back") from problem
+            raise LeaseLost("the watchdog is gone; limits may have been taken back") from problem
 
     def close(self) -> None:
         """Let it take back what the log still holds, and leave."""
@@ -81,7 +83,7 @@ class Warden:
 
 
 def main(arguments: list[str]) -> None:
-    """The warden's own life."""
+    """The watchdog's own life."""
     path, epoch, lease_s = Path(arguments[0]), arguments[1], float(arguments[2])
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_IGN)  # they are meant for the guard; its end is the only sign that counts

@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.core import PriorityClass, Reason
 from shoal.host import cpus
-from shoal.host.types import UNLIMITED, Domain, Knob, Plan, Policy, Snapshot
+from shoal.host.types import UNLIMITED, Control, Domain, Plan, Policy, Snapshot
 
 CPUs = frozenset[int]
 WEIGHT = 20
@@ -25,7 +25,7 @@ processes it keeps 87 %; at 100 it kept 99 %, and all else waited for 0.3 s and 
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class ExclusiveCpus:
     """A policy whose plans also say on which CPUs groups run."""
 
     policy: Policy[Any]
@@ -40,9 +40,9 @@ class Apart:
     def step(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
         plan, state = self.policy.step(snapshot, state)
         plan = _weighed(snapshot, plan)
-        if Knob.CPUS not in snapshot.knobs:
+        if Control.CPUS not in snapshot.controls:
             return plan, state
-        sets = apart(snapshot)
+        sets = exclusive_sets(snapshot)
         if not sets.own and sets.why is None:
             return plan, state
         settings, reasons = dict(plan.settings), dict(plan.reasons)
@@ -52,18 +52,18 @@ class Apart:
                 settings[name] = replace(settings.get(name, UNLIMITED), cpus=sets.own[name])
             if one.group.priority_class is PriorityClass.GUARANTEED:
                 if name in sets.own:
-                    reasons[name] = Reason("apart", "best-effort work runs beside it: these CPUs are its own")
+                    reasons[name] = Reason("exclusive-cpus", "best-effort work runs beside it: these CPUs are its own")
             elif sets.why is not None and name not in sets.own and name in reasons:
                 known = reasons[name]
                 text = f"{known.text}; not on CPUs of its own: {sets.why.text}"
-                reasons[name] = replace(known, text=text, facts={**known.facts, "apart": sets.why.as_json()})
+                reasons[name] = replace(known, text=text, facts={**known.facts, "exclusive_cpus": sets.why.as_json()})
         return replace(plan, settings=settings, reasons=reasons), state
 
 
 def _weighed(snapshot: Snapshot, plan: Plan) -> Plan:
     """What is in no group leaves paced cores for those of guaranteed work, which therefore goes before it there."""
     beside = any(one.free and not one.applied.evicted for one in snapshot.of(PriorityClass.BEST_EFFORT))
-    if Knob.WEIGHT not in snapshot.knobs or not beside:
+    if Control.WEIGHT not in snapshot.controls or not beside:
         return plan
     settings, reasons = dict(plan.settings), dict(plan.reasons)
     for one in snapshot.of(PriorityClass.GUARANTEED):
@@ -85,7 +85,7 @@ class Sets:
 NOBODY_MOVES = Sets({})
 
 
-def apart(snapshot: Snapshot) -> Sets:
+def exclusive_sets(snapshot: Snapshot) -> Sets:
     """Who runs where. What is in force stays as long as it does as well as anything else would."""
     promised = [one for one in snapshot.of(PriorityClass.GUARANTEED) if one.free]
     others = [one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.free and not one.applied.evicted]

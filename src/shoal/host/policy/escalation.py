@@ -1,0 +1,89 @@
+"""What is left to do to a group whose share is at its floor: prefetchers off by halves, fewer cores by halves, frozen
+most of the time, evicted. One level per cool-down, up and down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shoal.host.types import Control, GroupState, Setting, Snapshot
+
+COOL_DOWN_S = 1.0
+_PATIENCE, _LONG_PATIENCE = 10, 30
+"""Ticks for which shares were not enough before a level is taken; the second before work is stopped altogether."""
+_FREEZE_EVERY = 20
+"""A frozen group runs in one of so many ticks at least, so that its recovery can be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """`level` 0: none of this. `ticks` counts those since the level changed."""
+
+    level: int = 0
+    changed_at: float | None = None
+    ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    text: str
+    setting: Setting
+    freeze: bool = False
+
+
+def levels(state: GroupState, snapshot: Snapshot) -> tuple[Level, ...]:
+    """The settings above a plain share, mildest first, as far as this host can turn them."""
+    steps: list[Level] = []
+    setting = Setting()
+    if Control.PREFETCHING in snapshot.controls:
+        on = state.cores
+        while on > 0:
+            on //= 2
+            setting = replace(setting, prefetching=on)
+            steps.append(Level(f"prefetchers on for {on} of {state.cores} cores", setting))
+    if Control.CORES in snapshot.controls:
+        cores = state.cores
+        while cores > 1:
+            cores = (cores + 1) // 2
+            setting = replace(setting, cores=cores)
+            steps.append(Level(f"{cores} of {state.cores} cores", setting))
+    if Control.FREEZE in snapshot.controls:
+        steps.append(Level("frozen but for its least share", setting, freeze=True))
+    if Control.EVICT in snapshot.controls:
+        steps.append(Level("evicted: limits do not help", replace(setting, evicted=True)))
+    return tuple(steps)
+
+
+def climb(escalation: Escalation, steps: tuple[Level, ...], now: float, *, pressed: int) -> Escalation:
+    """A level up, unless the last one is too fresh, or `pressed` too short, or there is none."""
+    if escalation.level >= len(steps) or not _cool(escalation, now):
+        return escalation
+    step = steps[escalation.level]
+    patience = _LONG_PATIENCE if step.freeze or step.setting.evicted else _PATIENCE
+    return escalation if pressed < patience else Escalation(escalation.level + 1, now)
+
+
+def descend(escalation: Escalation, now: float) -> Escalation:
+    return escalation if escalation.level == 0 or not _cool(escalation, now) else Escalation(escalation.level - 1, now)
+
+
+def older(escalation: Escalation) -> Escalation:
+    """By a tick."""
+    return Escalation(escalation.level, escalation.changed_at, escalation.ticks + 1)
+
+
+def limit(escalation: Escalation, steps: tuple[Level, ...], state: GroupState) -> Level | None:
+    """What the level means at this tick. A frozen group is let go for one tick in so many that it keeps
+    `min_share`."""
+    if escalation.level == 0 or not steps:
+        return None
+    step = steps[min(escalation.level, len(steps)) - 1]
+    if not step.freeze:
+        return step
+    period = min(_FREEZE_EVERY, int(1 / state.group.min_share)) if state.group.min_share > 0 else _FREEZE_EVERY
+    frozen = escalation.ticks % max(1, period) != 0
+    return replace(step, setting=replace(step.setting, frozen=frozen))
+
+
+def _cool(escalation: Escalation, now: float) -> bool:
+    return escalation.changed_at is None or now - escalation.changed_at >= COOL_DOWN_S
