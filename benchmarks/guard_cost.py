@@ -20,7 +20,7 @@ from typing import Any
 
 from common import Row, parser, report
 
-from shoal.host.bench.limits import guard_process
+from shoal.host import guard_process
 from shoal.host.fs import LINUX
 
 _WORK = """

@@ -38,13 +38,10 @@ from typing import Any
 from common import Row, machine, parser, report
 
 from shoal.core import Unavailable
-from shoal.host.actuators.pace import Pace
-from shoal.host.bench.limits import Limit, guarded
-from shoal.host.bench.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
-from shoal.host.bench.trial import Compared, against_alone
+from shoal.host import Compared, Limit, MemoryKernel, Pace, Phase, Rig, against_alone, guarded, unlimited
+from shoal.host.bench.rig import SETTLE_S, WINDOW_S
 from shoal.host.fs import LINUX
 from shoal.host.hierarchies import serving
-from shoal.host.native import MemoryKernel
 from shoal.host.pacer import Pacer, calibrate, window
 from shoal.host.simulate import compare
 

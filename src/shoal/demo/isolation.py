@@ -20,8 +20,7 @@ from shoal.demo.processes import processes_of
 from shoal.demo.serving import FLOODED, SHOAL, load_of
 
 if TYPE_CHECKING:
-    from shoal.host.bench.limits import Limit
-    from shoal.host.bench.rig import Rig
+    from shoal.host import Limit, Rig
 
 _LOAD_S, _FAST_LOAD_S = 3.0, 2.0
 _WINDOW_S, _SETTLE_S, _QUIET_S = 2.0, 1.0, 0.5
@@ -63,10 +62,7 @@ def guard_against_a_flood(demo: Demo, measure: Callable[[Demo, Found], None] | N
 
 def measure_here(demo: Demo, found: Found) -> None:
     """Fills in what it can. Raises Unavailable where there is no second CPU, or no native part."""
-    from shoal.host.actuators.pace import Pace
-    from shoal.host.bench.limits import guarded
-    from shoal.host.bench.rig import Rig, unlimited
-    from shoal.host.native import MemoryKernel
+    from shoal.host import MemoryKernel, Pace, Rig, guarded, unlimited
 
     if (free := _free_kib()) < _LEAST_FREE_KIB:
         found["why_not"] = f"{free >> 10} MiB of memory are free, and it takes {_LEAST_FREE_KIB >> 10}"
@@ -96,9 +92,7 @@ def measure_here(demo: Demo, found: Found) -> None:
 
 def _pipeline(rig: Rig, guard: Limit, found: Found) -> None:
     """The pipeline's two figures, both from the same state of the topology."""
-    from shoal.host.bench.rig import Phase
-    from shoal.host.bench.trial import against_alone
-    from shoal.host.native import MemoryKernel
+    from shoal.host import MemoryKernel, Phase, against_alone
 
     until = time.monotonic() + _PATIENCE_S
     while not found["pipeline"] or time.monotonic() < until:
@@ -129,7 +123,7 @@ def _pipeline(rig: Rig, guard: Limit, found: Found) -> None:
 def _simulate(demo: Demo, found: Found) -> None:
     from dataclasses import replace
 
-    from shoal.host.policy import make_policy
+    from shoal.host import make_policy
     from shoal.host.simulate import SIMULATED, simulate, workload_set
 
     scenario = replace(next(one for one in workload_set() if one.name == _SIMULATED), duration_s=_SIMULATED_S)
