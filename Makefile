@@ -46,10 +46,11 @@ bench: setup ## every benchmark in order, each with its table
 	  echo "== $$script"; $(BIN)/python $$script || failed+=" $$script"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-lint: setup ## ruff, its formatting, and who may import whom
+lint: setup ## ruff, its formatting, who may import whom, and what nothing uses
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
+	@.ci/unused
 
 typecheck: setup ## mypy --strict
 	@$(BIN)/mypy
