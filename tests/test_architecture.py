@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 from importlinter.cli import lint_imports
 
@@ -23,6 +24,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 def test_imports_keep_to_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert status == 0, capsys.readouterr().out
+
+
+CIRCLES = {
+    ("shoal.host.commands.guard", "shoal.host.commands.run"),
+    ("shoal.schedule.explain", "shoal.schedule.types"),
+    ("shoal.serve.live.api", "shoal.serve.live.extension"),
+}
+"""Modules that import each other, inside functions. No more of them."""
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    imports = grimp.build_graph("shoal", exclude_type_checking_imports=True, cache_dir=None)
+    below = {module: imports.find_downstream_modules(module) for module in imports.modules}
+    circles = {tuple(sorted({module} | {one for one in below[module] if module in below[one]})) for module in below}
+    assert {circle for circle in circles if len(circle) > 1} == CIRCLES
 
 
 ROOMS = ("host", "measure", "schedule", "serve")

@@ -16,7 +16,7 @@ from shoal.cli.serving import scheduled
 from shoal.core import Invalid, ManualClock, Money
 from shoal.measure import report
 from shoal.measure.coldstart import ColdStarts
-from shoal.measure.compare import compare
+from shoal.measure.comparison import compare
 from shoal.measure.cost import mix_cost
 from shoal.measure.frontier import find_frontier
 from shoal.measure.interference import measure_interference

@@ -11,8 +11,7 @@ from random import Random
 
 import numpy as np
 
-from shoal.measure.profiles import Demand, ModelProfile, ServerType
-from shoal.measure.simulated import Floats, Serve
+from shoal.measure import Demand, Floats, ModelProfile, Serve, ServerType
 from shoal.serve.scheduling import DEFAULT, Profiles, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
 from shoal.serve.scheduling.simulate import Stream, simulate

@@ -13,9 +13,7 @@ import numpy as np
 
 from shoal.base.arrivals import poisson
 from shoal.demo.models import samples
-from shoal.measure.generator import OpenLoad, Settings, run_load
-from shoal.measure.inputs import given_inputs
-from shoal.measure.types import LoadResult, Target
+from shoal.measure import LoadResult, OpenLoad, Settings, Target, given_inputs, run_load
 
 _VARIETY = 32
 

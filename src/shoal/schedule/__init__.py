@@ -7,8 +7,9 @@ system run the very same ones. This face is the decision; sensing throughputs an
 are other files of this room.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
     from shoal.schedule.build import problem_of
@@ -32,31 +33,25 @@ __all__ = [
     "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "partitioned", "problem_of",
 ]  # fmt: skip
 
-_FACE = {
-    "Allocation": "shoal.schedule.types",
-    "Certificate": "shoal.schedule.types",
-    "Column": "shoal.schedule.types",
-    "Configuration": "shoal.schedule.types",
-    "Configurations": "shoal.schedule.types",
-    "Entity": "shoal.schedule.policy",
-    "Infeasible": "shoal.schedule.errors",
-    "JobView": "shoal.schedule.types",
-    "POLICIES": "shoal.schedule.policy",
-    "Pairs": "shoal.schedule.types",
-    "Policy": "shoal.schedule.policy",
-    "Pool": "shoal.schedule.types",
-    "Problem": "shoal.schedule.types",
-    "SolverFailed": "shoal.schedule.errors",
-    "decide": "shoal.schedule.policy",
-    "partitioned": "shoal.schedule.solve.pop",
-    "problem_of": "shoal.schedule.build",
-}
-"""Where each name is. They are imported on first use: the server looks at this room's extension at every start, and
-starts without the numerical libraries."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FACE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_FACE[name]), name)
-    return value
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Allocation": "types",
+        "Certificate": "types",
+        "Column": "types",
+        "Configuration": "types",
+        "Configurations": "types",
+        "Entity": "policy",
+        "Infeasible": "errors",
+        "JobView": "types",
+        "POLICIES": "policy",
+        "Pairs": "types",
+        "Policy": "policy",
+        "Pool": "types",
+        "Problem": "types",
+        "SolverFailed": "errors",
+        "decide": "policy",
+        "partitioned": "solve.pop",
+        "problem_of": "build",
+    },
+)

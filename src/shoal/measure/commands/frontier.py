@@ -261,7 +261,7 @@ def compare(
         from shoal.base.arrivals import poisson, recorded
         from shoal.measure import report
         from shoal.measure.commands import frontier_view as view
-        from shoal.measure.compare import compare as compared
+        from shoal.measure.comparison import compare as compared
         from shoal.measure.together import Together
         from shoal.measure.traces import read_trace
         from shoal.measure.types import LoadResult

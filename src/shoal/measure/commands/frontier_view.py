@@ -11,7 +11,7 @@ from shoal.measure.commands.view import milliseconds, rate
 
 if TYPE_CHECKING:
     from shoal.core import Money
-    from shoal.measure.compare import Comparison
+    from shoal.measure.comparison import Comparison
     from shoal.measure.cost import MixCost
     from shoal.measure.frontier import Frontier, VectorTrial
     from shoal.measure.interference import Interference

@@ -24,7 +24,7 @@ from shoal.base.report import (
     duration,
 )
 from shoal.measure.coldstart import ColdStarts
-from shoal.measure.compare import Comparison
+from shoal.measure.comparison import Comparison
 from shoal.measure.interference import Interference
 from shoal.measure.report.words import end, number, or_else, rate, share, time
 from shoal.measure.simulated import LABEL

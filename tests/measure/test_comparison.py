@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.core import Invalid
-from shoal.measure.compare import compare
+from shoal.measure.comparison import compare
 from shoal.measure.types import LoadResult
 
 
