@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -283,63 +282,15 @@ def metrics() -> str:
     return "\n".join(parts) + "\n"
 
 
-EVENTS = {
-    "job.submitted": "A job was accepted.",
-    "job.state": "A job stepped from one state to another; `data` says with which attempt and why.",
-    "job.preempt-requested": "A job was asked to make room for a guaranteed one.",
-    "job.halt-requested": "A job was asked to stop and to be resumable.",
-    "job.cancel-requested": "A job was asked to end.",
-    "job.max-runtime-requested": "A job was asked to end, for it has run for its `max_runtime`.",
-    "job.deadline-requested": "A job was asked to end, for its `deadline` has passed.",
-    "job.node-lost-requested": "A job was ended, for a node that it ran on is gone.",
-    "job.waiting": "The reason for which a job waits is another one now.",
-    "attempt.adopted": "A server took over a running attempt.",
-    "service.deployed": "A service was deployed or updated.",
-    "service.scaled": "The number of replicas that a service should have was changed.",
-    "service.state": "A service stepped from one state to another.",
-    "service.waiting": "The reason for which a service is not ready is another one now.",
-    "tenant.created": "A tenant was created.",
-    "tenant.changed": "A tenant's weight, quota or rights were changed.",
-    "token.created": "A token was made.",
-    "token.revoked": "A token was revoked.",
-    "secret.set": "A secret was stored; its value is in no event.",
-    "secret.deleted": "A secret was deleted.",
-    "bundle.added": "An archive of working files was stored.",
-    "gc.removed": "Records, files or archives were removed because of their age or number.",
-    "control.opened": "A server began its work.",
-    "control.lease-taken": "A server took the lease of the database.",
-    "control.restored": "A backup was restored.",
-    "control.data-loss-accepted": "A server was started although its database had lost something.",
-    "patrol.process-killed": "A process that belongs to no gang was killed.",
-    "patrol.orphan-removed": "A gang that belongs to no job was removed.",
-    "patrol.guardian-restarted": "A job that was driven by nothing is driven again.",
-    "patrol.gang-vanished": "A gang that should run was not there.",
-}
-"""What each kind of event means. The build ends when this table and the code name different kinds."""
-
-
-def event_kinds() -> set[str]:
-    from shoal.contract.lifecycle import Stop
-
-    families = {kind.split(".")[0] for kind in EVENTS}
-    not_events = {"secret.key", "service.id", "tenant.name", "job.id", "bundle.tar"}
-    found = {node.value for path, node in _nodes(ast.Constant) if isinstance(node.value, str) and path.parts[0] in
-             ("control", "store", "contract", "serve", "schedule", "host")}  # fmt: skip
-    shaped = re.compile(rf"(?:{'|'.join(sorted(families))})\.[a-z]+(?:-[a-z]+)*")
-    asked = {f"job.{stop}-requested" for stop in Stop}
-    return {one for one in found if shaped.fullmatch(one)} - not_events | asked
-
-
 def events() -> str:
-    kinds = event_kinds()
-    if kinds != set(EVENTS):
-        raise SystemExit(f"docs/tools/reference.py: EVENTS and the code differ in {sorted(kinds ^ set(EVENTS))}")
+    from shoal.contract.events import EventKind
+
     parts = [
         MADE, "# Events", "",
         "Every change is one event, with a number that grows in the order of commits: `shoal events -f`, or "
         "[the API's streams](api.md#following). Fields: `seq`, `at`, `kind`, `actor`, `cause`, `tenant`, `job_id`, "
         "`old_state`, `new_state`, `data`.", "",
-        table(("kind", "when"), [(code(kind), EVENTS[kind]) for kind in EVENTS]), "",
+        table(("kind", "when"), [(code(kind), kind.about) for kind in EventKind]), "",
         "## States of a job", "",
         "![The states of a job and the steps between them](../pictures/job.svg)", "",
         table(("from", "to"), _steps()),

@@ -17,6 +17,7 @@ import pytest
 
 from shoal.admission import Outlook, explain
 from shoal.contract import service_lifecycle as services
+from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter
@@ -177,6 +178,7 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
         for event in events:
             assert event.seq == after + 1 or after == 0 or event.seq > after
             after = event.seq
+            assert event.kind in list(EventKind)
             if event.kind == "service.deployed" and event.new_state is not None:
                 assert event.service_id not in served
                 served[str(event.service_id)] = ServiceState.DEPLOYING
@@ -233,7 +235,12 @@ def check_sizes(world: World) -> None:
     assert world.store is not None
     for job in world.store.jobs(JobFilter(limit=100_000)):
         asked = parse_manifest(job.manifest)
-        for attempt in world.store.attempts(job.id):
+        attempts = world.store.attempts(job.id)
+        assert (job.min_ranks, job.ranks) == (asked.min_ranks, asked.max_ranks)
+        assert job.size in (None, *(len(attempt.placement) for attempt in attempts[-1:]))
+        if job.state.active or job.state is JobState.QUEUED:
+            assert (job.size is not None) == job.state.active
+        for attempt in attempts:
             assert asked.min_ranks <= len(attempt.placement) <= asked.max_ranks
             assert not attempt.ranks or len(attempt.ranks) in (1, len(attempt.placement))  # one: of a helper's stage
 

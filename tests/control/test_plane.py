@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import ErrorCode, JobState, Outcome
 from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota, Unavailable
 from shoal.engine import Gang
@@ -298,7 +299,7 @@ def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
         await world.engine.launch(Gang("j-unknown.1.run", ("train",), (RankSpec(0, "n0"),), tmp_path))
         await world.until(lambda: world.cluster.alive() == ())
         assert world.store is not None
-        assert "patrol.orphan-removed" in {event.kind for event in world.store.events()}
+        assert EventKind.RECONCILE_ORPHAN_REMOVED in {event.kind for event in world.store.events()}
 
     play(tmp_path, scene, lambda _: Script(run_s=10_000.0))
 

@@ -49,10 +49,10 @@ def test_a_placed_job_is_claimed_in_the_same_step() -> None:
          {"ranks": [["n1", ["gpu-3"]], ["n0", ["gpu-0", "gpu-1"]]]}),
         ("job.state", "guardian", "claimed", JobState.PLACED, JobState.STARTING, {"epoch": 9}),
     ]  # fmt: skip
-    reason = {"code": "placed", "text": WHY.text, "facts": {"tenant": "ada", "size": 2}}
+    reason = {"code": "placed", "text": WHY.text, "facts": {"tenant": "ada"}}
     assert change.before is waiting
     assert change.after == replace(
-        waiting, state=JobState.STARTING, version=6, updated_at=NOW, attempt=2, reason=reason, waited_s=34.0,
+        waiting, state=JobState.STARTING, version=6, updated_at=NOW, attempt=2, reason=reason, waited_s=34.0, size=2,
         wait_cause={"code": "quota"},
     )  # fmt: skip
     assert change.attempt == AttemptRecord("j-1", 2, 9, HERE, NOW)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
-from shoal.contract.records import JobFilter, MetricPoint
+from shoal.contract.records import JobFilter, MetricPoint, ReadPosition
 from shoal.core import Conflict, Invalid, PriorityClass, Resources
 
 S = JobState
@@ -31,6 +31,9 @@ async def test_a_job_comes_back_as_it_was_given(store, make):
         message="größer",
         reason={"code": "quota", "text": "waits", "facts": {"free": 5, "by": [1, 2.5, None]}},
         wait_cause={},
+        min_ranks=2,
+        size=3,
+        read_position=ReadPosition(4, {"log": 1 << 40}),
         progress={"step": 7, "metrics": {"loss": 0.25}},
         idempotency_key="k",
         resources=Resources({"a100": 1, "t4": 2}, 500, 1 << 40),
@@ -205,16 +208,16 @@ async def test_an_event_no_database_keeps_fails_its_write_alone(store, make):
     assert [(event.seq, event.kind) for event in store.events()] == [(1, "one"), (2, "two"), (3, "three")]
 
 
-async def test_progress_has_no_version_and_survives_changes_that_leave_it_alone(store, make):
+async def test_progress_has_no_version_and_no_change_touches_it(store, make):
     job = await store.submit(make.job("j1"), [])
-    await store.update_progress("j1", {"step": 5})
-    await store.update_progress("unknown", {"step": 5})
-    assert store.job("j1") == replace(job, progress={"step": 5})
+    read = ReadPosition(2, {"metrics": 120, "file:a.jsonl": 7})
+    await store.update_progress("j1", {"step": 5}, read)
+    await store.update_progress("unknown", {"step": 5}, read)
+    assert store.job("j1") == replace(job, progress={"step": 5}, read_position=read)
     change = make.change(job, S.ADMITTED)
     await store.apply(change)
-    assert store.job("j1").progress == {"step": 5}
-    await store.apply(make.change(change.after, S.PLACED, progress={"step": 9}))
-    assert store.job("j1").progress == {"step": 9}
+    await store.apply(make.change(change.after, S.PLACED, progress={"step": 9}, read_position=None))
+    assert (store.job("j1").progress, store.job("j1").read_position) == ({"step": 5}, read)
     assert store.last_seq() == 2
 
 

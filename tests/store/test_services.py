@@ -6,13 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
 
 from shoal.contract.records import JobFilter
 from shoal.contract.service_lifecycle import ServiceState as S
 from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict
-from shoal.store.database import Database
 
 SERVICE = ServiceRecord(
     "s-1", "red", "ocr", S.DEPLOYING, 1, '{"name":"ocr"}', 2, 100.0, 100.0, fingerprint="f", reason={"code": "x"}
@@ -145,27 +143,3 @@ async def test_an_illegal_step_is_refused_before_anything_is_written(store, make
             await store.apply_service(change)
     assert store.service("s-1") == SERVICE
     assert store.last_seq() == 0
-
-
-async def test_an_older_database_is_upgraded_with_all_its_jobs(opened, url, make):
-    store = opened()
-    job = await store.submit(make.job("j-1"), [make.event("job.submitted", job_id="j-1")])
-    store.close()
-    database = Database(url)
-    connection = database.connect()
-    with connection.begin():
-        for statement in (
-            "DROP TABLE drained_node", "DROP TABLE bundle", "DROP TABLE removed_events", "DROP INDEX ix_job_ended",
-            "DROP TABLE deployment", "DROP TABLE service", "DROP INDEX ix_job_service", "DROP INDEX ix_event_service",
-            "DROP INDEX ix_job_finished", "DROP INDEX ix_job_tenant_unfinished",
-            "CREATE INDEX ix_job_tenant_state ON job (tenant, state)",
-            "ALTER TABLE job DROP COLUMN service_id", "ALTER TABLE event DROP COLUMN service_id",
-            "UPDATE alembic_version SET version_num = '0001'",
-        ):  # fmt: skip
-            connection.execute(text(statement))
-    connection.close()
-    database.close()
-    store = opened()
-    assert store.job("j-1") == job
-    assert [(event.kind, event.service_id) for event in store.events()] == [("job.submitted", None)]
-    assert await store.apply_service(made())

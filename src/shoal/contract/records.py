@@ -27,16 +27,25 @@ class _Evolving:
         return copy
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """How far the streams of an attempt were read for reports: offsets in bytes, by stream."""
+
+    attempt: int
+    offsets: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class JobRecord(_Evolving):
     """One row of the job table: the projection of the job's events.
 
     `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank,
-    `ranks` the most that it may have; how many an attempt has is the length of its placement.
+    `ranks` the most that it may have, `min_ranks` the fewest; `size` is how many its present attempt has, or had last.
     `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
-    eta_s, checkpoint_at, checkpoint_step, metrics). `service_id` names the service that a replica belongs to.
+    eta_s, checkpoint_at, checkpoint_step, metrics); no change touches it, nor `read_position`. `service_id` names the
+    service that a replica belongs to.
     """
 
     id: str
@@ -70,6 +79,9 @@ class JobRecord(_Evolving):
     idempotency_key: str | None = None
     fingerprint: str = ""
     service_id: str | None = None
+    min_ranks: int = 1
+    size: int | None = None
+    read_position: ReadPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +121,8 @@ _NO_DATA: Mapping[str, Any] = {}
 
 
 class NewEvent(NamedTuple):
-    """An event before the store gave it its sequence number. `kind` is dotted (`job.state`, `job.waiting`,
-    `job.cancel-requested`, `attempt.adopted`, `tenant.created`, ...); `actor` is who caused it (`tenant:NAME`, `admin`,
-    `decider`, `guardian`, `patroller`, `engine`); `cause` a sentence for people."""
+    """An event before the store gave it its sequence number. `kind` is an `EventKind` or an extension's own; `actor` is
+    who or what caused it (`tenant:NAME`, `admin`, `decider`, ...); `cause` a sentence for people."""
 
     at: float
     kind: str

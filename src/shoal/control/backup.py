@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
+from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
 from shoal.control.home import PRIVATE_DIR, Home, prepare_home, running_server
 from shoal.control.recovery import has_lived, new_folder
@@ -164,7 +165,7 @@ def _go_on(database: Path, about: Backup, *, after: int) -> None:
         store.acquire("shoal restore")
         cause = f"restored from a backup made at {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(about.made_at))} UTC"
         store.record_now(
-            NewEvent(time.time(), "control.restored", "admin", cause, data={"seq": about.seq, "was_at": after})
+            NewEvent(time.time(), EventKind.CONTROL_RESTORED, "admin", cause, data={"seq": about.seq, "was_at": after})
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shoal.contract.events import EventKind
 from shoal.contract.records import BundleRecord, NewEvent
 from shoal.core import Clock, Invalid, Overloaded, Unavailable
 from shoal.engine.bundle import inspect
@@ -54,7 +55,9 @@ class Bundles:
             record = BundleRecord(tenant, f"sha256:{digest}", size, contents.unpacked_bytes, now, now)
             async with self._adding:  # so that two uploads at once cannot both be the last that fits
                 self._check_total(record)
-                note = NewEvent(now, "bundle.added", actor, f"{size} bytes", tenant, data={"bundle": record.digest})
+                note = NewEvent(
+                    now, EventKind.BUNDLE_ADDED, actor, f"{size} bytes", tenant, data={"bundle": record.digest}
+                )
                 part.replace(self._folder / digest)
                 await self._store.put_bundle(record, note)
         except OSError as error:

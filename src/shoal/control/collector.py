@@ -19,7 +19,7 @@ from shoal.base.loops import Defects
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.patterns import Pattern, compile_pattern
-from shoal.contract.records import MetricPoint
+from shoal.contract.records import MetricPoint, ReadPosition
 from shoal.control.ledger import Ledger
 from shoal.control.view import Live
 from shoal.core import NotFound, ShoalError
@@ -93,7 +93,7 @@ class Collector:
             return
         tail = self._tails.get(job.id)
         if tail is None or tail.attempt != attempt.number:
-            tail = self._tails[job.id] = _resume(job.progress, attempt.number)
+            tail = self._tails[job.id] = _resume(job.read_position, attempt.number)
         before = dict(tail.offsets)
         progress = dict(job.progress)
         points: list[MetricPoint] = []
@@ -105,10 +105,9 @@ class Collector:
                     progress["hooks"] = True
         if tail.offsets == before:
             if job.progress:
-                self._ledger.view.progressed(job.id, job.progress, self._ledger.now())
+                self._ledger.view.progressed(job.id, job.progress, job.read_position, self._ledger.now())
             return
-        progress["read"] = {"attempt": attempt.number, "offsets": dict(tail.offsets)}
-        kept = self._ledger.progress(job.id, progress)
+        kept = self._ledger.progress(job.id, progress, ReadPosition(attempt.number, dict(tail.offsets)))
         if points:  # together, so that one flush of the disk serves both
             await asyncio.gather(kept, self._ledger.store.add_metrics(points))
         else:
@@ -129,10 +128,8 @@ class Collector:
         return chunk.data[:complete].splitlines()
 
 
-def _resume(progress: Mapping[str, Any], attempt: int) -> _Tail:
-    read = progress.get("read") or {}
-    offsets = dict(read.get("offsets", {})) if read.get("attempt") == attempt else {}
-    return _Tail(attempt, offsets)
+def _resume(position: ReadPosition | None, attempt: int) -> _Tail:
+    return _Tail(attempt, dict(position.offsets) if position is not None and position.attempt == attempt else {})
 
 
 def _streams(live: Live) -> Iterable[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from shoal.base.loops import Turns
+from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.records import FinishedJob, NewEvent
 from shoal.control.bundles import Bundles
@@ -178,7 +179,7 @@ class GarbageCollector:
 
     def _note(self, cause: str, freed_bytes: int, **data: object) -> NewEvent:
         found = {**data, "freed_bytes": freed_bytes}
-        return NewEvent(self._ledger.now(), "gc.removed", "garbage-collector", cause, data=found)
+        return NewEvent(self._ledger.now(), EventKind.GC_REMOVED, "garbage-collector", cause, data=found)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

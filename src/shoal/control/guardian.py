@@ -79,7 +79,7 @@ class Guardian:
             named = parse_gang_name(status.name)
             if named is None:
                 continue
-            live = self._ledger.view.get(named[0])
+            live = self._ledger.view.get(named.job_id)
             if live is not None:
                 self._statuses[status.name] = status
                 live.poke.set()
@@ -158,7 +158,7 @@ class Guardian:
             live.job.id,
             lambda job, attempt: steps.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
         )
-        ended = await self._until_ended(live, name)
+        ended = await self._until_ended(live, name, stage)
         end = steps.read_end(ended, _must(live.attempt).placement, stage=stage)
         if end.code is None or stage == RUN:
             return end
@@ -189,7 +189,7 @@ class Guardian:
             return stages.store_gang(*arguments, finished=finished)
         return stages.run_gang(*arguments)
 
-    async def _until_ended(self, live: Live, name: str) -> GangStatus:
+    async def _until_ended(self, live: Live, name: str, stage: str) -> GangStatus:
         """Wait for the gang's end; pass on a stop that was asked for, and ask for one when a limit is reached."""
         asked: Stop | None = None
         while True:
@@ -198,14 +198,14 @@ class Guardian:
             if status.ended:
                 return status
             attempt = _must(live.attempt)
-            if attempt.stop is not None and attempt.stop is not asked and not name.endswith(STORE):
+            if attempt.stop is not None and attempt.stop is not asked and stage != STORE:
                 asked = attempt.stop
                 await self._ask_to_stop(live, name, attempt)
                 continue
-            await self._wait(live, name)
+            await self._wait(live, stage)
 
-    async def _wait(self, live: Live, name: str) -> None:
-        limit = self._next_limit(live) if name.endswith(RUN) else None
+    async def _wait(self, live: Live, stage: str) -> None:
+        limit = self._next_limit(live) if stage == RUN else None
         if limit is None:
             await live.poke.wait()
             return

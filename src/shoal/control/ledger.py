@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal.contract.records import AttemptRecord, Change, JobRecord
+from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
 from shoal.control.view import Live, View
 from shoal.core import Clock, Unavailable
 from shoal.store import Store
@@ -73,10 +73,10 @@ class Ledger:
         self.fault("after-commit")
         return done
 
-    async def progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
-        """Keep what a job reported; no event, no new version."""
-        await self.store.update_progress(job_id, progress)
-        self.view.progressed(job_id, progress, self.now())
+    async def progress(self, job_id: str, progress: Mapping[str, Any], position: ReadPosition) -> None:
+        """Keep what a job reported up to this position; no event, no new version."""
+        await self.store.update_progress(job_id, progress, position)
+        self.view.progressed(job_id, progress, position, self.now())
 
     def _refresh(self, live: Live, stale: Change) -> None:
         """A change lost its race. The winner is ours and the view follows it at once, unless the row was changed

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from shoal.base.loops import Turns
+from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.lifecycle import Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent
@@ -123,18 +124,18 @@ def differences(old: Inventory, new: Inventory) -> Iterator[tuple[str, str, str]
     after = {node.name: node for node in new.nodes}
     for name in sorted(before.keys() | after.keys()):
         if name not in before:
-            yield "node.joined", name, f"node {name} is there"
+            yield EventKind.NODE_JOINED, name, f"node {name} is there"
         elif name not in after:
-            yield "node.left", name, f"node {name} is gone"
+            yield EventKind.NODE_LEFT, name, f"node {name} is gone"
         elif before[name] != after[name]:
-            yield "node.changed", name, f"node {name} changed: {_change(before[name], after[name])}"
+            yield EventKind.NODE_CHANGED, name, f"node {name} changed: {_change(before[name], after[name])}"
         if name not in after:
             continue
         was, now = old.closed.get(name), new.closed.get(name)
         if now is not None and now != was:
-            yield "node.closed", name, f"node {name} takes no new work: {now}"
+            yield EventKind.NODE_CLOSED, name, f"node {name} takes no new work: {now}"
         elif was is not None and now is None:
-            yield "node.opened", name, f"node {name} takes new work again"
+            yield EventKind.NODE_OPENED, name, f"node {name} takes new work again"
 
 
 def _change(before: Node, after: Node) -> str:

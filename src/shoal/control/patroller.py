@@ -12,7 +12,8 @@ from collections.abc import Callable
 import structlog
 
 from shoal.base.loops import Turns
-from shoal.contract.gangs import parse_gang_name
+from shoal.contract.events import EventKind
+from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import NewEvent
 from shoal.control import steps
@@ -73,8 +74,8 @@ class Patroller:
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
         between the three is no fault."""
         gangs = await self._engine.gangs()
-        wanted = {f"{live.job.id}.{live.job.attempt}" for live in self._ledger.view if live.job.state.active}
-        orphans = {name for name in gangs if name.rpartition(".")[0] not in wanted}
+        wanted = {(live.job.id, live.job.attempt) for live in self._ledger.view if live.job.state.active}
+        orphans = {name for name in gangs if (parse_gang_name(name) or ())[:2] not in wanted}
         for name in [name for name in orphans & self._suspects if gangs[name].ended]:
             # Not a fault: its end was written down, and the server died before it let go of the record.
             await self._engine.forget(name)
@@ -85,34 +86,42 @@ class Patroller:
             if live.job.state.active and not self._guardian.driven(live.job.id)
         }
         vanished = {
-            f"{live.job.id}.{live.job.attempt}.run"
+            gang_name(live.job.id, live.job.attempt, RUN): live.job.id
             for live in self._ledger.view
             if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING)
-        } - set(gangs)
-        suspects = frozenset(orphans | undriven | vanished)
+        }
+        vanished = {name: job_id for name, job_id in vanished.items() if name not in gangs}
+        suspects = frozenset(orphans | undriven | vanished.keys())
         for name in sorted(suspects & self._suspects):
-            await self._mend(name, orphan=name in orphans, vanished=name in vanished)
+            await self._mend(name, orphan=name in orphans, vanished=vanished.get(name))
         self._suspects = suspects
         # Asked anew: what was launched since must not be taken for a stray.
         for ended in await self._engine.sweep(frozenset(await self._engine.gangs())):
-            await self._report("patrol.process-killed", ended, "processes that belonged to no gang were killed")
+            await self._report(
+                EventKind.RECONCILE_PROCESS_KILLED, ended, "processes that belonged to no gang were killed"
+            )
 
-    async def _mend(self, name: str, *, orphan: bool, vanished: bool) -> None:
+    async def _mend(self, name: str, *, orphan: bool, vanished: str | None) -> None:
+        """`vanished` is the job whose gang it was, if it is one."""
         if orphan:
             await self._engine.forget(name)
-            await self._report("patrol.orphan-removed", name, "the engine held a gang that no active job owns")
-        elif vanished:
-            self._guardian.lose(name.split(".")[0], name)
-            await self._report("patrol.gang-vanished", name, "the engine no longer knows a gang that should run")
+            await self._report(
+                EventKind.RECONCILE_ORPHAN_REMOVED, name, "the engine held a gang that no active job owns"
+            )
+        elif vanished is not None:
+            self._guardian.lose(vanished, name)
+            await self._report(
+                EventKind.RECONCILE_GANG_VANISHED, name, "the engine no longer knows a gang that should run"
+            )
         else:
             self._guardian.take(name)
-            await self._report("patrol.guardian-restarted", name, "an active job had no guardian")
+            await self._report(EventKind.RECONCILE_RUNNER_RESTARTED, name, "an active job had no guardian")
 
     async def _report(self, kind: str, name: str, cause: str) -> None:
         self.mended += 1
         log.warning(cause, gang=name)
         parsed = parse_gang_name(name)
         await self._ledger.store.record(
-            [NewEvent(self._ledger.now(), kind, "patroller", cause, job_id=parsed[0] if parsed else None,
+            [NewEvent(self._ledger.now(), kind, "patroller", cause, job_id=parsed.job_id if parsed else None,
                       data={"name": name})]
         )  # fmt: skip

@@ -23,6 +23,7 @@ from shoal.admission import (
 )
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
+from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
@@ -154,7 +155,7 @@ class ControlPlane:
         await self.extensions.open(self.store)
         self.recovery_s = self.clock.monotonic() - began
         await self.store.record(
-            [NewEvent(self.clock.now(), "control.opened", "server", "the control plane is open",
+            [NewEvent(self.clock.now(), EventKind.CONTROL_OPENED, "server", "the control plane is open",
                       data={"epoch": self.store.epoch, "adopted": len(active), "unfinished": len(jobs),
                             "reconcile_s": round(self.recovery_s, 4)})]
         )  # fmt: skip
@@ -199,8 +200,8 @@ class ControlPlane:
                 raise
             return earlier, False
         events = (
-            NewEvent(job.submitted_at, "job.submitted", actor, f"job {manifest.name} was submitted", tenant=tenant,
-                     job_id=job.id, new_state=JobState.QUEUED),
+            NewEvent(job.submitted_at, EventKind.JOB_SUBMITTED, actor, f"job {manifest.name} was submitted",
+                     tenant=tenant, job_id=job.id, new_state=JobState.QUEUED),
         )  # fmt: skip
         await self._bundles.use(tenant, manifest.bundle)
         with self.ledger.writing:
@@ -224,7 +225,8 @@ class ControlPlane:
         text = manifest.canonical_json()
         return JobRecord(
             id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
-            resources=manifest.resources_per_rank(), ranks=manifest.max_ranks, priority_class=manifest.priority_class,
+            resources=manifest.resources_per_rank(), ranks=manifest.max_ranks,
+            min_ranks=manifest.min_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,
             deadline_at=manifest.deadline_at(now), expected_s=manifest.expected_runtime_s,
             idempotency_key=idempotency_key, fingerprint=fingerprint,
@@ -371,7 +373,7 @@ class ControlPlane:
             tenant = _core_tenant(record)
         except ValueError as error:
             raise Invalid(str(error), where="weight", hint="a number above 0") from error
-        kind = "tenant.created" if old is None else "tenant.changed"
+        kind = EventKind.TENANT_CREATED if old is None else EventKind.TENANT_CHANGED
         await self.store.put_tenant(record, NewEvent(self.clock.now(), kind, actor, f"tenant {name}", tenant=name))
         self._tenants[name] = record
         self.view.index.set_tenant(tenant)
@@ -380,11 +382,11 @@ class ControlPlane:
 
     async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
         sealed = self._vault.seal(value)
-        note = NewEvent(self.clock.now(), "secret.set", actor, f"secret {name}", tenant=tenant)
+        note = NewEvent(self.clock.now(), EventKind.SECRET_SET, actor, f"secret {name}", tenant=tenant)
         await self.store.put_secret(tenant, name, sealed, note)
 
     async def delete_secret(self, tenant: str, name: str, *, actor: str) -> None:
-        note = NewEvent(self.clock.now(), "secret.deleted", actor, f"secret {name}", tenant=tenant)
+        note = NewEvent(self.clock.now(), EventKind.SECRET_DELETED, actor, f"secret {name}", tenant=tenant)
         if not await self.store.delete_secret(tenant, name, note):
             raise NotFound(f"tenant {tenant} has no secret {name}", where=name)
 
@@ -419,14 +421,14 @@ class ControlPlane:
             raise NotFound(f"no node {name}", where="name", hint="`shoal nodes` lists them")
         told = f"node {name} was drained{': ' + because if because else ''}"
         await self.store.drain_node(
-            name, because, NewEvent(self.clock.now(), "node.drained", actor, told, data={"node": name})
+            name, because, NewEvent(self.clock.now(), EventKind.NODE_DRAINED, actor, told, data={"node": name})
         )
         self.view.drain(name, because)
         return self.snapshot().nodes[name]
 
     async def undrain_node(self, name: str, *, actor: str) -> None:
         """Raises NotFound for a node that is not drained; one that is gone may be."""
-        told = NewEvent(self.clock.now(), "node.undrained", actor, f"node {name} is drained no more",
+        told = NewEvent(self.clock.now(), EventKind.NODE_UNDRAINED, actor, f"node {name} is drained no more",
                         data={"node": name})  # fmt: skip
         if not await self.store.undrain_node(name, told):
             raise NotFound(f"node {name} is not drained", where="name", hint="`shoal nodes` shows which are")

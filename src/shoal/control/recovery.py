@@ -57,7 +57,7 @@ def _gangs(home: Home) -> Iterator[tuple[str, float]]:
         parsed = parse_gang_name(record.parent.name)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             if parsed is not None:
-                yield parsed[0], float(json.loads(record.read_bytes())["created_at"])
+                yield parsed.job_id, float(json.loads(record.read_bytes())["created_at"])
 
 
 def keep_evidence(home: Home, url: str) -> Path:

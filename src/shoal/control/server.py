@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from shoal import __version__
 from shoal.base.files import write_whole
 from shoal.base.processes import start_ticks
+from shoal.contract.events import EventKind
 from shoal.control import runtime
 from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.control.settings import Settings
@@ -211,7 +212,9 @@ def _open_whole(url: str, home: Home, accept_data_loss: bool) -> Store:
         store.acquire(holder, wait_s=_LEASE_WAIT_S)
         if what:
             store.record_now(
-                NewEvent(time.time(), "control.data-loss-accepted", "admin", what, data={"evidence": str(evidence)})
+                NewEvent(
+                    time.time(), EventKind.CONTROL_DATA_LOSS_ACCEPTED, "admin", what, data={"evidence": str(evidence)}
+                )
             )
     except BaseException:
         store.close()
@@ -290,7 +293,9 @@ async def _first_start(store: Store, home: Home, now: float) -> None:
     token = new_token(None)
     write_whole(home.token_file, token + "\n")
     record = TokenRecord(new_token_id(), None, token_digest(token), f"made by the server in {home.path}", now)
-    await store.put_token(record, NewEvent(now, "token.created", "server", record.label, data={"token_id": record.id}))
+    await store.put_token(
+        record, NewEvent(now, EventKind.TOKEN_CREATED, "server", record.label, data={"token_id": record.id})
+    )
 
 
 async def _ensure_tenant(context: Context) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from shoal.contract.events import EventKind, stop_requested
 from shoal.contract.lifecycle import TERMINAL, Desired, ErrorCode, JobState, Outcome, Stop, check_step
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
 from shoal.core import Conflict, Fault, Reason
@@ -66,7 +67,7 @@ def _state_event(job: JobRecord, new: JobState, now: float, actor: str, cause: s
     """The event of one step; it belongs to the attempt that the row names."""
     check_step(job.state, new, job_id=job.id)
     return NewEvent(
-        at=now, kind="job.state", actor=actor, cause=cause, tenant=job.tenant, job_id=job.id,
+        at=now, kind=EventKind.JOB_STATE, actor=actor, cause=cause, tenant=job.tenant, job_id=job.id,
         attempt=job.attempt or None, old_state=job.state, new_state=new, data=data,
     )  # fmt: skip
 
@@ -79,20 +80,18 @@ def place(
     job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
 ) -> Change:
     """QUEUED > ADMITTED > PLACED > STARTING: a new attempt, claimed by the guardian of this epoch in the transaction
-    that makes it, so that no moment exists at which it has a place and nobody drives it. The reason that the job keeps
-    says with how many ranks (`size`): its manifest may leave that open."""
+    that makes it, so that no moment exists at which it has a place and no runner."""
     number = job.attempt + 1
     waited_s = max(0.0, now - job.queued_at)
-    why = reason.as_json()
-    why["facts"]["size"] = len(placement)
     starting = job.evolve(
-        state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=why,
+        state=JobState.STARTING, version=job.version + 3, updated_at=now, attempt=number, reason=reason.as_json(),
+        size=len(placement),
         waited_s=job.waited_s + waited_s, wait_cause=wait.as_json() if wait is not None else job.reason,
     )  # fmt: skip
 
     def step(old: JobState, new: JobState, actor: str, cause: str, data: Mapping[str, Any]) -> NewEvent:
         check_step(old, new, job_id=job.id)
-        return NewEvent(now, "job.state", actor, cause, job.tenant, job.id, number, old, new, data)
+        return NewEvent(now, EventKind.JOB_STATE, actor, cause, job.tenant, job.id, number, old, new, data)
 
     nodes = ", ".join(sorted({rank.node for rank in placement}))
     ranks = [[rank.node, list(rank.devices)] for rank in placement]
@@ -113,7 +112,9 @@ def note_wait(job: JobRecord, reason: Reason, now: float) -> Change | None:
     if job.state is not JobState.QUEUED or (job.reason or {}).get("code") == reason.code:
         return None
     after = job.evolve(version=job.version + 1, updated_at=now, reason=reason.as_json())
-    return Change(job, after, (event(job, now, "job.waiting", "decider", reason.text, reason=reason.as_json()),))
+    return Change(
+        job, after, (event(job, now, EventKind.JOB_WAITING, "decider", reason.text, reason=reason.as_json()),)
+    )
 
 
 def adopt(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
@@ -124,7 +125,7 @@ def adopt(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> 
     return Change(
         before=job,
         after=job.evolve(version=job.version + 1, updated_at=now),
-        events=(event(job, now, "attempt.adopted", "guardian", cause, epoch=epoch),),
+        events=(event(job, now, EventKind.ATTEMPT_ADOPTED, "guardian", cause, epoch=epoch),),
         attempt=attempt.evolve(epoch=epoch),
     )
 
@@ -175,7 +176,7 @@ def request_stop(
     return Change(
         before=job,
         after=after,
-        events=(event(job, now, f"job.{stop}-requested", actor, cause),),
+        events=(event(job, now, stop_requested(stop), actor, cause),),
         attempt=attempt.evolve(stop=stop, stop_at=now, stop_cause=cause),
     )
 
@@ -231,7 +232,7 @@ def resume(job: JobRecord, now: float, actor: str, cause: str) -> Change:
         )  # fmt: skip
     return Change(
         before=job,
-        after=_moved(job, JobState.QUEUED, now, desired=Desired.RUN, queued_at=now, reason=None, message=""),
+        after=_moved(job, JobState.QUEUED, now, desired=Desired.RUN, queued_at=now, reason=None, size=None, message=""),
         events=(_state_event(job, JobState.QUEUED, now, actor, cause),),
     )
 
@@ -271,6 +272,7 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
         error_code=code if new is JobState.FAILED else None,
         queued_at=ended_at if new is JobState.QUEUED else job.queued_at,
         reason=None if new is JobState.QUEUED else job.reason,
+        size=None if new is JobState.QUEUED else job.size,
         ended_at=ended_at if new in TERMINAL else None,
     )  # fmt: skip
     return Change(

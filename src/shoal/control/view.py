@@ -14,7 +14,7 @@ from typing import Any
 from shoal.admission import ClusterIndex, Pending, Running, Spread
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
-from shoal.contract.records import AttemptRecord, Change, JobRecord
+from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
 from shoal.core import NotFound, Reason, Tenant
 from shoal.engine import Inventory
 
@@ -155,7 +155,9 @@ class View:
             live = self._live[change.after.id] = Live(change.before)
         old, new = live.job, change.after
         # What a job reports is written apart from its steps: a step never takes an older report back.
-        live.job = new if new.progress is old.progress else new.evolve(progress=old.progress)
+        live.job = new
+        if new.progress is not old.progress:
+            live.job = new.evolve(progress=old.progress, read_position=old.read_position)
         if change.attempt is not None:
             live.attempt = change.attempt
         if old.state is not new.state:
@@ -165,12 +167,12 @@ class View:
             live.poke.set()
         return live
 
-    def progressed(self, job_id: str, progress: Mapping[str, Any], now: float) -> None:
+    def progressed(self, job_id: str, progress: Mapping[str, Any], position: ReadPosition | None, now: float) -> None:
         """Follow a report: what is at risk if the job is stopped now, and when it is likely to end."""
         live = self._live.get(job_id)
         if live is None:
             return
-        live.job = live.job.evolve(progress=progress)
+        live.job = live.job.evolve(progress=progress, read_position=position)
         if not live.job.state.active or live.attempt is None or live.attempt.running_at is None:
             return
         saved = progress.get("checkpoint_at")
@@ -246,7 +248,7 @@ def pending_of(job: JobRecord, manifest: JobManifest | None = None) -> Pending:
     asked = manifest or parse_manifest(job.manifest, source=job.id)
     return Pending(
         job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
-        resources=job.resources, ranks=asked.min_ranks, queued_at=job.submitted_at,
+        resources=job.resources, ranks=job.min_ranks, queued_at=job.submitted_at,
         placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
         not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
     )  # fmt: skip

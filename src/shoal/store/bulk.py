@@ -74,7 +74,7 @@ def write(works: Iterable[Work], seq: int, run: Callable[[str, Sequence[Row]], i
             return False
     run("attempts", tuple({row[:2]: row for row in attempts}.values()))
     run("metrics", metrics)
-    run("progress", tuple(dict(progress).items()))
+    run("progress", tuple({row[0]: row for row in progress}.values()))
     run("events", tuple([(number, *row) for number, row in enumerate(events, seq + 1)]))
     return True
 

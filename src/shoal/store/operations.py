@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState, check_step
 from shoal.contract.records import Change, JobRecord, MetricPoint, NewEvent
 from shoal.core import Conflict, ShoalError
@@ -25,10 +26,10 @@ _STATES = {state.value: state for state in JobState}
 
 BULKS: dict[str, Bulk] = {
     "jobs": statements.insert(schema.job, rows.NEW_JOB_COLUMNS),
-    "steps": statements.update(schema.job, ("id", "version"), rows.JOB_CHANGING, keep=frozenset({"progress"})),
+    "steps": statements.update(schema.job, ("id", "version"), rows.JOB_CHANGING),
     "attempts": statements.upsert(schema.attempt, rows.ATTEMPT_COLUMNS),
     "metrics": statements.insert(schema.metric, rows.METRIC_COLUMNS),
-    "progress": statements.update(schema.job, ("id",), ("progress",)),
+    "progress": statements.update(schema.job, ("id",), rows.JOB_REPORTED),
     "events": statements.insert(schema.event, rows.EVENT_COLUMNS),
 }
 """How the kinds of rows in `Work` are written."""
@@ -126,12 +127,11 @@ class AddMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    job_id: str
-    text: str
+    row: Row
     weight = 1
 
     def work(self) -> Work:
-        return Work(progress=((self.job_id, self.text),))
+        return Work(progress=(self.row,))
 
     def done(self) -> Done:
         return Done(None)
@@ -188,7 +188,7 @@ def _check(change: Change) -> None:
         raise Conflict(f"the attempt is of job {change.attempt.job_id}", where=before.id)
     state = before.state
     for event in change.events:
-        if event.kind != "job.state":
+        if event.kind != EventKind.JOB_STATE:
             continue
         if event.old_state != state:
             raise Conflict(f"an event leaves {event.old_state}, but the job is in {state} then", where=before.id)

@@ -18,6 +18,7 @@ from shoal.contract.records import (
     MetricPoint,
     NewEvent,
     RankPlacement,
+    ReadPosition,
     TenantRecord,
     TokenRecord,
 )
@@ -28,11 +29,13 @@ from shoal.store.bulk import Row
 JOB_COLUMNS = tuple(schema.job.c.keys())
 JOB_FIXED = (
     "id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint",
-    "service_id",
+    "service_id", "min_ranks",
 )  # fmt: skip
 """What a job keeps for life; no change may touch it."""
+JOB_REPORTED = ("progress", "read_position")
+"""What arrives beside the changes, without a version: no change writes it."""
 fixed = attrgetter(*JOB_FIXED)
-JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in JOB_FIXED)
+JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in (*JOB_FIXED, *JOB_REPORTED))
 ATTEMPT_COLUMNS = tuple(schema.attempt.c.keys())
 EVENT_COLUMNS = tuple(schema.event.c.keys())
 METRIC_COLUMNS = tuple(name for name in schema.metric.c.keys() if name != "id")  # noqa: SIM118 - not a mapping
@@ -75,7 +78,7 @@ def _optional_json(value: Mapping[str, Any] | None, what: str) -> str | None:
     return None if value is None else json_text(value, what)
 
 
-def _changing(job: JobRecord, progress: str | None) -> Row:
+def _changing(job: JobRecord) -> Row:
     """The values of JOB_CHANGING."""
     return (
         str(job.state),
@@ -98,11 +101,17 @@ def _changing(job: JobRecord, progress: str | None) -> Row:
         free_text(job.message),
         _optional_json(job.reason, "reason"),
         _optional_json(job.wait_cause, "wait_cause"),
-        progress,
+        job.size,
     )
 
 
-NEW_JOB_COLUMNS = (*JOB_FIXED, *JOB_CHANGING)
+def reported_row(progress: Mapping[str, Any], position: ReadPosition | None) -> Row:
+    """The values of JOB_REPORTED."""
+    read = None if position is None else json_text([position.attempt, position.offsets], "read position")
+    return (json_text(progress, "progress"), read)
+
+
+NEW_JOB_COLUMNS = (*JOB_FIXED, *JOB_CHANGING, *JOB_REPORTED)
 
 
 def job_row(job: JobRecord) -> Row:
@@ -118,18 +127,15 @@ def job_row(job: JobRecord) -> Row:
         job.idempotency_key,
         job.fingerprint,
         job.service_id,
-        *_changing(job, json_text(job.progress, "progress")),
+        job.min_ranks,
+        *_changing(job),
+        *reported_row(job.progress, job.read_position),
     )
 
 
 def change_row(before: JobRecord, after: JobRecord) -> Row:
-    """The key (id, version) and the values of JOB_CHANGING.
-
-    Progress arrives beside the changes and without a version, so it is written only by a change that means to:
-    None keeps what is stored.
-    """
-    kept = after.progress is before.progress or after.progress == before.progress
-    return (before.id, before.version, *_changing(after, None if kept else json_text(after.progress, "progress")))
+    """The key (id, version) and the values of JOB_CHANGING."""
+    return (before.id, before.version, *_changing(after))
 
 
 def job_of(row: Sequence[Any]) -> JobRecord:
@@ -166,6 +172,9 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         idempotency_key=row[28],
         fingerprint=row[29],
         service_id=row[30],
+        min_ranks=row[31],
+        size=row[32],
+        read_position=None if row[33] is None else ReadPosition(*orjson.loads(row[33])),
     )
 
 

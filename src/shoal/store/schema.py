@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0005"
+HEAD = "0001"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
 NAMING = {
@@ -50,7 +50,7 @@ job = Table(
     metadata,
     Column("id", Key, primary_key=True),
     Column("tenant", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", Key, nullable=False),
     Column("state", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("manifest", Text, nullable=False),
@@ -79,6 +79,9 @@ job = Table(
     Column("idempotency_key", Text),
     Column("fingerprint", Text, nullable=False),
     Column("service_id", Key),
+    Column("min_ranks", BigInteger, nullable=False),
+    Column("size", BigInteger),
+    Column("read_position", Text),
     UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
     Index("ix_job_submitted", "submitted_at", "id"),
     Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),

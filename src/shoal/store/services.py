@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, insert, select, tuple_, update
 
+from shoal.contract.events import EventKind
 from shoal.contract.service_lifecycle import ServiceState, check_step
 from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict
@@ -90,7 +91,7 @@ def _check(change: ServiceChange) -> None:
         if after.version <= before.version:
             raise Conflict(f"version {after.version} does not follow {before.version}", where=before.id)
     for event in change.events:
-        if event.kind == "service.state" and event.new_state is not None:
+        if event.kind == EventKind.SERVICE_STATE and event.new_state is not None:
             reached = ServiceState(event.new_state)
             if event.old_state != state:
                 raise Conflict(f"an event leaves {event.old_state}, but the service is {state} then", where=after.id)

@@ -41,16 +41,12 @@ def upsert(table: Table, columns: Sequence[str]) -> Bulk:
     return insert(table, columns)._replace(tail=f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}")
 
 
-def update(table: Table, keys: Sequence[str], columns: Sequence[str], keep: frozenset[str] = frozenset()) -> Bulk:
-    """Set `columns` where all `keys` equal; a row holds the values of both, and no two match the same stored row.
-
-    A column in `keep` keeps its value where the row has None.
-    """
+def update(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Bulk:
+    """Set `columns` where all `keys` equal; a row holds the values of both, and no two match the same stored row."""
     # Both databases name the columns of a VALUES list column1, column2, ...; PostgreSQL takes one that is NULL in
     # every row for text, hence the casts.
     names = (*keys, *columns)
-    given = {name: f"CAST(v.column{n} AS {_sql_type(table, name)})" for n, name in enumerate(names, start=1)}
-    new = {name: f"COALESCE({given[name]}, {table.name}.{name})" if name in keep else given[name] for name in given}
+    new = {name: f"CAST(v.column{n} AS {_sql_type(table, name)})" for n, name in enumerate(names, start=1)}
     # The last of two equal names is the new value (a version is both key and column).
     changes = ", ".join(f"{name} = {new[name]}" for name in dict.fromkeys(columns))
     guards = " AND ".join(

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, delete, literal_column, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from shoal.contract.events import EventKind
 from shoal.contract.records import (
     BundleRecord,
     Change,
@@ -21,6 +22,7 @@ from shoal.contract.records import (
     JobRecord,
     MetricPoint,
     NewEvent,
+    ReadPosition,
     TenantRecord,
     TokenRecord,
 )
@@ -96,7 +98,9 @@ class Store(ServiceReads):
             connection.execute(taken)
             return int(lease_holder(connection).epoch), True
 
-        event = NewEvent(now, "control.lease-taken", holder, f"{holder} took control", data={"host": host, "pid": pid})
+        event = NewEvent(
+            now, EventKind.CONTROL_LEASE_TAKEN, holder, f"{holder} took control", data={"host": host, "pid": pid}
+        )
         with self._database.lock:  # nobody else writes before the new epoch stands
             if self._released:
                 self._writer.admit()
@@ -144,7 +148,7 @@ class Store(ServiceReads):
         """Move a job. False when the stored version is not `before.version` any more: then nothing is written.
 
         Raises Conflict when the step is illegal: the change's job.state events must lead from `before.state` to
-        `after.state` along the table of transitions. Progress is written only where the change differs in it.
+        `after.state` along the table of transitions. What the job reported is not written.
         """
         applied: list[bool] = await self._writer.write(operations.apply((change,)))
         return applied[0]
@@ -156,9 +160,12 @@ class Store(ServiceReads):
         applied: list[bool] = await self._writer.write(operations.apply(changes))
         return applied
 
-    async def update_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
-        """Replace a job's progress: no event, no new version; nothing happens when there is no such job."""
-        await self._writer.write(operations.Progress(job_id, rows.json_text(progress, "progress")))
+    async def update_progress(
+        self, job_id: str, progress: Mapping[str, Any], position: ReadPosition | None = None
+    ) -> None:
+        """Replace a job's progress, read up to this position: no event, no new version; nothing happens when there is
+        no such job."""
+        await self._writer.write(operations.Progress((job_id, *rows.reported_row(progress, position))))
 
     async def add_metrics(self, points: Sequence[MetricPoint]) -> None:
         if points:

@@ -143,7 +143,7 @@ class TestLive:
                 "has 2 of 1 to 4 ranks: elastic chose 2, for others gain more from a100"
             )
             assert causes["throughput"].facts["per_s"].keys() == {"1", "2", "3", "4"}
-            assert plane.job(first).reason["facts"]["size"] == 2  # type: ignore[index]
+            assert plane.job(first).size == 2
             await all_over(world, first, second)
             assert sizes(world, first) == [4, 2, 4]
             assert sizes(world, second) == [2]

@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import Metric
 
+from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event
 
@@ -62,7 +63,7 @@ class Metrics:
         outcome and `ran_s`."""
         for event in events:
             tenant = event.tenant or ""
-            if event.kind == "job.submitted":
+            if event.kind == EventKind.JOB_SUBMITTED:
                 self._submitted.labels(tenant).inc()
             if event.new_state is not None and event.kind.startswith("job."):
                 self._steps.labels(tenant, event.new_state).inc()

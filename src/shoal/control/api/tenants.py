@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from shoal.contract import models
+from shoal.contract.events import EventKind
 from shoal.contract.principal import ADMIN, Principal
 from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.api.context import Context, Ctx
@@ -94,7 +95,7 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     label = body.label
     now = context.plane.clock.now()
     record = TokenRecord(new_token_id(), name, token_digest(token), label, now)
-    event = NewEvent(now, "token.created", who.actor, label, tenant=name, data={"token_id": record.id})
+    event = NewEvent(now, EventKind.TOKEN_CREATED, who.actor, label, tenant=name, data={"token_id": record.id})
     await context.plane.store.put_token(record, event)
     context.reload_tokens()
     return answer({**token_view(record), "token": token}, 201)
@@ -129,7 +130,9 @@ async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max
         if not others:
             raise Conflict("this is the last admin token", where=token_id, hint="make another one first")
     now = context.plane.clock.now()
-    event = NewEvent(now, "token.revoked", who.actor, token.label, tenant=token.tenant, data={"token_id": token_id})
+    event = NewEvent(
+        now, EventKind.TOKEN_REVOKED, who.actor, token.label, tenant=token.tenant, data={"token_id": token_id}
+    )
     await context.plane.store.revoke_token(token_id, event)
     context.reload_tokens()
     return Response(status_code=204)

@@ -19,17 +19,6 @@ from shoal.extension.web import resources_view
 Json = dict[str, Any]
 
 
-_NONE: Mapping[str, Any] = {}
-
-
-def _min_ranks(job: JobRecord) -> int:
-    """Few manifests give a range: only these are read for it."""
-    if '"ranks":{' not in job.manifest:
-        return job.ranks
-    least: int = orjson.loads(job.manifest)["ranks"]["min"]
-    return least
-
-
 def job_view(job: JobRecord) -> Json:
     return {
         "id": job.id,
@@ -42,8 +31,8 @@ def job_view(job: JobRecord) -> Json:
         "priority": job.priority,
         "resources": resources_view(job.resources),
         "ranks": job.ranks,
-        "min_ranks": _min_ranks(job),
-        "size": (job.reason or _NONE).get("facts", _NONE).get("size"),
+        "min_ranks": job.min_ranks,
+        "size": job.size,
         "attempt": job.attempt,
         "submitted_at": job.submitted_at,
         "updated_at": job.updated_at,

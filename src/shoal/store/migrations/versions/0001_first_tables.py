@@ -1,4 +1,4 @@
-"""The first tables."""
+"""All tables."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,6 +11,9 @@ depends_on = None
 KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 UNFINISHED = sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
+FINISHED = sa.text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
+OF_SERVICES = sa.text("service_id IS NOT NULL")
+LIVE = sa.text("state <> 'STOPPED'")
 
 
 def upgrade() -> None:
@@ -26,6 +29,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_control_lease")),
     )
     op.create_table(
+        "drained_node",
+        sa.Column("name", KEY, nullable=False),
+        sa.Column("because", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_drained_node")),
+    )
+    op.create_table(
         "event",
         sa.Column("seq", ROW_ID, autoincrement=False, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
@@ -38,15 +48,19 @@ def upgrade() -> None:
         sa.Column("old_state", sa.Text()),
         sa.Column("new_state", sa.Text()),
         sa.Column("data", sa.Text(), nullable=False),
+        sa.Column("service_id", KEY),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_event")),
     )
     op.create_index("ix_event_job", "event", ["job_id", "seq"])
+    op.create_index(
+        "ix_event_service", "event", ["service_id", "seq"], sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES
+    )
     op.create_index("ix_event_tenant", "event", ["tenant", "seq"])
     op.create_table(
         "job",
         sa.Column("id", KEY, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", KEY, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("manifest", sa.Text(), nullable=False),
@@ -74,13 +88,26 @@ def upgrade() -> None:
         sa.Column("progress", sa.Text(), nullable=False),
         sa.Column("idempotency_key", sa.Text()),
         sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("service_id", KEY),
+        sa.Column("min_ranks", sa.BigInteger(), nullable=False),
+        sa.Column("size", sa.BigInteger()),
+        sa.Column("read_position", sa.Text()),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job")),
         sa.UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
     )
+    op.create_index("ix_job_ended", "job", ["ended_at"], sqlite_where=FINISHED, postgresql_where=FINISHED)
+    op.create_index("ix_job_finished", "job", ["tenant", "state"], sqlite_where=FINISHED, postgresql_where=FINISHED)
+    op.create_index("ix_job_service", "job", ["service_id"], sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES)
     op.create_index("ix_job_submitted", "job", ["submitted_at", "id"])
     op.create_index("ix_job_tenant_name", "job", ["tenant", "name"])
-    op.create_index("ix_job_tenant_state", "job", ["tenant", "state"])
     op.create_index("ix_job_tenant_submitted", "job", ["tenant", "submitted_at", "id"])
+    op.create_index(
+        "ix_job_tenant_unfinished",
+        "job",
+        ["tenant", "submitted_at", "id"],
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
+    )
     op.create_index(
         "ix_job_unfinished", "job", ["submitted_at", "id"], sqlite_where=UNFINISHED, postgresql_where=UNFINISHED
     )
@@ -96,6 +123,37 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_metric")),
     )
     op.create_index("ix_metric_job", "metric", ["job_id", "id"])
+    op.create_table(
+        "removed_events",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("id = 1", name=op.f("ck_removed_events_single")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_removed_events")),
+    )
+    op.create_table(
+        "service",
+        sa.Column("id", KEY, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("manifest", sa.Text(), nullable=False),
+        sa.Column("replicas", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("deployment", sa.BigInteger(), nullable=False),
+        sa.Column("serves", sa.BigInteger(), nullable=False),
+        sa.Column("launched", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.Double()),
+        sa.Column("reason", sa.Text()),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_service")),
+    )
+    op.create_index("ix_service_created", "service", ["created_at", "id"])
+    op.create_index(
+        "uq_service_live_name", "service", ["tenant", "name"], unique=True, sqlite_where=LIVE, postgresql_where=LIVE
+    )
     op.create_table(
         "tenant",
         sa.Column("name", KEY, nullable=False),
@@ -125,6 +183,31 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job_id", "number", name=op.f("pk_attempt")),
     )
     op.create_table(
+        "bundle",
+        sa.Column("tenant", KEY, nullable=False),
+        sa.Column("digest", KEY, nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("unpacked_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("used_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_bundle_tenant")),
+        sa.PrimaryKeyConstraint("tenant", "digest", name=op.f("pk_bundle")),
+    )
+    op.create_table(
+        "deployment",
+        sa.Column("service_id", KEY, nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("manifest", sa.Text(), nullable=False),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("idempotency_key", sa.Text()),
+        sa.ForeignKeyConstraint(["service_id"], ["service.id"], name=op.f("fk_deployment_service_id")),
+        sa.PrimaryKeyConstraint("service_id", "number", name=op.f("pk_deployment")),
+        sa.UniqueConstraint("tenant", "idempotency_key", name="uq_deployment_idempotency_key"),
+    )
+    op.create_table(
         "secret",
         sa.Column("tenant", KEY, nullable=False),
         sa.Column("name", KEY, nullable=False),
@@ -141,8 +224,8 @@ def upgrade() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("revoked_at", sa.Double()),
-        sa.CheckConstraint("length(token_sha256) = 64", name=op.f("ck_token_hashed")),
         sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_token_tenant")),
+        sa.CheckConstraint("length(token_sha256) = 64", name=op.f("ck_token_hashed")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_token")),
         sa.UniqueConstraint("token_sha256", name=op.f("uq_token_token_sha256")),
     )
