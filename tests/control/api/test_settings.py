@@ -20,7 +20,8 @@ from shoal.control import logsetup
 from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.control.limits import JobLimits
 from shoal.control.server import bind
-from shoal.control.settings import DEFAULT_PORT, TokenLimits, describe, load_settings
+from shoal.control.server_settings import DEFAULT_PORT, TokenLimits
+from shoal.control.settings import describe, load_settings
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Forbidden, Invalid, token_digest
 from shoal.serve.live.extension import Serve, ServeSection

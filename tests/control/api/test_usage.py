@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.control.api.usage import RateLimited, Usage
-from shoal.control.settings import TokenLimits
+from shoal.control.server_settings import TokenLimits
 from tests.control.api.conftest import House
 
 virtual = pytest.mark.virtual_time

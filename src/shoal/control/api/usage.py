@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from shoal.control.settings import TokenLimits
+from shoal.control.server_settings import TokenLimits
 from shoal.core import Overloaded
 
 _BUSY_RETRY_S = 5.0
