@@ -16,6 +16,7 @@ from shoal.demo.processes import processes_of
 DEMO = [sys.executable, "-m", "shoal.cli", "demo", "--fast"]
 
 
+@pytest.mark.slow  # `.ci/run` plays it as well
 @pytest.mark.timeout(240)
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -46,7 +47,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, signum: signal.Signals) -> None:
     with subprocess.Popen(
         DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}

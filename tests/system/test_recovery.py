@@ -89,9 +89,9 @@ def drop_all_of_it(home: Home) -> None:
     ("damage", "message"),
     [
         (drop_log, "write-ahead log is missing or cut"),
-        (cut_log, "write-ahead log is missing or cut"),
+        pytest.param(cut_log, "write-ahead log is missing or cut", marks=pytest.mark.slow),
         (drop_database, "the database is missing: sequence"),
-        (drop_all_of_it, "the database is missing, and this home is not a new one"),
+        pytest.param(drop_all_of_it, "the database is missing, and this home is not a new one", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_home_is_refused_until_its_loss_is_accepted(
