@@ -86,6 +86,18 @@ def test_a_module_stays_readable() -> None:
     assert {name: lines for name, lines in long.items() if lines > ONE_FILE.get(name, 500)} == {}
 
 
+def test_the_client_knows_nothing_of_the_server() -> None:
+    known = {
+        name
+        for path in (PACKAGE / "sdk").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
+    }
+    assert "shoal.contract.calls" in known
+    assert {name for name in known if name.startswith("shoal.control")} == set()
+
+
 def test_nothing_is_left_to_do_later() -> None:
     marker = re.compile(r"\b(TODO|FIXME|XXX)\b")
     assert [str(path.relative_to(ROOT)) for path in MODULES if marker.search(path.read_text())] == []

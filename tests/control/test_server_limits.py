@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal.control.home import Home, read_server
+from shoal.base.home import Home, read_server
 
 FILES = 128
 

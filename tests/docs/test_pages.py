@@ -82,27 +82,57 @@ def test_files_here_documents_and_continued_lines_are_read(home: Path) -> None:
     )
 
 
-@pytest.mark.slow
-def test_the_extension_of_its_page_gives_a_real_job_its_threads(home: Path) -> None:
-    source = (pages.ROOT / "docs" / "how-to" / "write-extension.md").read_text()
+def example(name: str, module: str, home: Path, *steps: pages.File | pages.Command) -> None:
+    """Install what a page tells the reader to write, as `pip install .` would, and do the steps."""
+    path = pages.ROOT / "docs" / "how-to" / name
+    source = path.read_text()
     files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', source, re.MULTILINE | re.DOTALL))
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    (home / "threads.py").write_text(files["threads.py"])
-    installed = home / f"shoal_threads-{project['version']}.dist-info"  # what `pip install .` leaves behind
+    (home / module).write_text(files[module])
+    installed = home / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )
     ((group, entries),) = project["entry-points"].items()
     (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
+    pages.run(pages.Page(path, False, steps), home, {"PYTHONPATH": str(home)})
+
+
+@pytest.mark.slow
+def test_the_extension_of_its_page_gives_a_real_job_its_threads(home: Path) -> None:
     job = "name: job\ncommand: [printenv, OMP_NUM_THREADS]\nresources: {cpus: 2, memory: 64MiB}\n"
-    script = [
+    example(
+        "write-extension.md",
+        "threads.py",
+        home,
+        pages.File("job.yaml", job),
         pages.Command("shoal settings | grep threads.most", ("threads.most  16  threads that a rank gets at most",), 1),
         pages.Command("shoal up --detach --slots 2 --set threads.most=1", (), 2),
         pages.Command("shoal run job.yaml", ("...", "1", "..."), 3),
         pages.Command("shoal status --json | grep -A1 threads", ("...", '"gangs": 1', "..."), 4),
-    ]
-    page = pages.Page(
-        pages.ROOT / "docs" / "how-to" / "write-extension.md", False, (pages.File("job.yaml", job), *script)
     )
-    pages.run(page, home, {"PYTHONPATH": str(home)})
+
+
+@pytest.mark.slow
+def test_the_engine_of_its_page_is_chosen_by_its_name(home: Path) -> None:
+    job = "name: job\ncommand: [sleep, '0.2']\nranks: 2\nresources: {accelerators: {type: a100, count: 4}}\n"
+    example(
+        "write-engine.md",
+        "lab.py",
+        home,
+        pages.File("job.yaml", job),
+        pages.Command(
+            "shoal up --detach --set engine=none 2>&1 || true", ("...installed: lab, local, simulated", "..."), 1
+        ),
+        pages.Command("shoal up --detach --set engine=lab", (), 2),
+        pages.Command("shoal nodes", ("...", "lab-0 ...", "...", "lab-1 ...", "..."), 3),
+        pages.Command(
+            "shoal run job.yaml 2>&1",
+            (
+                "...",
+                "...SUCCEEDED...",
+            ),
+            4,
+        ),
+    )

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 import shoal
+from shoal.base.home import Home, ServerInfo, write_server
 from shoal.base.processes import start_ticks
-from shoal.control.home import Home, ServerInfo, write_server
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.sdk import AsyncClient, Client, NoServer
 from shoal.sdk.client import Operation, Stream

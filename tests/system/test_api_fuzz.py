@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
-from shoal.control.home import Home, read_server, stop_server
+from shoal.base.home import Home, read_server, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from shoal.base.home import Home, stop_server
 from shoal.cli.app import app
-from shoal.control.home import Home, stop_server
 from shoal.control.server import start_detached
 from shoal.core import Unavailable
 from shoal.engine.local.processes import kill_until_none, marked

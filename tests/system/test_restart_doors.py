@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base.home import Home, read_server, running_server, stop_server
 from shoal.base.processes import start_ticks
-from shoal.control.home import Home, read_server, running_server, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal.base.home import Home, read_server, stop_server
 from shoal.base.processes import start_ticks
-from shoal.control.home import Home, read_server, stop_server
 from shoal.control.server import start_detached
 from shoal.core import ShoalError
 from shoal.engine.local.processes import marked

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.home import Home, stop_server
+from shoal.base.home import Home, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 

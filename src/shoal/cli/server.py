@@ -145,8 +145,7 @@ def down(
     """Stop the server. Running jobs go on, and the next server takes them over."""
     import os
 
-    from shoal.base.home import default_home
-    from shoal.control.home import Home, stop_server
+    from shoal.base.home import Home, default_home, stop_server
 
     home = Home(context.home.absolute()) if context.home else Home(default_home(os.environ))
     info = stop_server(home, timeout_s=timeout)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
+from shoal.base.home import PRIVATE_DIR, Home, prepare_home, running_server
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
-from shoal.control.home import PRIVATE_DIR, Home, prepare_home, running_server
 from shoal.control.recovery import has_lived, new_folder
 from shoal.core import Conflict, Invalid, NotFound
 from shoal.store import open_store

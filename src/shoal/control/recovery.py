@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.base.home import Home
 from shoal.contract.gangs import parse_gang_name
-from shoal.control.home import Home
 from shoal.core import Unavailable
 from shoal.store.position import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
 

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal import __version__
+from shoal.base.discover import find_one
 from shoal.base.files import write_whole
+from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.base.processes import start_ticks
 from shoal.contract.events import EventKind
 from shoal.control import runtime
-from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.control.settings import Settings
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.base.http import Limits
     from shoal.base.http.asgi import App
     from shoal.control.api.context import Context
-    from shoal.engine.local import LocalEngine
+    from shoal.engine import Engine
     from shoal.store import Store
 
 READY_FD = "SHOAL_READY_FD"
@@ -147,7 +148,7 @@ async def _serve(
     with contextlib.closing(_open_whole(settings.database, home, accept_data_loss)) as store:
         plane = ControlPlane(
             store,
-            local_engine(settings),
+            make_engine(settings),
             home.path,
             policy=settings.policy,
             extensions=[Chosen(one, settings.values.section(one)) for one in settings.extensions],
@@ -222,16 +223,14 @@ def _open_whole(url: str, home: Home, accept_data_loss: bool) -> Store:
     return store
 
 
-def local_engine(settings: Settings) -> LocalEngine:
-    """This machine's engine. Declared slots stand instead of its accelerators, so these are not even looked for."""
-    from shoal.engine.local import LocalEngine
-    from shoal.engine.local.inventory import Accelerators, nvidia_accelerators
+def make_engine(settings: Settings) -> Engine:
+    """The engine that the settings name."""
+    from shoal.engine import EngineOptions
 
-    def none() -> Accelerators:
-        return Accelerators((), "not looked for: CPU slots were declared")
-
-    accelerators = nvidia_accelerators if settings.values.slots is None else none
-    return LocalEngine(settings.home.path, slots=settings.values.slots, accelerators=accelerators)
+    found = find_one("shoal.engines", settings.values.engine)
+    assert found is not None, "the settings were checked"
+    make: Callable[[EngineOptions], Engine] = found.load()
+    return make(EngineOptions(settings.home.path, settings.values.slots))
 
 
 async def _answer(

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from shoal.admission import Policy, Spread
+from shoal.base.discover import find, find_one
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest.quantities import read_duration, read_memory, write_duration, write_size
 from shoal.control.bundles import BundleLimits
@@ -29,6 +30,12 @@ def _database(url: str) -> str:
     if not url.startswith(("sqlite:", "postgresql:", "postgresql+psycopg:")):
         raise ValueError("must be sqlite:///PATH or postgresql://USER@HOST/NAME")
     return url
+
+
+def _engine(name: str) -> str:
+    if find_one("shoal.engines", name) is None:
+        raise ValueError(f"there is no engine {name!r}; installed: {', '.join(find('shoal.engines'))}")
+    return name
 
 
 _LEAST_KEPT_S = 7200.0
@@ -178,7 +185,9 @@ class ServerSettings(BaseModel):
     )
     host: Text = Field("127.0.0.1", description="address to listen on; there is no TLS, so keep to loopback or a proxy")
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="port to listen on; 0: any free one")
-    engine: Text = Field("local", description="where processes run")
+    engine: Annotated[Text, AfterValidator(_engine)] = Field(
+        "local", description="where processes run: local, simulated, or the name of an installed one"
+    )
     slots: int | None = Field(
         None, ge=1, le=4096, description="CPU slots to offer instead of what the machine has [accelerators, else cores]"
     )

@@ -18,8 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from shoal.admission import Policy
 from shoal.base.discover import find
-from shoal.base.home import default_home
-from shoal.control.home import Home
+from shoal.base.home import Home, default_home
 from shoal.control.server_settings import ServerSettings, is_loopback
 from shoal.core import Invalid
 from shoal.extension import Extension

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.control.home import Home
+from shoal.base.home import Home
 from shoal.core import Unavailable
 from shoal.demo.load import SERVICES, SLO_MS, TENANT, Load
 from shoal.demo.models import fetch, find

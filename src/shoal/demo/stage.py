@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.control.home import Home, stop_server
+from shoal.base.home import Home, stop_server
 from shoal.control.server import READY_FD
 from shoal.core import Unavailable
 from shoal.demo.processes import Found, end_all, processes_of

@@ -7,6 +7,7 @@ engine holds, never what the caller remembers.
 
 from shoal.engine.protocol import (
     Engine,
+    EngineOptions,
     Exit,
     Gang,
     GangStatus,
@@ -21,6 +22,6 @@ from shoal.engine.protocol import (
 )
 
 __all__ = [
-    "Engine", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Phase",
-    "RankSpec", "RankStatus",
+    "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk",
+    "LogTimes", "Phase", "RankSpec", "RankStatus",
 ]  # fmt: skip

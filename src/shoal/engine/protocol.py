@@ -68,6 +68,15 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the server makes an engine from. `home` is its directory; `slots`, where declared, is the number of CPU
+    slots to offer instead of what the machines have."""
+
+    home: Path
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """All nodes that an engine has at one time.
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.base.home import default_home
-from shoal.control.home import Home, read_server
+from shoal.base.home import Home, default_home, read_server
 from shoal.core import ShoalError
 
 

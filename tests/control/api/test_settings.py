@@ -12,12 +12,12 @@ import pytest
 
 from shoal.admission.types import Spread
 from shoal.base.files import write_whole
+from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.base.http import Limits
 from shoal.base.processes import start_ticks
 from shoal.contract.principal import Principal
 from shoal.contract.records import TokenRecord
 from shoal.control import logsetup
-from shoal.control.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.control.limits import JobLimits
 from shoal.control.server import bind
 from shoal.control.server_settings import DEFAULT_PORT, TokenLimits

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from shoal.base.home import Home, running_server
 from shoal.base.processes import start_ticks
-from shoal.control.home import Home, running_server
 
 PATIENCE_S = 30.0
 _CAP_SYS_NICE = 23

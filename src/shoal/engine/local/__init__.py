@@ -9,6 +9,6 @@ Senses: NVML, /proc, cgroups. Decides nothing. Acts: processes, signals, cgroup 
 load-data containers (Middleware'19), as processes.
 """
 
-from shoal.engine.local.engine import LocalEngine
+from shoal.engine.local.engine import LocalEngine, local_engine
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "local_engine"]

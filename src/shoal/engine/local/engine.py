@@ -26,7 +26,7 @@ from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
 from shoal.engine.present import Present
-from shoal.engine.protocol import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
+from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
@@ -430,3 +430,13 @@ def _given_up(local: LocalGang) -> LaunchFailed:
 def _platform_failure(problem: OSError) -> LaunchFailed:
     where = str(problem.filename) if problem.filename else None
     return LaunchFailed(f"the ranks cannot be set up: {problem.strerror}", fault=Fault.PLATFORM, where=where)
+
+
+def local_engine(options: EngineOptions) -> LocalEngine:
+    """This machine's engine. Declared slots stand instead of its accelerators, so these are not even looked for."""
+
+    def none() -> Accelerators:
+        return Accelerators((), "not looked for: CPU slots were declared")
+
+    accelerators = inventory.nvidia_accelerators if options.slots is None else none
+    return LocalEngine(options.home, slots=options.slots, accelerators=accelerators)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from shoal.core import Capability, Unavailable
+from shoal.core import CPU_SLOT, Capability, Device, Node, SystemClock, Unavailable
 from shoal.engine.present import Present
-from shoal.engine.protocol import Gang, GangStatus, Inventory, LogChunk, LogTimes
+from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LogChunk, LogTimes
 from shoal.engine.simulated.cluster import SimulatedCluster
 from shoal.engine.simulated.gang import Link
+from shoal.engine.simulated.script import Script
+
+_SLOTS = 8
+_SLOT_BYTES = 4 << 30
 
 
 class SimulatedEngine:
@@ -144,3 +148,20 @@ class _Changes:
             self._news.clear()
             await self._news.wait()
         return self._pending.pop(next(iter(self._pending)))
+
+
+def simulated_engine(options: EngineOptions) -> SimulatedEngine:
+    """For a server that runs nothing for real: one node, on which a job takes as long as its command's last word says,
+    in seconds (`sleep 30`), or a second."""
+    slots = options.slots or _SLOTS
+    devices = tuple(Device(f"{CPU_SLOT}-{at}", CPU_SLOT, at) for at in range(slots))
+    node = Node("simulated", devices, slots * 1000, slots * _SLOT_BYTES)
+    return SimulatedEngine(SimulatedCluster([node], clock=SystemClock(), behaviour=by_last_word))
+
+
+def by_last_word(gang: Gang) -> Script:
+    """A run of so many seconds as the last word of the command says, else of one."""
+    try:
+        return Script(run_s=max(0.0, float(gang.argv[-1])))
+    except ValueError:
+        return Script()
