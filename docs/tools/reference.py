@@ -319,7 +319,6 @@ ENDS = {
     "U202-output-data": "an output could not be stored",
     "U301-secret-missing": "a secret that the manifest names is not stored",
     "P101-launch": "the engine could not start the processes",
-    "P102-storage": "the server could not write what it had to",
     "I101-rank-lost": "a rank ended and nothing recorded how",
     "I102-node-lost": "a node went away",
 }

@@ -93,7 +93,6 @@ class ErrorCode(StrEnum):
     OUTPUT = "U202-output-data"
     SECRET = "U301-secret-missing"  # noqa: S105 - the name of a failure, not a secret
     LAUNCH = "P101-launch"
-    STORAGE = "P102-storage"
     RANK_LOST = "I101-rank-lost"
     NODE_LOST = "I102-node-lost"
 

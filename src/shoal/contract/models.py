@@ -299,13 +299,6 @@ class CheckView(View):
     remarks: list[ReasonView] = Field(default_factory=list)
 
 
-class ImportView(View):
-    """An imported manifest, with notes on what was translated or left out."""
-
-    manifest: dict[str, Any]
-    notes: list[str] = Field(default_factory=list)
-
-
 class GarbageView(View):
     """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories go, digests of
     bundles, the number of events, and the bytes on disk."""

@@ -44,7 +44,6 @@ class _Methods(Performer):
     metrics = single(operations.metrics)
     log_piece = single(operations.log_piece)
     event_page = single(operations.event_page)
-    import_ffdl = single(operations.import_ffdl)
     upload = single(sending.upload)
 
     tenants = single(operations.tenants)

@@ -15,7 +15,6 @@ from shoal.contract.models import (
     EventView,
     ExplanationView,
     GarbageView,
-    ImportView,
     JobDetail,
     JobList,
     JobView,
@@ -57,7 +56,7 @@ class LogPiece:
 __all__ = [
     "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList",
     "EventView", "ExplanationView",
-    "GarbageView", "ImportView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
+    "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
     "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView",
     "SecretList", "SecretView",
     "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",

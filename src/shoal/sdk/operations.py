@@ -41,13 +41,6 @@ def check_text(text: str | bytes, *, tenant: str | None) -> Call[models.CheckVie
     return Call("POST", "/v1/manifests/check", reads(models.CheckView), {"tenant": tenant}, body, headers)
 
 
-def import_ffdl(text: str | bytes) -> Call[models.ImportView]:
-    """Translate an FfDL manifest; nothing is submitted."""
-    body = text.encode() if isinstance(text, str) else text
-    headers = {"content-type": "application/yaml"}
-    return Call("POST", "/v1/manifests/ffdl", reads(models.ImportView), {}, body, headers)
-
-
 def jobs(
     *,
     tenant: str | None = None,

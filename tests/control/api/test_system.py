@@ -89,29 +89,6 @@ async def test_metrics_count_jobs_waits_and_attempts(house: House) -> None:
     assert not any("no-such-job" in line for line in lines)
 
 
-async def test_an_ffdl_manifest_is_translated_with_notes(house: House) -> None:
-    text = """
-name: tf_convolutional_network_tutorial
-description: Convolutional network model using tensorflow
-version: "1.0"
-gpus: 1
-cpus: 0.5
-memory: 1Gb
-learners: 2
-framework:
-  name: tensorflow
-  version: "1.5.0-py3"
-  command: python3 convolutional_network.py --trainImagesFile ${DATA_DIR}/train-images-idx3-ubyte.gz
-"""
-    async with house.client("red") as client:
-        answer = await client.post("/v1/manifests/ffdl", content=text)
-        assert answer.status_code == 200, answer.text
-        found = models.ImportView.model_validate(answer.json())
-        assert (await client.post("/v1/manifests/check", json=found.manifest)).status_code == 200
-        assert (await client.post("/v1/manifests/ffdl", content="[]")).status_code == 422
-    assert found.manifest["ranks"] == 2
-
-
 async def test_only_an_admin_drains_a_node_and_a_tenant_sees_why(house: House) -> None:
     async with house.client() as admin, house.client("red") as red:
         (name,) = [node["name"] for node in (await admin.get("/v1/nodes")).json()["nodes"]]

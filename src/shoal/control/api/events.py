@@ -17,8 +17,8 @@ from shoal.control.api.context import Context, Ctx
 from shoal.control.api.errors import Gone
 from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref
+from shoal.control.api.responses import event_view
 from shoal.control.api.usage import CountedStream, Usage
-from shoal.control.api.views import event_view
 from shoal.extension.web import (
     EVENTS_ANSWERED,
     NEWEST,

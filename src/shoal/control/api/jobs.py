@@ -12,7 +12,7 @@ from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.manifest import parse_manifest, with_line
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import Context, Ctx, get_context
-from shoal.control.api.views import explanation_view, job_detail, job_view, metric_view, reason_view
+from shoal.control.api.responses import explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
 from shoal.extension.web import (

@@ -1,4 +1,4 @@
-"""What comes before a submission: a dry run, the importer, and the archive of working files."""
+"""What comes before a submission: a dry run, and the archive of working files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from shoal.contract import models
-from shoal.contract.manifest import import_ffdl, manifest_schema, parse_manifest, with_line
+from shoal.contract.manifest import manifest_schema, parse_manifest, with_line
 from shoal.control.api.context import Ctx
-from shoal.control.api.views import reason_view
+from shoal.control.api.responses import reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import fails, shows, takes_manifest
 from shoal.extension.web import Asker, TenantQuery, Who, answer, owner, parse_body, read_body, tenant_of
@@ -53,19 +53,6 @@ async def check(request: Request, context: Ctx, who: Asker, tenant: TenantQuery 
             "remarks": [reason_view(remark) for remark in remarks],
         }
     )
-
-
-@router.post(
-    "/manifests/ffdl",
-    summary="Translate an FfDL manifest",
-    responses={**shows(models.ImportView), **fails(413, 422, 503)},
-    openapi_extra={"requestBody": {"required": True, "content": {"application/yaml": {"schema": {"type": "string"}}}}},
-)
-async def ffdl(request: Request, context: Ctx, _who: Who) -> Response:
-    """Nothing is submitted; `notes` say what was translated how, and what was left out."""
-    body = await read_body(request, context.limits.body_bytes)
-    manifest, notes = await asyncio.to_thread(import_ffdl, body)
-    return answer({"manifest": orjson.loads(manifest.canonical_json()), "notes": [str(note) for note in notes]})
 
 
 @router.post(

@@ -16,8 +16,8 @@ from shoal.admission import NodeState
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
 from shoal.control.api.context import Ctx
+from shoal.control.api.responses import node_views
 from shoal.control.api.tenants import tenant_counts
-from shoal.control.api.views import node_views
 from shoal.core import Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.metrics import gauge

@@ -14,7 +14,7 @@ from shoal.contract.events import EventKind
 from shoal.contract.principal import ADMIN, Principal
 from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.api.context import Context, Ctx
-from shoal.control.api.views import tenant_view, token_view
+from shoal.control.api.responses import tenant_view, token_view
 from shoal.control.tokens import new_token, new_token_id
 from shoal.core import Conflict, Invalid, NotFound, Quota, token_digest
 from shoal.extension.describe import fails, shows

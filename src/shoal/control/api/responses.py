@@ -1,0 +1,109 @@
+"""Records as the API answers them: plain values in the shape of `shoal.contract.models`, which names the fields.
+
+They are read off the records by name, and not validated again: every submission and every row of a listing passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import orjson
+
+from shoal.admission import Explanation, NodeState, Running, TenantState
+from shoal.contract import models
+from shoal.contract.principal import Principal
+from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
+from shoal.core import Reason, Resources
+from shoal.extension.web import resources_view
+
+Json = dict[str, Any]
+
+
+def _shape(model: type[models.View], *computed: str) -> Callable[[Any], Json]:
+    """Reads a record's values of the model's fields, all but the `computed` ones."""
+    names = [name for name in model.model_fields if name not in computed]
+    read = attrgetter(*names)
+    return lambda record: dict(zip(names, read(record), strict=True))
+
+
+event_view = _shape(models.EventView)
+metric_view = _shape(models.MetricView)
+token_view = _shape(models.TokenView)
+_job = _shape(models.JobView, "resources", "fault")
+_attempt = _shape(models.AttemptView, "placement")
+_placement = _shape(models.PlacementView)
+_explanation = _shape(models.ExplanationView, "causes")
+_blocker = _shape(models.BlockerView, "reason")
+_quota = _shape(models.QuotaView, "by_type")
+_tenant = _shape(models.TenantView, "quota", "used", "running_jobs", "disk_bytes", "jobs")
+_device = _shape(models.DeviceView, "free", "job_id", "tenant")
+
+
+def job_view(job: JobRecord) -> Json:
+    fault = job.error_code.fault if job.error_code else None
+    return {**_job(job), "resources": resources_view(job.resources), "fault": fault}
+
+
+def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord]) -> Json:
+    shown = [{**_attempt(one), "placement": [_placement(place) for place in one.placement]} for one in attempts]
+    return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown}
+
+
+def reason_view(reason: Reason) -> Json:
+    return reason.as_json()
+
+
+def explanation_view(explanation: Explanation) -> Json:
+    causes = [{**_blocker(cause), "reason": cause.reason.as_json()} for cause in explanation.causes]
+    return {**_explanation(explanation), "causes": causes}
+
+
+def tenant_view(
+    tenant: TenantRecord,
+    state: TenantState | None = None,
+    jobs: Mapping[str, int] | None = None,
+    *,
+    disk_bytes: int = 0,
+) -> Json:
+    return {
+        **_tenant(tenant),
+        "quota": {**_quota(tenant.quota), "by_type": dict(tenant.quota.by_type)},
+        "used": resources_view(state.used if state else Resources()),
+        "running_jobs": state.running_jobs if state else 0,
+        "disk_bytes": disk_bytes,
+        "jobs": dict(jobs or {}),
+    }
+
+
+def node_views(nodes: Iterable[NodeState], running: Iterable[Running], principal: Principal) -> list[Json]:
+    """Nodes with who holds each device; a tenant learns the names of its own jobs only."""
+    holders = {
+        (place.node, device): (job.job_id, job.tenant)
+        for job in running
+        for place in job.placement
+        for device in place.devices
+        if principal.may_see(job.tenant)
+    }
+    return [_node_view(state, holders) for state in nodes]
+
+
+def _node_view(state: NodeState, holders: Mapping[tuple[str, str], tuple[str, str]]) -> Json:
+    node = state.node
+    free = {device for devices in state.free_devices.values() for device in devices}
+    devices = []
+    for device in node.devices:
+        job_id, tenant = holders.get((node.name, device.id), (None, None))
+        devices.append({**_device(device), "free": device.id in free, "job_id": job_id, "tenant": tenant})
+    return {
+        "name": node.name,
+        "schedulable": state.schedulable,
+        "closed": state.closed,
+        "labels": dict(node.labels),
+        "devices": devices,
+        "cpu_milli": node.cpu_milli,
+        "free_cpu_milli": state.free_cpu_milli,
+        "memory_bytes": node.memory_bytes,
+        "free_memory_bytes": state.free_memory_bytes,
+    }
