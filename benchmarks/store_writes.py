@@ -70,7 +70,7 @@ def admission(job: JobRecord) -> Change:
 def start(job: JobRecord) -> Change:
     """One step, one event: what most changes are."""
     at = time.time()
-    event = NewEvent(at, "job.state", "guardian", "", "bench", job.id, 1, job.state, JobState.STARTING)
+    event = NewEvent(at, "job.state", "attempt-runner", "", "bench", job.id, 1, job.state, JobState.STARTING)
     return Change(job, replace(job, state=JobState.STARTING, version=job.version + 1, updated_at=at), (event,))
 
 

@@ -220,7 +220,7 @@ def check_times(store: Store, cluster: SimulatedCluster) -> None:
         ran_s = 0.0
         for attempt in store.attempts(job.id):
             name = f"{job.id}.{attempt.number}"
-            mine = [spans[stage] for stage in (f"{name}.run", f"{name}.store") if stage in spans]
+            mine = [spans[phase] for phase in (f"{name}.run", f"{name}.store") if phase in spans]
             if attempt.outcome is None or not mine:
                 continue
             ran_s += sum(end - start for start, end in mine)
@@ -242,7 +242,7 @@ def check_sizes(world: World) -> None:
             assert (job.size is not None) == job.state.active
         for attempt in attempts:
             assert asked.min_ranks <= len(attempt.placement) <= asked.max_ranks
-            assert not attempt.ranks or len(attempt.ranks) in (1, len(attempt.placement))  # one: of a helper's stage
+            assert not attempt.ranks or len(attempt.ranks) in (1, len(attempt.placement))  # one: of a helper's phase
 
 
 class Questioner:

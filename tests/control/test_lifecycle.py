@@ -21,8 +21,8 @@ from shoal.contract.lifecycle import (
     check_step,
 )
 from shoal.contract.records import AttemptRecord, Change, JobRecord, RankPlacement
-from shoal.control import steps
-from shoal.control.steps import AttemptEnd
+from shoal.control import transitions
+from shoal.control.transitions import AttemptEnd
 from shoal.core import Conflict, Fault, PriorityClass, Reason, Resources
 
 
@@ -109,7 +109,7 @@ def test_the_verdict_on_an_attempt(
 ) -> None:
     running = job(state=JobState.RUNNING, attempt=1, progress={"hooks": True} if hooks else {})
     attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=1.0, stop=stop)
-    change = steps.conclude(running, attempt, end, Restart(0), now=5.0)
+    change = transitions.conclude(running, attempt, end, Restart(0), now=5.0)
     assert change.after.state is state
     assert change.attempt is not None
     assert change.attempt.outcome is outcome
@@ -121,7 +121,7 @@ def test_an_attempt_is_retried_exactly_as_often_as_allowed(limit: int, code: Err
     current, tries = job(state=JobState.RUNNING, attempt=1), 0
     while True:
         attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0)
-        current = steps.conclude(current, attempt, AttemptEnd(code), Restart(limit), now=10.0).after
+        current = transitions.conclude(current, attempt, AttemptEnd(code), Restart(limit), now=10.0).after
         if current.state is JobState.FAILED:
             break
         tries += 1
@@ -163,32 +163,32 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.job.state is JobState.QUEUED)
     @rule()
     def place(self) -> None:
-        self.follow(steps.place(self.job, HERE, Reason("free", "room"), epoch=1, now=self.tick(), wait=None))
+        self.follow(transitions.place(self.job, HERE, Reason("free", "room"), epoch=1, now=self.tick(), wait=None))
 
     @precondition(lambda self: self.job.state.active)
     @rule(epoch=st.integers(1, 3))
     def adopt(self, epoch: int) -> None:
         assert self.attempt is not None
-        self.follow(steps.adopt(self.job, self.attempt, epoch=epoch, now=self.tick()))
+        self.follow(transitions.adopt(self.job, self.attempt, epoch=epoch, now=self.tick()))
 
     @precondition(lambda self: self.job.state.active)
     @rule(state=st.sampled_from([JobState.DOWNLOADING, JobState.RUNNING]))
     def advance(self, state: JobState) -> None:
         assert self.attempt is not None
-        self.follow(steps.advance(self.job, self.attempt, state, self.tick(), "on"))
+        self.follow(transitions.advance(self.job, self.attempt, state, self.tick(), "on"))
 
     @precondition(lambda self: self.job.state in (JobState.RUNNING, JobState.CHECKPOINTING))
     @rule(state=st.sampled_from([JobState.CHECKPOINTING, JobState.STORING]))
     def wind_down(self, state: JobState) -> None:
         assert self.attempt is not None
-        self.follow(steps.advance(self.job, self.attempt, state, self.tick(), "on"))
+        self.follow(transitions.advance(self.job, self.attempt, state, self.tick(), "on"))
 
     @precondition(lambda self: self.job.state.active)
     @rule(stop=st.sampled_from(Stop))
     def stop(self, stop: Stop) -> None:
         assert self.attempt is not None
         before = self.attempt.stop
-        self.follow(steps.request_stop(self.job, self.attempt, stop, now=self.tick(), actor="x", cause="y"))
+        self.follow(transitions.request_stop(self.job, self.attempt, stop, now=self.tick(), actor="x", cause="y"))
         if before is Stop.CANCEL:
             assert self.attempt.stop is Stop.CANCEL
 
@@ -199,32 +199,32 @@ class JobMachine(RuleBasedStateMachine):
         if code is None and self.job.state not in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING):
             return
         wanted = self.job.desired
-        self.follow(steps.conclude(self.job, self.attempt, AttemptEnd(code), Restart(limit), now=self.tick()))
+        self.follow(transitions.conclude(self.job, self.attempt, AttemptEnd(code), Restart(limit), now=self.tick()))
         if wanted is Desired.CANCEL and code is not None:
             assert self.job.state is JobState.CANCELLED
 
     @precondition(lambda self: self.job.state in (JobState.QUEUED, JobState.HALTED))
     @rule()
     def cancel(self) -> None:
-        self.follow(steps.cancel_waiting(self.job, self.tick(), "x", "y"))
+        self.follow(transitions.cancel_waiting(self.job, self.tick(), "x", "y"))
 
     @precondition(lambda self: self.job.state is JobState.QUEUED)
     @rule()
     def halt(self) -> None:
-        self.follow(steps.halt_waiting(self.job, self.tick(), "x", "y"))
+        self.follow(transitions.halt_waiting(self.job, self.tick(), "x", "y"))
 
     @precondition(lambda self: self.job.state is JobState.HALTED)
     @rule()
     def resume(self) -> None:
-        self.follow(steps.resume(self.job, self.tick(), "x", "y"))
+        self.follow(transitions.resume(self.job, self.tick(), "x", "y"))
 
     @precondition(lambda self: self.job.state.terminal)
     @rule()
     def nothing_leaves_a_final_state(self) -> None:
         with pytest.raises(Conflict):
-            steps.cancel_waiting(self.job, self.tick(), "x", "y")
+            transitions.cancel_waiting(self.job, self.tick(), "x", "y")
         with pytest.raises(Conflict):
-            steps.resume(self.job, self.tick(), "x", "y")
+            transitions.resume(self.job, self.tick(), "x", "y")
         self.__init__()
 
     @invariant()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import ErrorCode
-from shoal.control import stages, steps
+from shoal.control import phases, transitions
 from shoal.control.limits import JobLimits, complete, default_memory, rank_limits
 from shoal.core import Conflict, Device, Node, Quota
 from shoal.engine import Exit, GangStatus, Limits, Phase, RankStatus
@@ -139,7 +139,7 @@ def test_a_rank_may_fill_half_the_disk_unless_told_otherwise() -> None:
 def test_an_end_at_a_limit_is_the_users_fault_and_says_which() -> None:
     end = Exit(signal=9, limit="disk", detail="its files took 3 MiB on disk, over its 2 MiB")
     status = GangStatus("j.1.run", Phase.ENDED, (RankStatus(0, Phase.ENDED, "n", exit=end),))
-    found = steps.read_end(status, (), stage="run")
+    found = transitions.read_end(status, (), phase="run")
     assert found.code is ErrorCode.OVER_LIMIT
     assert found.message == "the process was killed: its files took 3 MiB on disk, over its 2 MiB"
 
@@ -148,7 +148,7 @@ def test_an_end_at_a_limit_is_the_users_fault_and_says_which() -> None:
 async def test_a_job_is_stored_with_what_it_gets_and_runs_within_it(tmp_path: Path) -> None:
     gangs = []
 
-    def behaviour(gang: stages.Gang) -> Script:
+    def behaviour(gang: phases.Gang) -> Script:
         gangs.append(gang)
         return Script(run_s=1.0)
 
@@ -179,7 +179,7 @@ async def test_a_job_is_stored_with_what_it_gets_and_runs_within_it(tmp_path: Pa
 async def test_a_stage_that_moves_data_has_what_it_needs_beside_a_small_job(tmp_path: Path) -> None:
     gangs = []
 
-    def behaviour(gang: stages.Gang) -> Script:
+    def behaviour(gang: phases.Gang) -> Script:
         gangs.append(gang)
         return Script(run_s=1.0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.manifest import JobManifest
-from shoal.control import steps
+from shoal.control import transitions
 from shoal.control.plane import ControlPlane
 from shoal.core import NotFound
 from shoal.engine.local import LocalEngine
@@ -46,7 +46,7 @@ async def test_a_job_that_ended_well_while_it_was_preempted_does_not_run_again(t
                     record.id,
                     lambda job, attempt: (
                         attempt
-                        and steps.request_stop(
+                        and transitions.request_stop(
                             job, attempt, Stop.PREEMPT, now=plane.clock.now(), actor="test", cause="aimed at its end"
                         )
                     ),

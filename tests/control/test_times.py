@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, RankPlacement
-from shoal.control import steps
-from shoal.control.steps import AttemptEnd
+from shoal.control import transitions
+from shoal.control.transitions import AttemptEnd
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 from shoal.engine.simulated import Script, run
 
@@ -90,10 +90,10 @@ def status(*spans: tuple[float | None, float | None]) -> GangStatus:
 
 
 def test_a_gang_has_started_with_its_last_rank_and_ended_with_its_last_rank() -> None:
-    end = steps.read_end(status((3.0, 20.0), (4.0, 10.0)), HERE, stage="run")
+    end = transitions.read_end(status((3.0, 20.0), (4.0, 10.0)), HERE, phase="run")
     assert (end.started_at, end.ended_at) == (4.0, 20.0)
     placed = job(state=JobState.STARTING, attempt=1)
-    change = steps.advance(
+    change = transitions.advance(
         placed, AttemptRecord("j-1", 1, 1, HERE, 0.0), JobState.RUNNING, 50.0, "up", status((3.0, 20.0), (4.0, 10.0))
     )
     assert change is not None
@@ -102,7 +102,7 @@ def test_a_gang_has_started_with_its_last_rank_and_ended_with_its_last_rank() ->
 
 
 def test_the_end_of_a_gang_with_a_vanished_rank_is_when_that_was_noticed() -> None:
-    assert steps.read_end(status((3.0, 20.0), (4.0, None)), HERE, stage="run").ended_at is None
+    assert transitions.read_end(status((3.0, 20.0), (4.0, None)), HERE, phase="run").ended_at is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_time_that_cannot_be_is_kept_within_what_can(
 ) -> None:
     attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=running_at)
     end = AttemptEnd(ErrorCode.EXIT, "left with exit code 1", ended_at=ended_at)
-    change = steps.conclude(job(state=JobState.RUNNING, attempt=1), attempt, end, Restart(0), now=100.0)
+    change = transitions.conclude(job(state=JobState.RUNNING, attempt=1), attempt, end, Restart(0), now=100.0)
     assert change.attempt is not None
     assert (change.after.ran_s, change.after.ended_at, change.attempt.ended_at) == (ran_s, taken, taken)
     changed = ended_at is not None and abs(ended_at - taken) > 0.001
@@ -132,16 +132,16 @@ def test_a_time_that_cannot_be_is_kept_within_what_can(
 def test_a_job_that_runs_again_waits_since_its_ranks_ended() -> None:
     attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=10.0, stop=Stop.PREEMPT)
     end = AttemptEnd(ErrorCode.SIGNAL, ended_at=16.0)
-    change = steps.conclude(job(state=JobState.RUNNING, attempt=1), attempt, end, Restart(0), now=100.0)
+    change = transitions.conclude(job(state=JobState.RUNNING, attempt=1), attempt, end, Restart(0), now=100.0)
     assert (change.after.state, change.after.queued_at) == (JobState.QUEUED, 16.0)
 
 
 def test_what_lies_between_the_run_and_the_storing_is_not_run_time() -> None:
     ran, stored = AttemptEnd(None, ended_at=16.0), AttemptEnd(None, started_at=90.0, ended_at=92.0)
-    end = steps.with_store(ran, stored, finished=True)
+    end = transitions.with_store(ran, stored, finished=True)
     attempt = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=10.0)
-    change = steps.conclude(job(state=JobState.STORING, attempt=1), attempt, end, Restart(0), now=100.0)
+    change = transitions.conclude(job(state=JobState.STORING, attempt=1), attempt, end, Restart(0), now=100.0)
     assert (change.after.ran_s, change.after.ended_at) == (8.0, 92.0)
     failed = replace(stored, code=ErrorCode.OUTPUT, ended_at=None)
-    assert steps.with_store(ran, failed, finished=True) == replace(failed, ended_at=16.0, idle_s=74.0)
-    assert steps.with_store(ran, failed, finished=False) == replace(ran, idle_s=74.0)
+    assert transitions.with_store(ran, failed, finished=True) == replace(failed, ended_at=16.0, idle_s=74.0)
+    assert transitions.with_store(ran, failed, finished=False) == replace(ran, idle_s=74.0)

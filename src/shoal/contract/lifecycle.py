@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class Desired(StrEnum):
-    """What the tenant wants of a job; the guardian makes it so."""
+    """What the tenant wants of a job; the attempt runner makes it so."""
 
     RUN = "run"
     HALT = "halt"

@@ -95,7 +95,7 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class AttemptRecord(_Evolving):
-    """One try to run a job. `epoch` is the control lease's epoch of the guardian that last claimed it.
+    """One try to run a job. `epoch` is the control lease's epoch of the attempt runner that last claimed it.
 
     `stop` says why it was asked to end, `stop_at` since when. `ranks` holds one mapping per rank once known
     (rank, node, devices, pid, exit_code, signal, started_at, ended_at).

@@ -17,14 +17,14 @@ from typing import Any
 
 
 def main(argv: list[str]) -> int:
-    stage, moves = argv[0], json.loads(argv[1])
+    phase, moves = argv[0], json.loads(argv[1])
     for move in moves:
         try:
             copy(move["from"], move["to"], optional=bool(move.get("optional")))
         except (OSError, ValueError, ImportError, RuntimeError) as error:
-            print(f"{stage}: {move['from']} -> {move['to']}: {error or type(error).__name__}", flush=True)
+            print(f"{phase}: {move['from']} -> {move['to']}: {error or type(error).__name__}", flush=True)
             return 1
-        print(f"{stage}: {move['from']} -> {move['to']}", flush=True)
+        print(f"{phase}: {move['from']} -> {move['to']}", flush=True)
     return 0
 
 

@@ -13,7 +13,7 @@ from shoal.admission import Decision, Preemption, Snapshot, decide
 from shoal.base.loops import Turns
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.records import Change
-from shoal.control import steps
+from shoal.control import transitions
 from shoal.control.ledger import Ledger
 
 log = structlog.get_logger("shoal.decider")
@@ -112,11 +112,11 @@ class Decider:
             live = self._ledger.view.get(start.job_id)
             if live is None or live.job.state is not JobState.QUEUED:
                 continue
-            if steps.late(live.job, now):
-                changes.append(steps.expire(live.job, now, "decider"))
+            if transitions.late(live.job, now):
+                changes.append(transitions.expire(live.job, now, "decider"))
                 continue
             changes.append(
-                steps.place(live.job, start.placement, start.reason, epoch=self._epoch, now=now, wait=live.wait)
+                transitions.place(live.job, start.placement, start.reason, epoch=self._epoch, now=now, wait=live.wait)
             )
         for preemption in decision.preemptions:
             change = self._preempt(preemption, now)
@@ -132,7 +132,7 @@ class Decider:
             if now < live.wait_since + _NOTE_AFTER_S:
                 note_at = min(note_at, live.wait_since + _NOTE_AFTER_S)
                 continue
-            noted = steps.note_wait(live.job, reason, now)
+            noted = transitions.note_wait(live.job, reason, now)
             if noted is not None:
                 changes.append(noted)
         return changes, note_at
@@ -141,7 +141,7 @@ class Decider:
         live = self._ledger.view.get(preemption.job_id)
         if live is None or live.attempt is None:
             return None
-        return steps.request_stop(
+        return transitions.request_stop(
             live.job, live.attempt, Stop.PREEMPT, now=now, actor="decider", cause=preemption.reason.text
         )
 

@@ -14,7 +14,7 @@ from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.lifecycle import Desired
 from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
-from shoal.control import steps
+from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
 from shoal.control.ledger import Ledger
 from shoal.control.view import Live, View
@@ -108,7 +108,7 @@ class Facilities:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
             if job.desired is Desired.CANCEL:
                 return None
-            return steps.cancel(job, attempt, self.clock.now(), actor, cause)
+            return transitions.cancel(job, attempt, self.clock.now(), actor, cause)
 
         with suppress(NotFound):  # it is over
             await self.ledger.change(job_id, step)

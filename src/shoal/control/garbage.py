@@ -22,8 +22,8 @@ from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.records import FinishedJob, NewEvent
 from shoal.control.bundles import Bundles
 from shoal.control.ledger import Ledger
+from shoal.control.phases import Layout
 from shoal.control.retention import Removal, Retention, plan
-from shoal.control.stages import Layout
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.garbage")
@@ -170,8 +170,8 @@ class GarbageCollector:
         for path in (self._run_dir(job), Path(self._layout.checkpoint_dir(job.id))):
             size += await asyncio.to_thread(act, path)
         for number in range(1, job.attempts + 1):
-            for stage in (DOWNLOAD, RUN, STORE):
-                size += await self._engine.erase(gang_name(job.id, number, stage), dry_run=dry_run)
+            for phase in (DOWNLOAD, RUN, STORE):
+                size += await self._engine.erase(gang_name(job.id, number, phase), dry_run=dry_run)
         return size
 
     def _run_dir(self, job: FinishedJob) -> Path:

@@ -17,8 +17,8 @@ from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.lifecycle import Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent
-from shoal.control import steps
-from shoal.control.guardian import Guardian
+from shoal.control import transitions
+from shoal.control.attempt_runner import AttemptRunner
 from shoal.control.ledger import Ledger
 from shoal.control.view import Live
 from shoal.core import Node
@@ -31,12 +31,12 @@ class NodeWatch:
     """`silent_s`: how long, beyond a job's grace, an engine may say nothing of what ran on a node that is gone."""
 
     def __init__(
-        self, ledger: Ledger, engine: Engine, guardian: Guardian, *, on_fatal: Callable[[BaseException], None],
+        self, ledger: Ledger, engine: Engine, runner: AttemptRunner, *, on_fatal: Callable[[BaseException], None],
         silent_s: float = 30.0, retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._engine = engine
-        self._guardian = guardian
+        self._runner = runner
         self._turns = Turns(log, "node watch held up", on_fatal)
         self._silent_s = silent_s
         self._retry_s = retry_s
@@ -102,15 +102,15 @@ class NodeWatch:
             def stop(job: JobRecord, attempt: AttemptRecord | None, cause: str = cause) -> Change | None:
                 if attempt is None:
                     return None
-                return steps.request_stop(
+                return transitions.request_stop(
                     job, attempt, Stop.NODE_LOST, now=self._ledger.now(), actor="node-watch", cause=cause
                 )
 
             await self._ledger.change(live.job.id, stop)
             if missing.whole_node and self._silent_for_long(live):
-                for stage in (DOWNLOAD, RUN, STORE):
-                    name = gang_name(live.job.id, live.job.attempt, stage)
-                    self._guardian.lose(live.job.id, name, f"{cause}, and nothing was heard of it")
+                for phase in (DOWNLOAD, RUN, STORE):
+                    name = gang_name(live.job.id, live.job.attempt, phase)
+                    self._runner.lose(live.job.id, name, f"{cause}, and nothing was heard of it")
         return bool(lost)
 
     def _silent_for_long(self, live: Live) -> bool:

@@ -29,7 +29,8 @@ from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
-from shoal.control import steps
+from shoal.control import transitions
+from shoal.control.attempt_runner import AttemptRunner
 from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
@@ -37,13 +38,12 @@ from shoal.control.decider import Decide, Decider
 from shoal.control.explaining import Explainer
 from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
-from shoal.control.guardian import Guardian
 from shoal.control.ledger import Ledger
 from shoal.control.limits import JobLimits, complete, rank_limits
 from shoal.control.nodes import NodeWatch
-from shoal.control.patroller import Patroller
+from shoal.control.phases import Layout
+from shoal.control.reconciler import Reconciler
 from shoal.control.retention import Retention
-from shoal.control.stages import Layout
 from shoal.control.vault import SecretMissing, Vault
 from shoal.control.view import Live, View, pending_of
 from shoal.core import (
@@ -81,7 +81,7 @@ class ControlPlane:
         new_id: Callable[[str], str] | None = None,
         any_port: bool = False,
         http_limits: HttpLimits | None = None,
-        patrol_every_s: float = 5.0,
+        reconcile_every_s: float = 5.0,
         collect_every_s: float = 0.5,
         bundles: BundleLimits | None = None,
         limits: JobLimits | None = None,
@@ -107,18 +107,18 @@ class ControlPlane:
         self.collector = Collector(
             self.ledger, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
         )
-        self.guardian = Guardian(
+        self.runner = AttemptRunner(
             self.ledger, engine, self._layout, secrets=self._resolve_secrets,
             prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,
             killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
-            self.ledger, epoch=store.epoch, started=self.guardian.take, on_fatal=on_fatal,
+            self.ledger, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
             policy=lambda snapshot: self.extensions.decide(decide, snapshot),
             decided=lambda: self.extensions.decided(),
         )  # fmt: skip
-        self.patroller = Patroller(self.ledger, engine, self.guardian, on_fatal=on_fatal, every_s=patrol_every_s)
-        self.node_watch = NodeWatch(self.ledger, engine, self.guardian, on_fatal=on_fatal)
+        self.reconciler = Reconciler(self.ledger, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
+        self.node_watch = NodeWatch(self.ledger, engine, self.runner, on_fatal=on_fatal)
         facilities = Facilities(
             home=home, view=self.view, known_tenants=self._tenants, extensions=lambda: self.extensions,
             wake=self.decider.wake_from_thread, ledger=self.ledger, jobs=self,
@@ -144,11 +144,11 @@ class ControlPlane:
             jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
             await self.engine.inventory(),
         )  # fmt: skip
-        self.guardian.open()
+        self.runner.open()
         for job_id in active:
-            self.guardian.take(job_id)
+            self.runner.take(job_id)
         self.decider.open()
-        self.patroller.open()
+        self.reconciler.open()
         self.node_watch.open()
         self.collector.open()
         self.garbage.open()
@@ -167,11 +167,11 @@ class ControlPlane:
         return (
             self.extensions,
             self.decider,
-            self.patroller,
+            self.reconciler,
             self.node_watch,
             self.collector,
             self.garbage,
-            self.guardian,
+            self.runner,
         )
 
     async def close(self) -> None:
@@ -281,7 +281,7 @@ class ControlPlane:
         cause = cause or f"cancelled by {actor}"
 
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-            return steps.cancel(job, attempt, self.clock.now(), actor, cause)
+            return transitions.cancel(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step, already=JobState.CANCELLED)
 
@@ -295,20 +295,20 @@ class ControlPlane:
             if job.service_id is not None:
                 raise Conflict("a service's replica cannot be halted", where=job.id,
                                hint="scale the service to 0 instead: `shoal scale SERVICE 0`")  # fmt: skip
-            return steps.halt(job, attempt, self.clock.now(), actor, cause)
+            return transitions.halt(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step)
 
     async def resume(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         cause = cause or f"resumed by {actor}"
-        return await self._change(job_id, lambda job, _: steps.resume(job, self.clock.now(), actor, cause))
+        return await self._change(job_id, lambda job, _: transitions.resume(job, self.clock.now(), actor, cause))
 
     async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
         if job_id not in self.view:
             job = self.job(job_id)
             if job.state is already:
                 return job
-            raise steps.over(job)
+            raise transitions.over(job)
         return await self.ledger.change(job_id, step)
 
     async def explain(self, job_id: str) -> Explanation:
@@ -320,18 +320,18 @@ class ControlPlane:
             if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
                 return found[0]
             now = self.job(job_id)
-            return Explanation(job_id, (), 0, now.started_at, steps.describe(now))
+            return Explanation(job_id, (), 0, now.started_at, transitions.describe(now))
 
         return await (usual() if live is None else self.extensions.explain(self.snapshot(), live, usual))
 
     async def logs(
-        self, job_id: str, *, rank: int = 0, attempt: int | None = None, stage: str = RUN, offset: int = 0,
+        self, job_id: str, *, rank: int = 0, attempt: int | None = None, phase: str = RUN, offset: int = 0,
         limit: int = 65536,
     ) -> LogChunk:  # fmt: skip
         job, number = self._attempt(job_id, rank, attempt)
         over = job.state.terminal or number < job.attempt or not job.state.active
         try:
-            chunk = await self.engine.read(gang_name(job_id, number, stage), rank, "log", offset, limit)
+            chunk = await self.engine.read(gang_name(job_id, number, phase), rank, "log", offset, limit)
         except NotFound:
             chunk = LogChunk(b"", max(0, offset), max(0, offset), ended=False)
         # A stream ends when nothing more can come of this attempt; a queued job may still get another.
@@ -460,7 +460,7 @@ class ControlPlane:
             "live": len(self.view),
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
-            "mended": self.patroller.mended,
+            "repaired": self.reconciler.repaired,
             **self.extensions.status(),
             "capabilities": [
                 {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}

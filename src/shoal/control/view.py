@@ -1,7 +1,7 @@
 """The live jobs in memory: the projection of what was committed, and the admission index that follows it.
 
 Every committed `Change` passes through `View.applied`, and nothing else alters the index; so index, memory and
-database cannot drift apart in one process. The patroller checks it against the store all the same.
+database cannot drift apart in one process. The reconciler checks it against the store all the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.engine import Inventory
 
 @dataclass(slots=True)
 class Live:
-    """One job that is not over: its rows, and what wakes the guardian that drives it."""
+    """One job that is not over: its rows, and what wakes the attempt runner that drives it."""
 
     job: JobRecord
     attempt: AttemptRecord | None = None

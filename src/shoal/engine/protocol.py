@@ -1,7 +1,7 @@
 """The one protocol between the control plane and whatever starts processes.
 
 A *gang* is a named set of ranks that starts whole or not at all. Names are chosen by the caller and deterministic
-(`job.attempt.stage`), so every call may be repeated after a crash of either side.
+(`job.attempt.phase`), so every call may be repeated after a crash of either side.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Everything an engine needs to start the ranks of one stage of one attempt.
+    """Everything an engine needs to start the ranks of one phase of one attempt.
 
     `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
     written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if

@@ -114,7 +114,7 @@ _FIGURES = {
     "live": ("shoal_live_jobs", "Jobs that are not over."),
     "decisions": ("shoal_decision_cycles", "Decision cycles since the start."),
     "last_decision_s": ("shoal_last_decision_seconds", "How long the last decision cycle took."),
-    "mended": ("shoal_mended", "Orphans mended by the patroller since the start."),
+    "repaired": ("shoal_repaired", "Orphans repaired by the reconciler since the start."),
 }
 """Figures of the plane's status that are worth a time series."""
 

@@ -26,7 +26,7 @@ class Overlap(NamedTuple):
 
 
 def job_of(name: str) -> str:
-    """Gangs are named `job.attempt.stage`."""
+    """Gangs are named `job.attempt.phase`."""
     return name.partition(".")[0]
 
 

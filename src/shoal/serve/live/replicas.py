@@ -1,4 +1,4 @@
-"""A service's replica as a job: the whole of admission, guardian and engine takes it like any other."""
+"""A service's replica as a job: the whole of admission, attempt runner and engine takes it like any other."""
 
 from __future__ import annotations
 

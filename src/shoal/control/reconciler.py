@@ -1,8 +1,7 @@
-"""The patroller compares engine, memory and database both ways, and mends what differs.
+"""The reconciler compares engine, memory and database both ways, and repairs what differs.
 
-It decides nothing about jobs that are well: it stops processes nobody wants, wakes guardians for jobs nobody drives,
-declares lost what the engine no longer knows, and fails what waited past its deadline.
-"""
+It decides nothing about jobs that are well: it kills processes of no gang, starts the attempt runner of active jobs
+that have none, declares lost what the engine no longer knows, and fails what waited past its deadline."""
 
 from __future__ import annotations
 
@@ -16,30 +15,30 @@ from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import NewEvent
-from shoal.control import steps
-from shoal.control.guardian import Guardian
+from shoal.control import transitions
+from shoal.control.attempt_runner import AttemptRunner
 from shoal.control.ledger import Ledger
 from shoal.engine import Engine
 
-log = structlog.get_logger("shoal.patroller")
+log = structlog.get_logger("shoal.reconciler")
 
 
-class Patroller:
+class Reconciler:
     def __init__(
-        self, ledger: Ledger, engine: Engine, guardian: Guardian, *, on_fatal: Callable[[BaseException], None],
+        self, ledger: Ledger, engine: Engine, runner: AttemptRunner, *, on_fatal: Callable[[BaseException], None],
         every_s: float = 5.0,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._engine = engine
-        self._guardian = guardian
-        self._turns = Turns(log, "patrol held up", on_fatal)
+        self._runner = runner
+        self._turns = Turns(log, "reconciling failed", on_fatal)
         self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
         self._suspects: frozenset[str] = frozenset()
-        self.mended = 0
+        self.repaired = 0
 
     def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="patroller")
+        self._task = asyncio.create_task(self._run(), name="reconciler")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -55,7 +54,7 @@ class Patroller:
                 since += 1
                 if since * min(1.0, self._every_s) >= self._every_s:
                     since = 0
-                    await self.patrol()
+                    await self.reconcile()
             if turn.over:
                 return
 
@@ -64,13 +63,14 @@ class Patroller:
         now = self._ledger.now()
         for job_id in list(self._ledger.view.deadlines):
             live = self._ledger.view.get(job_id)
-            if live is None or live.job.state is not JobState.QUEUED or not steps.late(live.job, now):
+            if live is None or live.job.state is not JobState.QUEUED or not transitions.late(live.job, now):
                 continue
             await self._ledger.change(
-                job_id, lambda job, _: steps.expire(job, now, "patroller") if job.state is JobState.QUEUED else None
+                job_id,
+                lambda job, _: transitions.expire(job, now, "reconciler") if job.state is JobState.QUEUED else None,
             )
 
-    async def patrol(self) -> None:
+    async def reconcile(self) -> None:
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
         between the three is no fault."""
         gangs = await self._engine.gangs()
@@ -81,9 +81,7 @@ class Patroller:
             await self._engine.forget(name)
             orphans.discard(name)
         undriven = {
-            live.job.id
-            for live in self._ledger.view
-            if live.job.state.active and not self._guardian.driven(live.job.id)
+            live.job.id for live in self._ledger.view if live.job.state.active and not self._runner.driven(live.job.id)
         }
         vanished = {
             gang_name(live.job.id, live.job.attempt, RUN): live.job.id
@@ -93,7 +91,7 @@ class Patroller:
         vanished = {name: job_id for name, job_id in vanished.items() if name not in gangs}
         suspects = frozenset(orphans | undriven | vanished.keys())
         for name in sorted(suspects & self._suspects):
-            await self._mend(name, orphan=name in orphans, vanished=vanished.get(name))
+            await self._repair(name, orphan=name in orphans, vanished=vanished.get(name))
         self._suspects = suspects
         # Asked anew: what was launched since must not be taken for a stray.
         for ended in await self._engine.sweep(frozenset(await self._engine.gangs())):
@@ -101,7 +99,7 @@ class Patroller:
                 EventKind.RECONCILE_PROCESS_KILLED, ended, "processes that belonged to no gang were killed"
             )
 
-    async def _mend(self, name: str, *, orphan: bool, vanished: str | None) -> None:
+    async def _repair(self, name: str, *, orphan: bool, vanished: str | None) -> None:
         """`vanished` is the job whose gang it was, if it is one."""
         if orphan:
             await self._engine.forget(name)
@@ -109,19 +107,19 @@ class Patroller:
                 EventKind.RECONCILE_ORPHAN_REMOVED, name, "the engine held a gang that no active job owns"
             )
         elif vanished is not None:
-            self._guardian.lose(vanished, name)
+            self._runner.lose(vanished, name)
             await self._report(
                 EventKind.RECONCILE_GANG_VANISHED, name, "the engine no longer knows a gang that should run"
             )
         else:
-            self._guardian.take(name)
-            await self._report(EventKind.RECONCILE_RUNNER_RESTARTED, name, "an active job had no guardian")
+            self._runner.take(name)
+            await self._report(EventKind.RECONCILE_RUNNER_RESTARTED, name, "an active job had no attempt runner")
 
     async def _report(self, kind: str, name: str, cause: str) -> None:
-        self.mended += 1
+        self.repaired += 1
         log.warning(cause, gang=name)
         parsed = parse_gang_name(name)
         await self._ledger.store.record(
-            [NewEvent(self._ledger.now(), kind, "patroller", cause, job_id=parsed.job_id if parsed else None,
+            [NewEvent(self._ledger.now(), kind, "reconciler", cause, job_id=parsed.job_id if parsed else None,
                       data={"name": name})]
         )  # fmt: skip

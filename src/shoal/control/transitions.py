@@ -1,4 +1,4 @@
-"""Each way a job can move, as a pure function from its rows to a `Change`: the decide part of the guardian.
+"""Each way a job can move, as a pure function from its rows to a `Change`: the decide part of the attempt runner.
 
 Nothing here reads a clock or talks to anybody; the same functions serve the live server and the simulator.
 """
@@ -44,8 +44,8 @@ class RestartPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """What the guardian saw of an attempt's end. `code` None means that it did all it had to. The times are the ranks'
-    own; None: not known. `idle_s` passed between its stages, while no process of it was there."""
+    """What was seen of an attempt's end. `code` None means that it did all it had to. The times are the ranks' own;
+    None: not known. `idle_s` passed between its phases, while no process of it was there."""
 
     code: ErrorCode | None
     message: str = ""
@@ -79,8 +79,8 @@ def _moved(job: JobRecord, new: JobState, now: float, **columns: Any) -> JobReco
 def place(
     job: JobRecord, placement: tuple[RankPlacement, ...], reason: Reason, *, epoch: int, now: float, wait: Reason | None
 ) -> Change:
-    """QUEUED > ADMITTED > PLACED > STARTING: a new attempt, claimed by the guardian of this epoch in the transaction
-    that makes it, so that no moment exists at which it has a place and no runner."""
+    """QUEUED > ADMITTED > PLACED > STARTING: a new attempt, claimed by the server of this epoch in the transaction that
+    makes it, so that no moment exists at which it has a place and no runner."""
     number = job.attempt + 1
     waited_s = max(0.0, now - job.queued_at)
     starting = job.evolve(
@@ -101,7 +101,7 @@ def place(
         events=(
             step(job.state, JobState.ADMITTED, "decider", reason.text, {"waited_s": waited_s}),
             step(JobState.ADMITTED, JobState.PLACED, "decider", f"on {nodes}", {"ranks": ranks}),
-            step(JobState.PLACED, JobState.STARTING, "guardian", "claimed", {"epoch": epoch}),
+            step(JobState.PLACED, JobState.STARTING, "attempt-runner", "claimed", {"epoch": epoch}),
         ),
         attempt=AttemptRecord(job_id=job.id, number=number, epoch=epoch, placement=placement, created_at=now),
     )
@@ -118,14 +118,14 @@ def note_wait(job: JobRecord, reason: Reason, now: float) -> Change | None:
 
 
 def adopt(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
-    """After a restart, the guardian of the new epoch takes over an attempt that an earlier one drove."""
+    """After a restart, the attempt runner of the new epoch takes over an attempt that an earlier one drove."""
     if attempt.epoch == epoch or not job.state.active:
         return None
     cause = f"taken over from epoch {attempt.epoch}"
     return Change(
         before=job,
         after=job.evolve(version=job.version + 1, updated_at=now),
-        events=(event(job, now, EventKind.ATTEMPT_ADOPTED, "guardian", cause, epoch=epoch),),
+        events=(event(job, now, EventKind.ATTEMPT_ADOPTED, "attempt-runner", cause, epoch=epoch),),
         attempt=attempt.evolve(epoch=epoch),
     )
 
@@ -143,7 +143,7 @@ def advance(
     return Change(
         before=job,
         after=_moved(job, new, now, started_at=job.started_at or running_at),
-        events=(_state_event(job, new, now, "guardian", cause + remark),),
+        events=(_state_event(job, new, now, "attempt-runner", cause + remark),),
         attempt=attempt.evolve(
             running_at=running_at,
             ranks=rank_facts(status, attempt.placement) if status is not None else attempt.ranks,
@@ -185,11 +185,11 @@ _STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.NODE_
 
 
 def stop_late(job: JobRecord, attempt: AttemptRecord, now: float) -> Change | None:
-    """An attempt whose deadline passed before its next stage was launched is to end without it."""
+    """An attempt whose deadline passed before its next phase was launched is to end without it."""
     if not late(job, now):
         return None
     cause = "its deadline passed before it was launched"
-    return request_stop(job, attempt, Stop.DEADLINE, now=now, actor="guardian", cause=cause)
+    return request_stop(job, attempt, Stop.DEADLINE, now=now, actor="attempt-runner", cause=cause)
 
 
 def cancel_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
@@ -278,7 +278,7 @@ def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: R
     return Change(
         before=job,
         after=after,
-        events=(_state_event(job, new, now, "guardian", cause, outcome=outcome, error_code=code, ran_s=ran),),
+        events=(_state_event(job, new, now, "attempt-runner", cause, outcome=outcome, error_code=code, ran_s=ran),),
         attempt=attempt.evolve(
             ended_at=ended_at, outcome=outcome, error_code=code, message=cause, ranks=end.ranks or attempt.ranks
         ),
@@ -345,13 +345,13 @@ def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[
     return tuple(facts)
 
 
-def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, stage: str) -> AttemptEnd:
-    """How and when a stage's gang ended. Of several bad ranks, the first that nobody had asked to stop is the
+def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, phase: str) -> AttemptEnd:
+    """How and when a phase's gang ended. Of several bad ranks, the first that nobody had asked to stop is the
     culprit."""
     started = [rank.started_at for rank in status.ranks if rank.started_at is not None]
     ended = [rank.ended_at for rank in status.ranks if rank.ended_at is not None]
     return replace(
-        _read_end(status, placement, stage),
+        _read_end(status, placement, phase),
         started_at=max(started, default=None),
         ended_at=max(ended) if len(ended) == len(status.ranks) > 0 else None,
     )
@@ -366,7 +366,7 @@ def with_store(end: AttemptEnd, stored: AttemptEnd, *, finished: bool) -> Attemp
     return replace(told, ended_at=end.ended_at if stored.ended_at is None else stored.ended_at, idle_s=idle_s)
 
 
-def _read_end(status: GangStatus, placement: Iterable[RankPlacement], stage: str) -> AttemptEnd:
+def _read_end(status: GangStatus, placement: Iterable[RankPlacement], phase: str) -> AttemptEnd:
     facts = rank_facts(status, placement)
     failed = [rank for rank in status.ranks if rank.exit is None or not rank.exit.ok]
     if not failed:
@@ -379,9 +379,9 @@ def _read_end(status: GangStatus, placement: Iterable[RankPlacement], stage: str
         detail = exit_.detail if exit_ else ""
         code = ErrorCode.NODE_LOST if exit_ is not None and exit_.node_lost else ErrorCode.RANK_LOST
         return AttemptEnd(code, f"{name} was lost{': ' + detail if detail else ''}", facts)
-    if stage == "download":
+    if phase == "download":
         return AttemptEnd(ErrorCode.INPUT, f"inputs could not be fetched: {exit_.detail or _how(exit_)}", facts)
-    if stage == "store":
+    if phase == "store":
         return AttemptEnd(ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}", facts)
     if exit_.oom:
         return AttemptEnd(ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed", facts)

@@ -1,4 +1,4 @@
-"""The stages of an attempt as gangs for an engine: fetch inputs, run the user's command, store outputs.
+"""The phases of an attempt as gangs for an engine: fetch inputs, run the user's command, store outputs.
 
 Fetching and storing run as processes of their own beside the user's (FfDL's helper): they outlive the server like any
 rank, and user code that misbehaves cannot take them along.
@@ -21,7 +21,7 @@ from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.engine import Gang, Limits, RankSpec
 
 _HELPER_BYTES = 256 << 20
-"""What a stage that moves data may take at least: it needs some 100 MiB for clients of object stores, however small the
+"""What a phase that moves data may take at least: it needs some 100 MiB for clients of object stores, however small the
 user's own process is."""
 
 
@@ -102,12 +102,12 @@ def store_gang(
 
 def _helper(
     job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str],
-    stage: str, moves: list[dict[str, Any]],
+    phase: str, moves: list[dict[str, Any]],
 ) -> Gang:  # fmt: skip
     first = attempt.placement[0]
     return Gang(
-        name=gang_name(job.id, attempt.number, stage),
-        argv=(sys.executable, "-m", "shoal.control.data", stage, json.dumps(moves)),
+        name=gang_name(job.id, attempt.number, phase),
+        argv=(sys.executable, "-m", "shoal.control.data", phase, json.dumps(moves)),
         ranks=(RankSpec(rank=0, node=first.node),),
         run_dir=layout.run_dir(job.id, attempt.number),
         env={**manifest.env, **_facts(job, attempt, manifest, layout)},

@@ -1,9 +1,8 @@
-"""The guardian drives each attempt from its placement to its end (FfDL's Guardian, as a loop instead of a pod).
+"""The attempt runner drives each attempt from its placement to its end (FfDL's Guardian, as a loop instead of a pod).
 
-One coroutine per active job tells the story of an attempt from the top. It may die at any line: told again from the
-top after a restart, each step finds what was done before (states only move forward, launches carry deterministic
-names and adopt), so nothing is lost and nothing runs twice.
-"""
+One coroutine per active job goes through an attempt from the top. It may die at any line: begun again from the top
+after a restart, each step finds what was done before (states only move forward, launches carry deterministic names and
+adopt), so nothing is lost and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ from shoal.base.loops import Turns
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name, parse_gang_name
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord
-from shoal.control import stages, steps
+from shoal.control import phases, transitions
 from shoal.control.ledger import Ledger
-from shoal.control.stages import Layout
-from shoal.control.steps import ORDER, AttemptEnd
+from shoal.control.phases import Layout
+from shoal.control.transitions import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
 from shoal.control.view import Live
 from shoal.core import Fault
 from shoal.engine import Engine, Gang, GangStatus, LaunchFailed
 
-log = structlog.get_logger("shoal.guardian")
+log = structlog.get_logger("shoal.attempt_runner")
 
 
-class Guardian:
+class AttemptRunner:
     """`drain` collects what a job reported, before its end is written; `secrets` resolves references; `prepare` may
     change a gang before it is launched; `killed` says why an extension had a job's processes killed, if one had."""
 
@@ -58,7 +57,7 @@ class Guardian:
         self._watch: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._watch = asyncio.create_task(self._follow_engine(), name="guardian-watch")
+        self._watch = asyncio.create_task(self._follow_engine(), name="attempt-runner-watch")
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *([self._watch] if self._watch else [])]
@@ -72,7 +71,7 @@ class Guardian:
     def take(self, job_id: str) -> None:
         """Drive the job's attempts until it waits or is over; nothing when it is driven already."""
         if job_id not in self._tasks:
-            self._tasks[job_id] = asyncio.create_task(self._drive(job_id), name=f"guardian-{job_id}")
+            self._tasks[job_id] = asyncio.create_task(self._drive(job_id), name=f"attempt-{job_id}")
 
     async def _follow_engine(self) -> None:
         async for status in self._engine.changes():
@@ -104,50 +103,50 @@ class Guardian:
         job_id = live.job.id
         await self._ledger.change(job_id, self._adopt)
         number = live.job.attempt
-        end = await self._through_stages(live)
+        end = await self._through_phases(live)
         await self._drain(live)
         if end.code is ErrorCode.SIGNAL:
             end = replace(end, message=self._killed(live) or end.message)
         self._fault("before-conclude")
         await self._ledger.change(
             job_id,
-            lambda job, attempt: steps.conclude(job, _must(attempt), end, live.manifest, now=self._ledger.now()),
+            lambda job, attempt: transitions.conclude(job, _must(attempt), end, live.manifest, now=self._ledger.now()),
         )
-        for stage in (DOWNLOAD, RUN, STORE):
-            name = gang_name(job_id, number, stage)
+        for phase in (DOWNLOAD, RUN, STORE):
+            name = gang_name(job_id, number, phase)
             if self._statuses.pop(name, None) is not None:
                 await self._engine.forget(name)
         if live.job.service_id is not None:
             # A replica may end thousands of times, and each left a copy of its models.
             await self._layout.discard_run(job_id, number)
 
-    async def _through_stages(self, live: Live) -> AttemptEnd:
+    async def _through_phases(self, live: Live) -> AttemptEnd:
         manifest = live.manifest
         try:
-            if stages.has_download(manifest) and live.job.state in (JobState.STARTING, JobState.DOWNLOADING):
-                end = await self._stage(live, DOWNLOAD, JobState.DOWNLOADING, "fetching inputs")
+            if phases.has_download(manifest) and live.job.state in (JobState.STARTING, JobState.DOWNLOADING):
+                end = await self._phase(live, DOWNLOAD, JobState.DOWNLOADING, "fetching inputs")
                 if end.code is not None or _stopped(live):
                     return end if end.code else AttemptEnd(ErrorCode.SIGNAL, "stopped before it began", end.ranks)
-            end = await self._stage(live, RUN, JobState.RUNNING, "all ranks started")
-            finished = end.code is None and not steps.left_early(live.job, _must(live.attempt), end)
-            if stages.has_store(manifest, finished=finished):
+            end = await self._phase(live, RUN, JobState.RUNNING, "all ranks started")
+            finished = end.code is None and not transitions.left_early(live.job, _must(live.attempt), end)
+            if phases.has_store(manifest, finished=finished):
                 try:
-                    stored = await self._stage(live, STORE, JobState.STORING, "storing outputs", finished=finished)
+                    stored = await self._phase(live, STORE, JobState.STORING, "storing outputs", finished=finished)
                 except LaunchFailed as error:
                     stored = self._not_launched(live, error)
-                return steps.with_store(end, stored, finished=finished)
+                return transitions.with_store(end, stored, finished=finished)
             return end
         except LaunchFailed as error:
             return self._not_launched(live, error)
         except SecretMissing as error:
             return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
 
-    async def _stage(
-        self, live: Live, stage: str, state: JobState, cause: str, *, finished: bool = False
+    async def _phase(
+        self, live: Live, phase: str, state: JobState, cause: str, *, finished: bool = False
     ) -> AttemptEnd:
-        """Launch a stage or find it running, and see it to its end."""
-        name = gang_name(live.job.id, live.job.attempt, stage)
-        status = await self._launch_or_adopt(live, stage, state, finished=finished)
+        """Launch a phase or find it running, and see it to its end."""
+        name = gang_name(live.job.id, live.job.attempt, phase)
+        status = await self._launch_or_adopt(live, phase, state, finished=finished)
         if status is None:
             if _stopped(live):
                 return AttemptEnd(ErrorCode.SIGNAL, f"stopped before {cause}", rolled_back=True)
@@ -156,40 +155,40 @@ class Guardian:
         self._fault("after-launch")
         await self._ledger.change(
             live.job.id,
-            lambda job, attempt: steps.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
+            lambda job, attempt: transitions.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
         )
-        ended = await self._until_ended(live, name, stage)
-        end = steps.read_end(ended, _must(live.attempt).placement, stage=stage)
-        if end.code is None or stage == RUN:
+        ended = await self._until_ended(live, name, phase)
+        end = transitions.read_end(ended, _must(live.attempt).placement, phase=phase)
+        if end.code is None or phase == RUN:
             return end
         # A tenant reads the log of the run; what a helper said about its failure goes into the message.
         said = await self._engine.read(name, 0, "log", 0)
         last_line = said.data.decode(errors="replace").strip().rpartition("\n")[2]
         return replace(end, message=f"{end.message}: {last_line[:500]}")
 
-    async def _launch_or_adopt(self, live: Live, stage: str, state: JobState, *, finished: bool) -> GangStatus | None:
+    async def _launch_or_adopt(self, live: Live, phase: str, state: JobState, *, finished: bool) -> GangStatus | None:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
         was_launched = ORDER[live.job.state] >= ORDER[state]
-        if not was_launched and stage != STORE and live.job.deadline_at is not None:
+        if not was_launched and phase != STORE and live.job.deadline_at is not None:
             await self._ledger.change(
-                live.job.id, lambda job, attempt: steps.stop_late(job, _must(attempt), self._ledger.now())
+                live.job.id, lambda job, attempt: transitions.stop_late(job, _must(attempt), self._ledger.now())
             )
-        if was_launched or (_stopped(live) and stage != STORE):
-            found = await self._engine.status(gang_name(live.job.id, live.job.attempt, stage))
+        if was_launched or (_stopped(live) and phase != STORE):
+            found = await self._engine.status(gang_name(live.job.id, live.job.attempt, phase))
             if found is None:
                 return None
         self._fault("before-launch")
-        return await self._engine.launch(self._prepare(live, self._gang(live, stage, finished=finished)))
+        return await self._engine.launch(self._prepare(live, self._gang(live, phase, finished=finished)))
 
-    def _gang(self, live: Live, stage: str, *, finished: bool) -> Gang:
+    def _gang(self, live: Live, phase: str, *, finished: bool) -> Gang:
         arguments = (live.job, _must(live.attempt), live.manifest, self._layout, self._secrets(live))
-        if stage == DOWNLOAD:
-            return stages.download_gang(*arguments)
-        if stage == STORE:
-            return stages.store_gang(*arguments, finished=finished)
-        return stages.run_gang(*arguments)
+        if phase == DOWNLOAD:
+            return phases.download_gang(*arguments)
+        if phase == STORE:
+            return phases.store_gang(*arguments, finished=finished)
+        return phases.run_gang(*arguments)
 
-    async def _until_ended(self, live: Live, name: str, stage: str) -> GangStatus:
+    async def _until_ended(self, live: Live, name: str, phase: str) -> GangStatus:
         """Wait for the gang's end; pass on a stop that was asked for, and ask for one when a limit is reached."""
         asked: Stop | None = None
         while True:
@@ -198,14 +197,14 @@ class Guardian:
             if status.ended:
                 return status
             attempt = _must(live.attempt)
-            if attempt.stop is not None and attempt.stop is not asked and stage != STORE:
+            if attempt.stop is not None and attempt.stop is not asked and phase != STORE:
                 asked = attempt.stop
                 await self._ask_to_stop(live, name, attempt)
                 continue
-            await self._wait(live, stage)
+            await self._wait(live, phase)
 
-    async def _wait(self, live: Live, stage: str) -> None:
-        limit = self._next_limit(live) if stage == RUN else None
+    async def _wait(self, live: Live, phase: str) -> None:
+        limit = self._next_limit(live) if phase == RUN else None
         if limit is None:
             await live.poke.wait()
             return
@@ -216,8 +215,8 @@ class Guardian:
         except TimeoutError:
             await self._ledger.change(
                 live.job.id,
-                lambda job, attempt: steps.request_stop(
-                    job, _must(attempt), stop, now=self._ledger.now(), actor="guardian", cause=cause
+                lambda job, attempt: transitions.request_stop(
+                    job, _must(attempt), stop, now=self._ledger.now(), actor="attempt-runner", cause=cause
                 ),
             )
 
@@ -237,7 +236,7 @@ class Guardian:
         if attempt.stop in (Stop.PREEMPT, Stop.HALT) and live.job.state is JobState.RUNNING:
             await self._ledger.change(
                 live.job.id,
-                lambda job, current: steps.advance(
+                lambda job, current: transitions.advance(
                     job, _must(current), JobState.CHECKPOINTING, self._ledger.now(), attempt.stop_cause
                 ),
             )
@@ -245,7 +244,7 @@ class Guardian:
         await self._engine.stop(name, reason=str(attempt.stop))
 
     def _adopt(self, job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-        return steps.adopt(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
+        return transitions.adopt(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
 
     def _fault(self, point: str) -> None:
         self._ledger.fault(point)
@@ -256,7 +255,7 @@ class Guardian:
         known = self._statuses.get(name)
         if live is None or known is None or known.ended:
             return
-        self._statuses[name] = steps.lost(known, detail)
+        self._statuses[name] = transitions.lost(known, detail)
         live.poke.set()
 
     def _not_launched(self, live: Live, error: LaunchFailed) -> AttemptEnd:

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop, check_step
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
-from shoal.control import steps
-from shoal.control.steps import AttemptEnd
+from shoal.control import transitions
+from shoal.control.transitions import AttemptEnd
 from shoal.core import Conflict, Reason
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 
@@ -42,12 +42,12 @@ def told(change: Change | None) -> list[tuple[object, ...]]:
 
 def test_a_placed_job_is_claimed_in_the_same_step() -> None:
     waiting = job(version=3, queued_at=20.0, waited_s=4.0, attempt=1, reason={"code": "quota"})
-    change = steps.place(waiting, HERE, WHY, epoch=9, now=NOW, wait=None)
+    change = transitions.place(waiting, HERE, WHY, epoch=9, now=NOW, wait=None)
     assert told(change) == [
         ("job.state", "decider", WHY.text, JobState.QUEUED, JobState.ADMITTED, {"waited_s": 30.0}),
         ("job.state", "decider", "on n0, n1", JobState.ADMITTED, JobState.PLACED,
          {"ranks": [["n1", ["gpu-3"]], ["n0", ["gpu-0", "gpu-1"]]]}),
-        ("job.state", "guardian", "claimed", JobState.PLACED, JobState.STARTING, {"epoch": 9}),
+        ("job.state", "attempt-runner", "claimed", JobState.PLACED, JobState.STARTING, {"epoch": 9}),
     ]  # fmt: skip
     reason = {"code": "placed", "text": WHY.text, "facts": {"tenant": "ada"}}
     assert change.before is waiting
@@ -57,67 +57,67 @@ def test_a_placed_job_is_claimed_in_the_same_step() -> None:
     )  # fmt: skip
     assert change.attempt == AttemptRecord("j-1", 2, 9, HERE, NOW)
     room = Reason("room", "no room", {})
-    last = steps.place(waiting, HERE, WHY, epoch=9, now=10.0, wait=room).after
+    last = transitions.place(waiting, HERE, WHY, epoch=9, now=10.0, wait=room).after
     assert (last.waited_s, last.wait_cause) == (4.0, room.as_json())  # a clock set back makes nobody wait
 
 
 def test_only_a_job_that_waits_can_be_placed() -> None:
     with pytest.raises(Conflict, match="from RUNNING to ADMITTED") as refused:
-        steps.place(running(), HERE, WHY, epoch=1, now=NOW, wait=None)
+        transitions.place(running(), HERE, WHY, epoch=1, now=NOW, wait=None)
     assert refused.value.where == "j-1"
 
 
 def test_why_a_job_waits_is_noted_once_for_each_cause() -> None:
-    change = steps.note_wait(job(version=3), WHY, NOW)
+    change = transitions.note_wait(job(version=3), WHY, NOW)
     assert told(change) == [("job.waiting", "decider", WHY.text, None, None, {"reason": WHY.as_json()})]
     assert change is not None
     assert change.after == job(version=4, updated_at=NOW, reason=WHY.as_json())
-    assert steps.note_wait(change.after, WHY, 60.0) is None
-    assert steps.note_wait(change.after, Reason("other", "x", {}), 60.0) is not None
-    assert steps.note_wait(running(), WHY, NOW) is None
+    assert transitions.note_wait(change.after, WHY, 60.0) is None
+    assert transitions.note_wait(change.after, Reason("other", "x", {}), 60.0) is not None
+    assert transitions.note_wait(running(), WHY, NOW) is None
 
 
 def test_a_new_server_takes_over_what_an_older_one_drove() -> None:
-    change = steps.adopt(running(), attempt(), epoch=5, now=NOW)
-    assert told(change) == [("attempt.adopted", "guardian", "taken over from epoch 4", None, None, {"epoch": 5})]
+    change = transitions.adopt(running(), attempt(), epoch=5, now=NOW)
+    assert told(change) == [("attempt.adopted", "attempt-runner", "taken over from epoch 4", None, None, {"epoch": 5})]
     assert change is not None
     assert change.after == running(version=8, updated_at=NOW)
     assert change.attempt == attempt(epoch=5)
-    assert steps.adopt(running(), attempt(), epoch=4, now=NOW) is None
-    assert steps.adopt(job(), attempt(), epoch=5, now=NOW) is None
+    assert transitions.adopt(running(), attempt(), epoch=4, now=NOW) is None
+    assert transitions.adopt(job(), attempt(), epoch=5, now=NOW) is None
 
 
 def test_an_attempt_goes_forward_only() -> None:
     starting = running(state=JobState.STARTING)
-    change = steps.advance(starting, attempt(running_at=None), JobState.DOWNLOADING, NOW, "fetches")
-    assert told(change) == [("job.state", "guardian", "fetches", JobState.STARTING, JobState.DOWNLOADING, {})]
+    change = transitions.advance(starting, attempt(running_at=None), JobState.DOWNLOADING, NOW, "fetches")
+    assert told(change) == [("job.state", "attempt-runner", "fetches", JobState.STARTING, JobState.DOWNLOADING, {})]
     assert change is not None
     assert change.after == replace(starting, state=JobState.DOWNLOADING, version=8, updated_at=NOW)
     assert change.attempt == attempt(running_at=None)
     for state in (JobState.RUNNING, JobState.DOWNLOADING):
-        assert steps.advance(running(), attempt(), state, NOW, "again") is None
-    assert steps.advance(job(), attempt(), JobState.RUNNING, NOW, "up") is None
+        assert transitions.advance(running(), attempt(), state, NOW, "again") is None
+    assert transitions.advance(job(), attempt(), JobState.RUNNING, NOW, "up") is None
 
 
 def test_a_job_runs_since_its_first_attempt_and_an_attempt_since_its_last_rank() -> None:
     starting = running(state=JobState.STARTING)
-    change = steps.advance(starting, attempt(running_at=None), JobState.RUNNING, NOW, "up")
+    change = transitions.advance(starting, attempt(running_at=None), JobState.RUNNING, NOW, "up")
     assert change is not None
     assert change.attempt is not None
     assert (change.after.started_at, change.attempt.running_at, change.attempt.ranks) == (NOW, NOW, ())
     ranks = (RankStatus(0, Phase.RUNNING, "", 7, 6.0), RankStatus(1, Phase.RUNNING, "", 8, 8.0))
     status = GangStatus("j-1.2.run", Phase.RUNNING, ranks)
-    change = steps.advance(replace(starting, started_at=1.0), attempt(), JobState.RUNNING, NOW, "up", status)
+    change = transitions.advance(replace(starting, started_at=1.0), attempt(), JobState.RUNNING, NOW, "up", status)
     assert change is not None
     assert change.attempt is not None
     assert (change.after.started_at, change.attempt.running_at) == (1.0, 8.0)
     assert [rank["node"] for rank in change.attempt.ranks] == ["n1", "n0"]
     silent = replace(status, ranks=tuple(replace(rank, started_at=None) for rank in ranks))
-    change = steps.advance(starting, attempt(), JobState.RUNNING, NOW, "up", silent)
+    change = transitions.advance(starting, attempt(), JobState.RUNNING, NOW, "up", silent)
     assert change is not None
     assert change.after.started_at == NOW
     early = replace(status, ranks=(replace(ranks[0], started_at=2.0),))
-    change = steps.advance(starting, attempt(), JobState.RUNNING, NOW, "up", early)
+    change = transitions.advance(starting, attempt(), JobState.RUNNING, NOW, "up", early)
     assert change is not None
     assert change.after.started_at == 5.0
     assert change.events[0].cause == "up; the clock was changed: 2.000 cannot be, 5.000 was taken"
@@ -126,8 +126,8 @@ def test_a_job_runs_since_its_first_attempt_and_an_attempt_since_its_last_rank()
 @pytest.mark.parametrize("told", [9.9991, 10.0009])
 def test_a_rounded_time_is_no_changed_clock(told: float) -> None:
     after, now = (10.0, 20.0) if told < 10.0 else (0.0, 10.0)
-    assert steps.possible(told, after, now) == (10.0, "")
-    assert steps.possible(told + (told - 10.0), after, now)[1].startswith("; the clock was changed: ")
+    assert transitions.possible(told, after, now) == (10.0, "")
+    assert transitions.possible(told + (told - 10.0), after, now)[1].startswith("; the clock was changed: ")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_rounded_time_is_no_changed_clock(told: float) -> None:
     ],
 )
 def test_a_tenants_wish_beats_the_platforms_and_a_cancel_beats_all(had: Stop | None, new: Stop, taken: bool) -> None:
-    change = steps.request_stop(running(), attempt(stop=had), new, now=NOW, actor="ada", cause="enough")
+    change = transitions.request_stop(running(), attempt(stop=had), new, now=NOW, actor="ada", cause="enough")
     assert (change is not None) == taken
     if change is None:
         return
@@ -158,18 +158,18 @@ def test_a_tenants_wish_beats_the_platforms_and_a_cancel_beats_all(had: Stop | N
 
 def test_what_does_not_run_or_has_ended_is_not_asked_to_stop() -> None:
     for one, theirs in ((job(), attempt()), (running(), attempt(outcome=Outcome.FAILED))):
-        assert steps.request_stop(one, theirs, Stop.CANCEL, now=NOW, actor="ada", cause="enough") is None
+        assert transitions.request_stop(one, theirs, Stop.CANCEL, now=NOW, actor="ada", cause="enough") is None
 
 
 def test_a_deadline_is_late_when_it_has_come() -> None:
-    assert steps.stop_late(running(deadline_at=None), attempt(), NOW) is None
-    assert steps.stop_late(running(deadline_at=50.001), attempt(), NOW) is None
-    change = steps.stop_late(running(deadline_at=50.0), attempt(), NOW)
+    assert transitions.stop_late(running(deadline_at=None), attempt(), NOW) is None
+    assert transitions.stop_late(running(deadline_at=50.001), attempt(), NOW) is None
+    change = transitions.stop_late(running(deadline_at=50.0), attempt(), NOW)
     cause = "its deadline passed before it was launched"
-    assert told(change) == [("job.deadline-requested", "guardian", cause, None, None, {})]
+    assert told(change) == [("job.deadline-requested", "attempt-runner", cause, None, None, {})]
     assert change is not None
     assert change.attempt == attempt(stop=Stop.DEADLINE, stop_at=NOW, stop_cause=cause)
-    change = steps.expire(job(version=3), NOW, "decider")
+    change = transitions.expire(job(version=3), NOW, "decider")
     cause = "its deadline passed while it waited"
     data = {"error_code": ErrorCode.DEADLINE}
     assert told(change) == [("job.state", "decider", cause, JobState.QUEUED, JobState.FAILED, data)]
@@ -184,8 +184,8 @@ Wish = Callable[[JobRecord, AttemptRecord | None, float, str, str], Change | Non
 @pytest.mark.parametrize(
     ("wish", "state", "desired", "stop", "ended_at"),
     [
-        (steps.cancel, JobState.CANCELLED, Desired.CANCEL, Stop.CANCEL, NOW),
-        (steps.halt, JobState.HALTED, Desired.HALT, Stop.HALT, None),
+        (transitions.cancel, JobState.CANCELLED, Desired.CANCEL, Stop.CANCEL, NOW),
+        (transitions.halt, JobState.HALTED, Desired.HALT, Stop.HALT, None),
     ],
 )
 def test_a_wish_is_fulfilled_at_once_where_nothing_runs(
@@ -208,17 +208,17 @@ def test_a_wish_is_fulfilled_at_once_where_nothing_runs(
 
 def test_a_job_that_was_halted_waits_anew() -> None:
     halted = job(state=JobState.HALTED, version=3, desired=Desired.HALT, reason={"code": "x"}, message="halted")
-    change = steps.resume(halted, NOW, "ada", "go on")
+    change = transitions.resume(halted, NOW, "ada", "go on")
     assert told(change) == [("job.state", "ada", "go on", JobState.HALTED, JobState.QUEUED, {})]
     assert change.after == job(version=4, updated_at=NOW, queued_at=NOW)
     for desired, hint in ((Desired.HALT, "wait until it is HALTED"), (Desired.RUN, "see `shoal show`")):
         with pytest.raises(Conflict, match="only a halted job can be resumed, this one is RUNNING") as refused:
-            steps.resume(running(desired=desired), NOW, "ada", "go on")
+            transitions.resume(running(desired=desired), NOW, "ada", "go on")
         assert (refused.value.where, refused.value.hint) == ("j-1", hint)
 
 
 def test_a_job_that_is_over_says_how_to_run_it_again() -> None:
-    refusal = steps.over(job(state=JobState.FAILED))
+    refusal = transitions.over(job(state=JobState.FAILED))
     assert (str(refusal).split(" (")[0], refusal.where) == ("j-1: the job is over: FAILED", "j-1")
     assert refusal.hint == "submit it again to run it again"
 
@@ -234,7 +234,7 @@ def test_a_job_that_is_over_says_how_to_run_it_again() -> None:
     ],
 )
 def test_where_a_job_is_in_a_sentence(fields: dict[str, object], said: str) -> None:
-    assert steps.describe(job(**fields)) == said
+    assert transitions.describe(job(**fields)) == said
 
 
 # --- ends
@@ -242,15 +242,15 @@ def test_where_a_job_is_in_a_sentence(fields: dict[str, object], said: str) -> N
 
 def ended(stop: Stop | None = None, code: ErrorCode | None = None, **fields: object) -> Change:
     theirs = attempt(stop=stop, stop_cause="so it was wished") if stop else attempt()
-    return steps.conclude(running(**fields), theirs, AttemptEnd(code, "died", ended_at=16.0), Restart(0), now=NOW)
+    return transitions.conclude(running(**fields), theirs, AttemptEnd(code, "died", ended_at=16.0), Restart(0), now=NOW)
 
 
 def test_the_end_of_a_finished_job() -> None:
     facts = ({"rank": 0},)
     end = AttemptEnd(None, ranks=facts, ended_at=16.0)
-    change = steps.conclude(running(ran_s=3.0, reason={"code": "x"}), attempt(), end, Restart(0), now=NOW)
+    change = transitions.conclude(running(ran_s=3.0, reason={"code": "x"}), attempt(), end, Restart(0), now=NOW)
     data = {"outcome": Outcome.SUCCEEDED, "error_code": None, "ran_s": 6.0}
-    assert told(change) == [("job.state", "guardian", "done", JobState.RUNNING, JobState.SUCCEEDED, data)]
+    assert told(change) == [("job.state", "attempt-runner", "done", JobState.RUNNING, JobState.SUCCEEDED, data)]
     assert change.after == running(
         state=JobState.SUCCEEDED, version=8, updated_at=NOW, ran_s=9.0, message="done", ended_at=16.0,
         reason={"code": "x"},
@@ -262,10 +262,10 @@ def test_a_failed_attempt_waits_for_its_next_one() -> None:
     """Seconds to wait and retries used up are said, and counted by whose fault it was."""
     broken = AttemptEnd(ErrorCode.EXIT, "died", ended_at=16.0)
     once = running(retries={"user": 1, "platform": 3}, reason={"code": "x"}, queued_at=2.0)
-    change = steps.conclude(once, attempt(ranks=({"rank": 0},)), broken, Restart(2), now=NOW)
+    change = transitions.conclude(once, attempt(ranks=({"rank": 0},)), broken, Restart(2), now=NOW)
     cause = "died; tried again in 2 s (retry 2 of 2)"
     data = {"outcome": Outcome.FAILED, "error_code": ErrorCode.EXIT, "ran_s": 6.0}
-    assert told(change) == [("job.state", "guardian", cause, JobState.RUNNING, JobState.QUEUED, data)]
+    assert told(change) == [("job.state", "attempt-runner", cause, JobState.RUNNING, JobState.QUEUED, data)]
     assert change.after == running(
         state=JobState.QUEUED, version=8, updated_at=NOW, ran_s=6.0, message=cause, queued_at=16.0, not_before=52.0,
         retries={"user": 2, "platform": 3},
@@ -273,7 +273,7 @@ def test_a_failed_attempt_waits_for_its_next_one() -> None:
     assert change.attempt == attempt(
         ended_at=16.0, outcome=Outcome.FAILED, error_code=ErrorCode.EXIT, message=cause, ranks=({"rank": 0},)
     )
-    last = steps.conclude(replace(once, retries={"user": 2}), attempt(), broken, Restart(2), now=NOW).after
+    last = transitions.conclude(replace(once, retries={"user": 2}), attempt(), broken, Restart(2), now=NOW).after
     assert (last.state, last.error_code, last.not_before, last.queued_at) == (JobState.FAILED, ErrorCode.EXIT, 0.0, 2.0)
     assert (last.message, last.ended_at, last.reason) == ("died", 16.0, {"code": "x"})
 
@@ -288,7 +288,7 @@ class Forgiving(Restart):
 def test_a_replica_that_ran_well_for_long_starts_to_count_anew() -> None:
     for ended_at, retries in ((16.0, {"user": 1}), (15.0, {"user": 3})):
         end = AttemptEnd(None, ended_at=ended_at)
-        change = steps.conclude(running(retries={"user": 2}), attempt(), end, Forgiving(5), now=NOW)
+        change = transitions.conclude(running(retries={"user": 2}), attempt(), end, Forgiving(5), now=NOW)
         assert (change.after.state, change.after.retries) == (JobState.QUEUED, retries)
         assert change.after.message.startswith("it ended by itself; tried again in ")
         assert change.after.message.endswith(f"(retry {retries['user']})")
@@ -296,9 +296,11 @@ def test_a_replica_that_ran_well_for_long_starts_to_count_anew() -> None:
 
 def test_an_attempt_that_never_ran_ran_for_no_time() -> None:
     end = AttemptEnd(ErrorCode.LAUNCH, "no", ended_at=None)
-    change = steps.conclude(running(), attempt(running_at=None), end, Restart(0), now=NOW)
+    change = transitions.conclude(running(), attempt(running_at=None), end, Restart(0), now=NOW)
     assert (change.after.ran_s, change.after.ended_at) == (0.0, NOW)
-    backwards = steps.conclude(running(), attempt(), AttemptEnd(None, ended_at=16.0, idle_s=9.0), Restart(0), now=NOW)
+    backwards = transitions.conclude(
+        running(), attempt(), AttemptEnd(None, ended_at=16.0, idle_s=9.0), Restart(0), now=NOW
+    )
     assert backwards.after.ran_s == 0.0
 
 
@@ -337,7 +339,7 @@ def test_what_is_wished_meanwhile_counts_at_the_end(
 ) -> None:
     after = ended(stop, ErrorCode.SIGNAL, desired=desired).after
     assert (after.state, after.message) == (state, said)
-    preempted = steps.conclude(
+    preempted = transitions.conclude(
         running(), attempt(stop=Stop.PREEMPT), AttemptEnd(ErrorCode.SIGNAL), Restart(0), now=NOW
     ).after
     assert (preempted.message, preempted.retries, preempted.not_before) == ("preempted", {}, 0.0)
@@ -346,7 +348,7 @@ def test_what_is_wished_meanwhile_counts_at_the_end(
 def test_a_launch_that_was_undone_is_no_lost_one() -> None:
     end = AttemptEnd(ErrorCode.NODE_LOST, "gone", rolled_back=True)
     for undone, outcome in ((end, Outcome.ROLLED_BACK), (replace(end, rolled_back=False), Outcome.LOST)):
-        change = steps.conclude(running(), attempt(), undone, Restart(0), now=NOW)
+        change = transitions.conclude(running(), attempt(), undone, Restart(0), now=NOW)
         assert change.attempt is not None
         assert change.attempt.outcome is outcome
 
@@ -360,7 +362,7 @@ def gang(*exits: Exit | None, node: str = "") -> GangStatus:
 
 
 def test_what_is_kept_of_a_rank() -> None:
-    found = steps.rank_facts(gang(Exit(3, stopped=True), Exit(signal=9, lost=True), None), HERE)
+    found = transitions.rank_facts(gang(Exit(3, stopped=True), Exit(signal=9, lost=True), None), HERE)
     first = {"rank": 0, "node": "n1", "devices": ["gpu-3"], "pid": 7, "started_at": 3.0, "ended_at": 20.0}
     second = {"rank": 1, "node": "n0", "devices": ["gpu-0", "gpu-1"], "pid": 8, "started_at": 3.0, "ended_at": 21.0}
     third = {"rank": 2, "node": "", "devices": [], "pid": 9, "started_at": 3.0, "ended_at": 22.0}
@@ -369,11 +371,11 @@ def test_what_is_kept_of_a_rank() -> None:
         {**second, "exit_code": None, "signal": 9, "lost": True, "stopped": False},
         {**third, "exit_code": None, "signal": None, "lost": False, "stopped": False},
     )
-    assert steps.rank_facts(gang(Exit(0), node="n7"), HERE)[0]["node"] == "n7"
+    assert transitions.rank_facts(gang(Exit(0), node="n7"), HERE)[0]["node"] == "n7"
 
 
 @pytest.mark.parametrize(
-    ("exit_", "stage", "code", "message"),
+    ("exit_", "phase", "code", "message"),
     [
         (Exit(2), "run", ErrorCode.EXIT, "the process left with exit code 2"),
         (Exit(2, detail="raised ValueError"), "run", ErrorCode.EXIT, "the process raised ValueError"),
@@ -394,36 +396,36 @@ def test_what_is_kept_of_a_rank() -> None:
         (Exit(1, detail="disk full"), "store", ErrorCode.OUTPUT, "outputs could not be stored: disk full"),
     ],
 )  # fmt: skip
-def test_why_a_stage_failed(exit_: Exit | None, stage: str, code: ErrorCode, message: str) -> None:
+def test_why_a_stage_failed(exit_: Exit | None, phase: str, code: ErrorCode, message: str) -> None:
     status = gang(exit_)
-    end = steps.read_end(status, HERE, stage=stage)
+    end = transitions.read_end(status, HERE, phase=phase)
     assert (end.code, end.message) == (code, message)
-    assert end.ranks == steps.rank_facts(status, HERE)
+    assert end.ranks == transitions.rank_facts(status, HERE)
     assert (end.started_at, end.ended_at, end.rolled_back, end.idle_s) == (3.0, 20.0, False, 0.0)
 
 
 def test_a_stage_whose_ranks_all_left_with_0_did_what_it_had_to() -> None:
-    end = steps.read_end(gang(Exit(0), Exit(0)), HERE, stage="run")
+    end = transitions.read_end(gang(Exit(0), Exit(0)), HERE, phase="run")
     assert (end.code, end.message) == (None, "")
-    assert end.ranks == steps.rank_facts(gang(Exit(0), Exit(0)), HERE)
-    nothing = steps.read_end(GangStatus("g", Phase.ENDED, ()), HERE, stage="run")
+    assert end.ranks == transitions.rank_facts(gang(Exit(0), Exit(0)), HERE)
+    nothing = transitions.read_end(GangStatus("g", Phase.ENDED, ()), HERE, phase="run")
     assert (nothing.code, nothing.started_at, nothing.ended_at) == (None, None, None)
 
 
 def test_the_culprit_is_the_first_bad_rank_that_was_not_asked_to_stop() -> None:
     def culprit(*exits: Exit | None) -> str:
-        return steps.read_end(gang(*exits), HERE, stage="run").message
+        return transitions.read_end(gang(*exits), HERE, phase="run").message
 
     assert culprit(Exit(0), Exit(3), Exit(4)) == "rank 1 left with exit code 3"
     assert culprit(Exit(signal=15, stopped=True), Exit(3)) == "rank 1 left with exit code 3"
     late = gang(Exit(3), Exit(4))
     first, second = late.ranks
     status = replace(late, ranks=(first, replace(second, ended_at=19.0)))
-    assert steps.read_end(status, HERE, stage="run").message == "rank 1 left with exit code 4"
+    assert transitions.read_end(status, HERE, phase="run").message == "rank 1 left with exit code 4"
     status = replace(late, ranks=(second, replace(first, ended_at=21.0)))
-    assert steps.read_end(status, HERE, stage="run").message == "rank 0 left with exit code 3"
+    assert transitions.read_end(status, HERE, phase="run").message == "rank 0 left with exit code 3"
     status = replace(late, ranks=(replace(first, ended_at=0.5), replace(second, ended_at=None)))
-    assert steps.read_end(status, HERE, stage="run").message == "rank 1 left with exit code 4"
+    assert transitions.read_end(status, HERE, phase="run").message == "rank 1 left with exit code 4"
 
 
 def test_a_gang_that_vanished_has_lost_the_ranks_whose_end_nobody_saw() -> None:
@@ -431,7 +433,7 @@ def test_a_gang_that_vanished_has_lost_the_ranks_whose_end_nobody_saw() -> None:
     status = gang(seen, None)
     first, second = status.ranks
     status = replace(status, phase=Phase.RUNNING, ranks=(first, replace(second, phase=Phase.RUNNING)))
-    found = steps.lost(status)
+    found = transitions.lost(status)
     assert found.phase is Phase.ENDED
     assert [rank.exit for rank in found.ranks] == [seen, Exit(lost=True, detail="vanished")]
     assert [rank.phase for rank in found.ranks] == [Phase.ENDED, Phase.ENDED]
@@ -440,13 +442,15 @@ def test_a_gang_that_vanished_has_lost_the_ranks_whose_end_nobody_saw() -> None:
 def test_a_failure_to_store_fails_finished_work_only() -> None:
     ran = AttemptEnd(None, "", started_at=3.0, ended_at=16.0)
     stored = AttemptEnd(ErrorCode.OUTPUT, "disk full", started_at=18.0, ended_at=21.0)
-    assert steps.with_store(ran, stored, finished=True) == replace(stored, idle_s=2.0)
-    assert steps.with_store(ran, stored, finished=False) == replace(ran, ended_at=21.0, idle_s=2.0)
-    assert steps.with_store(ran, replace(stored, code=None), finished=True) == replace(ran, ended_at=21.0, idle_s=2.0)
+    assert transitions.with_store(ran, stored, finished=True) == replace(stored, idle_s=2.0)
+    assert transitions.with_store(ran, stored, finished=False) == replace(ran, ended_at=21.0, idle_s=2.0)
+    assert transitions.with_store(ran, replace(stored, code=None), finished=True) == replace(
+        ran, ended_at=21.0, idle_s=2.0
+    )
     unknown = replace(stored, code=None, started_at=None, ended_at=None)
-    assert steps.with_store(ran, unknown, finished=True) == ran
-    assert steps.with_store(replace(ran, ended_at=None), stored, finished=True) == stored
-    assert steps.with_store(ran, replace(stored, started_at=1.0), finished=True).idle_s == 0.0
+    assert transitions.with_store(ran, unknown, finished=True) == ran
+    assert transitions.with_store(replace(ran, ended_at=None), stored, finished=True) == stored
+    assert transitions.with_store(ran, replace(stored, started_at=1.0), finished=True).idle_s == 0.0
 
 
 def test_an_illegal_step_says_what_is_legal() -> None:
@@ -459,9 +463,9 @@ def test_an_illegal_step_says_what_is_legal() -> None:
 
 
 def test_the_event_of_a_job_that_was_never_tried_names_no_attempt() -> None:
-    assert steps.event(job(), NOW, "job.noted", "ada", "because", size=1) == NewEvent(
+    assert transitions.event(job(), NOW, "job.noted", "ada", "because", size=1) == NewEvent(
         at=NOW, kind="job.noted", actor="ada", cause="because", tenant="ada", job_id="j-1", attempt=None,
         data={"size": 1},
     )  # fmt: skip
-    told = steps.event(running(), NOW, "job.noted", "ada")
+    told = transitions.event(running(), NOW, "job.noted", "ada")
     assert (told.attempt, told.cause) == (2, "")
