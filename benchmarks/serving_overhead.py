@@ -24,7 +24,7 @@ from shoal.base.statistics import quantile
 from shoal.demo.models import fetch, samples
 from shoal.serve.client import InferenceClient
 
-MODEL, TARGET_MS = "orientation", 0.4
+MODEL, TARGET_MS = "orientation", 0.5
 Ask = Callable[[Mapping[str, Any]], object]
 
 

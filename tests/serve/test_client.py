@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from shoal.core import Invalid, ShoalError, Unavailable
-from shoal.serve.client import AsyncInferenceClient, InferenceClient, InProcessClient
+from shoal.serve.client import InferenceClient
 from shoal.serve.errors import (
     BadModel,
     BadRequest,
@@ -32,7 +31,6 @@ from shoal.serve.gateway.http import HttpLimits
 from shoal.serve.protocol.errors import Unauthorized
 from shoal.serve.tensors import to_tensor
 from shoal.serve.types import DataType
-from tests.serve.fakes import FakeBackend
 from tests.serve.fronts import Fronts, serving
 
 A = np.arange(16, dtype=np.int32).reshape(1, 16)
@@ -328,79 +326,3 @@ def test_inputs_are_sent_where_shared_memory_is_not_taken(caplog: pytest.LogCapt
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert ["takes no inputs in shared memory" in record.message for record in warnings] == [True]
     assert ours() == []
-
-
-async def test_the_asynchronous_client(fronts: Fronts) -> None:
-    async with AsyncInferenceClient(fronts.url, shared_memory=True) as client:
-        found = await client.infer("add_sub", INPUTS, id="r1", outputs=["OUTPUT0"])
-        np.testing.assert_array_equal(found["OUTPUT0"], A + B)
-        assert await client.live()
-        assert await client.ready()
-        assert (await client.server())["name"] == "shoal"
-        assert (await client.metadata("add_sub"))["name"] == "add_sub"
-        assert (await client.statistics("add_sub"))[0]["inference_count"] == 1
-        await client.unload("add_sub")
-        assert not await client.model_ready("add_sub")
-        assert len(await client.index(ready_only=True)) + 1 == len(await client.index())
-        await client.load("add_sub")
-        with pytest.raises(UnknownModel):
-            await client.model_ready("nobody")
-        arrays = [np.full(10_000, at) for at in range(20)]
-        answers = await asyncio.gather(*(client.infer("echo_INT64", {"IN": array}) for array in arrays))
-        assert [int(answer["OUT"][-1]) for answer in answers] == list(range(20))
-    assert fronts.shared is not None
-    assert fronts.shared.status("") == []
-    assert ours() == []
-
-
-async def test_cancelling_an_asynchronous_call_cancels_the_request() -> None:
-    quick = HttpLimits(half_closed_s=0.2, sweep_s=0.02)
-    with serving(limits=quick) as fronts:
-        await _cancel_a_call(fronts)
-
-
-async def _cancel_a_call(fronts: Fronts) -> None:
-    fronts.backend.held["add_sub"] = threading.Event()
-    async with AsyncInferenceClient(fronts.url) as client:
-        task = asyncio.ensure_future(client.infer("add_sub", INPUTS))
-        while not fronts.backend.running:
-            await asyncio.sleep(0.002)
-        task.cancel()
-        while fronts.backend.running:
-            await asyncio.sleep(0.002)
-        assert fronts.backend.cancelled == 1
-        assert client._free == []
-
-
-async def test_the_asynchronous_clients_errors(fronts: Fronts, tmp_path: Path) -> None:
-    fronts.backend.held["add_sub"] = threading.Event()
-    waited: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-
-    async with AsyncInferenceClient(fronts.url, patience_s=0.5) as client:
-        with pytest.raises(Unavailable, match="no answer: timed out"):
-            await client.infer("add_sub", INPUTS)
-    async with AsyncInferenceClient(f"unix://{tmp_path}/none", retries=2, sleep=sleep) as client:
-        with pytest.raises(Unavailable, match="no connection"):
-            await client.infer("add_sub", INPUTS)
-        assert not await client.live()
-    assert waited[:2] == [0.05, 0.1]
-
-
-async def test_the_client_in_the_same_process() -> None:
-    backend = FakeBackend()
-    client = InProcessClient(backend, "ada")
-    found = await client.infer("add_sub", INPUTS, timeout_s=1.0, outputs=["OUTPUT1"])
-    np.testing.assert_array_equal(found["OUTPUT1"], A - B)
-    assert (backend.seen[0].tenant, backend.seen[0].timeout_s) == ("ada", 1.0)
-    assert client.ready()
-    assert client.metadata("add_sub")["versions"] == ("1", "2")
-    assert client.statistics("add_sub")[0]["execution_count"] == 1
-    await client.unload("add_sub")
-    assert not client.model_ready("add_sub")
-    assert len(client.index(ready_only=True)) + 1 == len(client.index())
-    await client.load("add_sub")
-    with pytest.raises(UnknownModel):
-        await InProcessClient(backend, "bob").infer("add_sub", INPUTS)

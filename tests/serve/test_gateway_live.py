@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -12,6 +11,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tritonclient.utils import InferenceServerException
 
 from shoal.base.http import Limits
 from shoal.core import Conflict, Forbidden, Invalid, Money
-from shoal.serve.client import AsyncInferenceClient, InferenceClient
+from shoal.serve.client import InferenceClient
 from shoal.serve.contract import Address, held
 from shoal.serve.errors import (
     BadModel,
@@ -240,21 +240,15 @@ def test_requests_to_a_recurrent_model_are_put_together(live: Live, ada: Inferen
     alone = [ada.infer("lstm", {"x": each})["y"] for each in inputs]
     before = counts(ada, "lstm")
 
-    async def together() -> list[Any]:
-        asking = AsyncInferenceClient(live.url, token=TOKENS["ada"])
+    with ThreadPoolExecutor(len(inputs)) as callers:
         os.kill(replica.pid, signal.SIGSTOP)  # until they are there: how fast they come must not matter
         try:
-            answers = asyncio.gather(*(asking.infer("lstm", {"x": each}) for each in inputs))
-            async with asyncio.timeout(ENDS_WITHIN_S):
-                while live.gateway.waiting("ada/lstm/1") < len(inputs) - 16 * replica.in_flight:
-                    await asyncio.sleep(0.01)
-            os.kill(replica.pid, signal.SIGCONT)
-            return await answers
+            asked = [callers.submit(ada.infer, "lstm", {"x": each}) for each in inputs]
+            eventually(lambda: live.gateway.waiting("ada/lstm/1") >= len(inputs) - 16 * replica.in_flight)
         finally:
             os.kill(replica.pid, signal.SIGCONT)
-            await asking.close()
-
-    for answer, expected in zip(asyncio.run(together()), alone, strict=True):
+        answers = [each.result(ENDS_WITHIN_S) for each in asked]
+    for answer, expected in zip(answers, alone, strict=True):
         np.testing.assert_allclose(answer["y"], expected, rtol=1e-4, atol=1e-5)
     after = counts(ada, "lstm")
     assert after["success"] - before["success"] == len(inputs)

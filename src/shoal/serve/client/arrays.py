@@ -34,7 +34,6 @@ def question(
     timeout_s: float | None = None,
     parameters: Mapping[str, Parameter] | None = None,
     id: str = "",  # the protocol's name
-    tenant: str = "",
 ) -> InferRequest:
     """A request for these inputs. A `Tensor` is taken as it is, for types that arrays do not have (BF16).
 
@@ -43,7 +42,7 @@ def question(
     given = dict(parameters or {})
     wanted = tuple(RequestedOutput(name, binary=True) for name in outputs)
     tensors = [_tensor(name, value) for name, value in inputs.items()]
-    return InferRequest(model, tensors, tenant, version, id, wanted, given, timeout_s)
+    return InferRequest(model, tensors, "", version, id, wanted, given, timeout_s)
 
 
 def _tensor(name: str, value: ArrayLike | Tensor) -> Tensor:

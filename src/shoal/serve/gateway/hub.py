@@ -19,7 +19,6 @@ from shoal.core import Conflict, Invalid, Reason
 from shoal.serve.gateway.hub_execution import Execution
 from shoal.serve.gateway.hub_link import Admit, Link
 from shoal.serve.gateway.hub_replica import HubEvents, HubLimits, Replica
-from shoal.serve.gateway.vigil import Vigil
 from shoal.serve.runtimes.open import LoadReport
 
 __all__ = ["Admit", "Execution", "HubEvents", "HubLimits", "LoadReport", "Replica", "ReplicaHub"]
@@ -49,7 +48,6 @@ class ReplicaHub:
         self.limits = limits or HubLimits()
         self.links: set[Link] = set()
         self.replicas: dict[str, Replica] = {}
-        self.vigil: Vigil
         self._before_kill = before_kill
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -58,7 +56,6 @@ class ReplicaHub:
     async def start(self, path: Path) -> None:
         """Listen at `path`. Raises Conflict if that is taken, Invalid if it is too long for a socket."""
         loop = asyncio.get_running_loop()
-        self.vigil = Vigil.here(self._in_flight)
         self._server = await loop.create_unix_server(lambda: Link(self), sock=_listen(path))
         self._path = path
         self._watch = loop.create_task(self._look_after())
@@ -73,9 +70,6 @@ class ReplicaHub:
             link.close(Reason("stopped", "the gateway stops"))
         self._path.unlink(missing_ok=True)
         self._server = self._watch = self._path = None
-
-    def _in_flight(self) -> int:
-        return sum([replica.in_flight for replica in self.replicas.values()])
 
     async def _look_after(self) -> None:
         """Give up replicas that do not answer, and ask those that are idle whether they would."""

@@ -11,7 +11,6 @@ from typing import Protocol, cast
 
 from shoal.core import Reason, token_digest
 from shoal.serve.gateway.hub_replica import HubEvents, HubLimits, Replica
-from shoal.serve.gateway.vigil import Vigil
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_hello, read_models
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
@@ -33,7 +32,6 @@ class Registry(Protocol):
     events: HubEvents
     links: set[Link]
     replicas: dict[str, Replica]
-    vigil: Vigil
 
 
 class Link(asyncio.BufferedProtocol):
@@ -56,7 +54,6 @@ class Link(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._registry.vigil.stir()
         try:
             for frame in self._reader.received(nbytes):
                 if self._closed:
@@ -143,9 +140,7 @@ class Link(asyncio.BufferedProtocol):
             os.close(fd)
         self._reader.limits = Limits(payload=limits.message_bytes)
         registry = self._registry
-        self.replica = Replica(
-            name, pid, digest, self._transport, arena, limits, registry.events, self._loop, registry.vigil
-        )
+        self.replica = Replica(name, pid, digest, self._transport, arena, limits, registry.events, self._loop)
 
     def _too_slow(self) -> None:
         self.close(Reason("stuck", "it did not introduce itself in time"))

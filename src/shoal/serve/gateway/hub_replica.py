@@ -27,7 +27,6 @@ from shoal.serve.gateway.hub_execution import (
     payload_of,
     wanted_outputs,
 )
-from shoal.serve.gateway.vigil import Vigil
 from shoal.serve.replica.arena import Allocator, Arena, Region
 from shoal.serve.replica.messages import (
     ModelKey,
@@ -118,7 +117,6 @@ class Replica:
         limits: HubLimits,
         events: HubEvents,
         loop: asyncio.AbstractEventLoop,
-        vigil: Vigil,
     ) -> None:
         self.name = name
         self.pid = pid
@@ -134,7 +132,6 @@ class Replica:
         self._limits = limits
         self._events = events
         self._loop = loop
-        self._vigil = vigil
         self._asked: dict[int, _Asked] = {}
         self._number = 0
         self._heard_at = loop.time()
@@ -283,7 +280,6 @@ class Replica:
         self._writer.write(frame)
         if payload:
             self._writer.writelines([*payload])
-        self._vigil.stir()
         return future
 
     def _gone(self) -> ReplicaLost | None:

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.base.ends import describe_end, last_line
-from shoal.serve.polling import FORBIDS_POLLING
 
 log = logging.getLogger("shoal.serve.spawner")
 
-_PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", FORBIDS_POLLING)
+_PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 _PASSED_ON_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 

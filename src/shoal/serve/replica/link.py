@@ -7,13 +7,11 @@ import os
 import select
 import signal
 import socket
-import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from shoal.serve.polling import HaltPoll, worth_polling
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_refusal, read_welcome
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, WireError, encode, size_of
@@ -21,8 +19,6 @@ from shoal.serve.types import Buffer
 
 _ANSWER_WITHIN_S = 10.0
 """How long a gateway that accepted the connection may take to answer the first frame."""
-_LONGEST_LOOK_S = 0.0005
-"""A caller that asks again at once is heard of within this."""
 
 
 class Gone(Exception):
@@ -95,7 +91,6 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._poll.register(stop.fd, select.POLLIN)
-        self._halt = HaltPoll(_LONGEST_LOOK_S) if worth_polling() else None
 
     def _welcome(self) -> tuple[Arena, int]:
         """(the arena, the longest payload that the gateway reads)"""
@@ -120,7 +115,7 @@ class Link:
     def receive(self, timeout_s: float | None = None) -> Frame | None:
         """The next frame; None when a signal came, or the time is over."""
         while not self._ready:
-            events = self._wait(timeout_s)
+            events = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
             if not events:
                 return None
             if any(fd == self._stop.fd for fd, _ in events):
@@ -131,22 +126,6 @@ class Link:
             except OSError as error:
                 raise Gone(str(error)) from error
         return self._ready.popleft()
-
-    def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        """What can be read: looks for a moment, where that was worth it lately, and then sleeps."""
-        poll, halt = self._poll.poll, self._halt
-        timeout_ms = None if timeout_s is None else timeout_s * 1000
-        if halt is None:
-            return poll(timeout_ms)
-        began = now = time.perf_counter()
-        events = poll(0) if halt.window_s else []
-        while not events and now - began < halt.window_s:
-            now = halt.give_way()
-            events = poll(0)
-        events = events or poll(timeout_ms)
-        now = time.perf_counter()
-        halt.waited(now - began, now)
-        return events
 
     def _receive(self) -> None:
         count = self._socket.recv_into(self._reader.buffer())
