@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from shoal.admission import Policy, decide
+from shoal.contract.records import RankPlacement
 from shoal.core import Quota, Tenant
 
 from .cases import NOW, G, World, decide_on, devices, index_of, job, need, node, nodes, running
@@ -118,3 +120,32 @@ def test_cores_are_reserved_as_well() -> None:
     assert started(decide_on(made, waiting, held)) == ["cpu"]
     waiting = [job("gang", "a", need(2, cores=4), at=0.0), job("cpu", "b", need(cores=1), at=1.0)]
     assert started(decide_on(made, waiting, held)) == []
+
+
+def test_what_starts_in_the_same_decision_counts_among_those_that_end() -> None:
+    decision = decide_on(nodes(1), [job("s", at=0.0, resources=4, expected_s=50.0), job("gang", resources=8, at=1.0)])
+    assert started(decision) == ["s"]
+    assert (decision.waits["gang"].facts["starts_at"], decision.waits["gang"].facts["after"]) == (NOW + 50, ["s"])
+
+
+def test_a_reservation_is_on_as_few_nodes_as_it_can_be() -> None:
+    held = [
+        running("early", {"n0000": devices(0)}, end=NOW + 10),
+        running("late", {"n0001": devices(0, 1)}, end=NOW + 20),
+        running("firm", {"n0000": devices(1)}, cls=G, end=NOW + 1000),
+    ]
+    decision = decide_on(nodes(2, per_node=2), [job("gang", ranks=2)], held)
+    assert decision.waits["gang"].facts["after"] == ["late"]
+
+
+@pytest.mark.parametrize(("memory_gib", "starts"), [(2, True), (3, False)])
+def test_memory_is_reserved_as_well(memory_gib: int, starts: bool) -> None:
+    held = replace(HELD[0], placement=(RankPlacement(0, "n0", tuple(devices(0))),), resources=need(1, memory_gib=1))
+    waiting = [job("gang", "a", need(2, memory_gib=6), at=0.0), job("small", "b", need(memory_gib=memory_gib), at=1.0)]
+    decision = decide_on([node("n0", {"a100": 2}, memory_gib=8)], waiting, [held])
+    assert started(decision) == (["small"] if starts else [])
+
+
+def test_what_a_reservation_does_not_ask_for_is_free_to_the_last_bit() -> None:
+    waiting = [job("gang", "a", 8, at=0.0), job("rest", "b", need(cores=64, memory_gib=512), at=1.0)]
+    assert started(decide_on(nodes(1), waiting, HELD)) == ["rest"]

@@ -89,8 +89,8 @@ class Evictor:
         return _fewest(fits, ranks)
 
     def will_hold(self, plan: Plan, need: Need, mask: int) -> bool:
-        """Whether the plan's room is free once everything that is stopping has left."""
-        return all(self._usable(at) and self._free_soon(at, mask).ranks(need, ranks) >= ranks for at, ranks in plan)
+        """Whether the plan's room, on nodes that take jobs, is free once everything that is stopping has left."""
+        return all(self._free_soon(at, mask).ranks(need, ranks) >= ranks for at, ranks in plan)
 
     def evict(self, need: Need, ranks: int, mask: int) -> Eviction | None:
         """The cheapest victims that make the gang fit; None if all of them together would not."""

@@ -65,7 +65,7 @@ def reserve(
     ended: dict[int, dict[str, Amount]] = {}
     unknown: set[str] = set()
     at_time = snapshot.now
-    for (end, _), running in merge(snapshot.ends.items(), started, key=_end_of):
+    for (end, _), running in merge(snapshot.ends.items(), started):
         if total >= ranks:
             break
         at_time = max(at_time, end)
@@ -140,11 +140,7 @@ def _needed(wanted: Amount, ended: Mapping[str, Amount]) -> set[str]:
 def subtract_freed(keep: Amount, now: Amount, then: Amount) -> None:
     """Of what will be needed, only what is not freed until then has to be kept of what is free now."""
     for kind in list(keep.devices):
-        freed = then.devices.get(kind, 0) - now.devices.get(kind, 0)
+        freed = then.devices[kind] - now.devices.get(kind, 0)
         keep.devices[kind] = max(0, keep.devices[kind] - freed)
     keep.cpu_milli = max(0, keep.cpu_milli - (then.cpu_milli - now.cpu_milli))
     keep.memory_bytes = max(0, keep.memory_bytes - (then.memory_bytes - now.memory_bytes))
-
-
-def _end_of(item: tuple[tuple[float, str], Running]) -> tuple[float, str]:
-    return item[0]
