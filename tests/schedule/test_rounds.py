@@ -316,3 +316,10 @@ def test_allocations_belong_to_their_problem() -> None:
     problem, other = plain([[1.0, 1.0]]), plain([[1.0, 1.0]])
     with pytest.raises(Invalid, match="another problem"):
         next_round(State(), problem, shares(other, [[1, 0]]), 0.0, Settings())
+
+
+def test_a_quota_is_used_up_and_never_exceeded() -> None:
+    problem = Problem.columnar((Pool("b", 6),), [[1.0]] * 5, tenant=[0, 0, 0, 0, 1], tenants=TENANTS)
+    found = Player(problem, Settings()).next([[1]] * 5)
+    assert (found.column[:4] >= 0).sum() == 3, "its quota of this type"
+    assert found.column[4] == 0

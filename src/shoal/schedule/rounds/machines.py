@@ -35,9 +35,7 @@ def assign(problem: Problem, column: Index, need: Index, partner: Index, stays: 
             continue
         mine = positions((column >= 0) & (problem.pool_of[np.maximum(column, 0)] == pool))
         mine = mine[(partner[mine] < 0) | (mine < partner[mine])].tolist()
-        free = [each.per_node] * (each.count // each.per_node)
-        if each.count % each.per_node:
-            free.append(each.count % each.per_node)
+        free = [each.per_node] * (each.count // each.per_node) + [each.count % each.per_node]
         new = []
         for job in mine:
             if not (stays[job] and _again(free, before.get(job, ()), found, job)):
