@@ -68,20 +68,16 @@ class Contention:
             return None
         return sum(self.sensitivity[name] * share for name, share in shares.items())
 
-    def observe(
-        self, violation: float, shares: Mapping[str, float], traffic: Mapping[str, float] | None = None
-    ) -> Contention:
+    def observe(self, violation: float, shares: Mapping[str, float]) -> Contention:
         """`shares` are of the groups that ran, as they were in force while `violation` was seen. Groups that are new
-        divide what the known ones do not explain, by their `traffic` to memory if it is known, else by their shares."""
+        divide what the known ones do not explain alike."""
         if not shares or min(shares.values()) <= 0:
             return self
         fresh = [name for name in shares if name not in self.sensitivity]
         if fresh:
             known = sum(self.sensitivity[name] * share for name, share in shares.items() if name in self.sensitivity)
-            doses = {name: shares[name] if traffic is None else traffic[name] for name in fresh}
-            total = sum(doses.values()) or 1.0
-            left = max(0.0, violation - known)
-            first = {name: max(LEAST_SENSITIVITY, left * doses[name] / total / shares[name]) for name in fresh}
+            each = max(LEAST_SENSITIVITY, max(0.0, violation - known) / sum(shares[name] for name in fresh))
+            first = dict.fromkeys(fresh, each)
             return replace(self, sensitivity={**self.sensitivity, **first})
         predicted = sum(self.sensitivity[name] * share for name, share in shares.items())
         ratio, error = violation / predicted, violation - predicted

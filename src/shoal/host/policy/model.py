@@ -26,27 +26,20 @@ MEASURING = "measuring"
 """The code of the reason for which a group is frozen for a moment only."""
 _AIM = 0.9
 _SLOW_START = 0.05
-_MOST_DOWN, _MOST_UP, _FAST_UP = 8.0, 1.25, 2.0
-_CALM, _LOW, _HIGH = 0.35, 0.7, 1.0
-"""Violations: below the first a share may double at once, between the others nothing is changed."""
+_MOST_UP = 1.25
+"""By how much a share grows in a tick at most, unless a probe has just told what the group costs."""
+_ALLOWED = 1.0
 _RECOVERED = 0.5
 _NEGLIGIBLE = 0.12
 """A change of a share by less than this part is not worth a write."""
-_WORTH = 0.8
-"""Nobody who is unlimited is limited to a share above this: without it violation is within a tenth of what is allowed,
-and no machine's own speed is so steady."""
-_WORTH_ELSEWHERE = 0.65
-"""The same of a group whose memory domain guaranteed work does not share: it is not the first to be suspected."""
-_SMOOTH = 0.5
 _CALM_TICK_S = 2 * TICK_S
 """While all best-effort work is in memory domains of its own, unlimited, and guaranteed work is as fast as promised:
 each tick takes a millisecond of theirs."""
 _EASY, _LEAST_PREDICTED, _EASY_TICKS = 0.3, 0.5, 4
 """When violation is below this part of what was predicted, and that was worth it, for so many ticks, limited groups are
 tried again: they may have become harmless."""
-_SLOW_TICKS, _FAR, _FAR_TICKS = 5, 2.5, 2
-"""Non-interfering groups are tried again when violation was above what is allowed for so long; sooner, and as often as
-it takes, when it is more than the machine has by itself."""
+_SLOW_TICKS = 5
+"""Non-interfering groups are tried again when violation was above what is allowed for so long."""
 _PRESUMED_TICKS = 10
 """After so many, those in the same memory domain are blamed like others: each may cause too little to be found
 interfering."""
@@ -54,9 +47,6 @@ _CLEAR = 5.0
 """Groups that cost so much are not let go together, and a single one needs no probe: it floods."""
 _BEARABLE = 2.0
 """The violation at which a group that is known to cost much is tried."""
-_WEAK = 2.0
-"""A group that causes little more than is allowed with all of its share may have been found interfering for a drift of
-the machine's, and is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +159,17 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
     """The groups of which a probe is to tell how much they disturb."""
     busy = {name: one for name, one in state.groups.items() if not (one.idle or one.escalation.level)}
     found = []
-    far = state.slow >= _FAR_TICKS and (state.violation or 0.0) > _FAR
     for name, one in busy.items():
         last = state.pause.probed.get(name)
         age = float("inf") if last is None else snapshot.at - last.at
         longer = 1 if last is None else last.patience
         if one.non_interfering:
-            due = (far and age > FRESH_S) or (state.slow >= _SLOW_TICKS and age > BASELINE_S * longer)
+            due = state.slow >= _SLOW_TICKS and age > BASELINE_S * longer
         elif not _told(state, name):
             unclear = state.contention.sensitivity.get(name, 0.0) < _CLEAR
             due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > SOON_S * longer)
         else:
-            weak = state.contention.sensitivity.get(name, 0.0) < _WEAK
-            due = (weak or state.easy >= _EASY_TICKS) and one.share < 1 and age > FRESH_S * longer
+            due = state.easy >= _EASY_TICKS and one.share < 1 and age > FRESH_S * longer
         if due:
             found.append(name)
     return found
@@ -227,17 +215,6 @@ def _running(snapshot: Snapshot) -> dict[str, float]:
     }
 
 
-def _traffic(snapshot: Snapshot) -> dict[str, float] | None:
-    """Bytes per second by group; None unless known of all."""
-    found: dict[str, float] = {}
-    for one in snapshot.of(PriorityClass.BEST_EFFORT):
-        bandwidth = one.bandwidth.known()
-        if bandwidth is None:
-            return None
-        found[one.group.name] = bandwidth
-    return found
-
-
 def _limited(state: ModelState) -> bool:
     return any(one.share < 1 or one.escalation.level for one in state.groups.values())
 
@@ -270,16 +247,13 @@ def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[Mo
     if seen.worst is None:
         return replace(state, watch=seen.watch), seen, measured
     violation, before = seen.worst.value, state.contention
-    smooth = (
-        violation if state.violation is None or violation > 2 else (1 - _SMOOTH) * state.violation + _SMOOTH * violation
-    )
     blamed = {name: share for name, share in running.items() if not state.groups[name].non_interfering}
     predicted = before.predict(blamed) or 0.0
     easy = state.easy + 1 if predicted >= _LEAST_PREDICTED and violation < _EASY * predicted else 0
-    slow = state.slow + 1 if violation > _HIGH else 0
-    if resumed.isdisjoint(blamed) or violation > _HIGH:
-        before = before.observe(violation, blamed, _traffic(snapshot))
-    return replace(state, contention=before, violation=smooth, slow=slow, easy=easy, watch=seen.watch), seen, False
+    slow = state.slow + 1 if violation > _ALLOWED else 0
+    if resumed.isdisjoint(blamed) or violation > _ALLOWED:
+        before = before.observe(violation, blamed)
+    return replace(state, contention=before, violation=violation, slow=slow, easy=easy, watch=seen.watch), seen, False
 
 
 def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
@@ -294,11 +268,11 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
         return replace(state, pause=pauses.probed(state.pause, snapshot.at, told=False))
     shares = {name: one.applied.share for name, one in shown.items()}
     least = min(shares.values())
-    told = worst.value > _HIGH if least < PROBE_SHARE else len(names) == 1 or worst.value <= TOLD * least
+    told = worst.value > _ALLOWED if least < PROBE_SHARE else len(names) == 1 or worst.value <= TOLD * least
     if not told and len(names) > 1:
         known = state.contention.keep(state.contention.sensitivity.keys() - set(names))
         pause = replace(state.pause, failed=names if least >= PROBE_SHARE else ())
-        return replace(state, contention=known.observe(worst.value, shares, _traffic(snapshot)), pause=pause)
+        return replace(state, contention=known.observe(worst.value, shares), pause=pause)
     if not told:
         untried = [
             name for name in state.groups if name not in state.pause.probed and name in state.contention.sensitivity
@@ -347,7 +321,7 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
             share, code, text = 1.0, "unlimited", "does no harm"
         elif name in wanted and not now.escalation.level:
             told = _just_told(state, name, snapshot)
-            share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, measured=measured, told=told)
+            share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, told=told)
         share = max(share, _floor(one, snapshot))
         groups[name] = Suspect(share, older(now.escalation), now.place, now.idle, now.elsewhere, now.non_interfering)
         reasons[name] = _reason(code, text, share, sensitivity.get(name), worst)
@@ -372,17 +346,10 @@ def _just_told(state: ModelState, name: str, snapshot: Snapshot) -> bool:
     return _told(state, name) and state.pause.probed[name].at == snapshot.at
 
 
-def _next_share(
-    one: Suspect, wanted: float, worst: Violation, *, hold: bool, measured: bool, told: bool
-) -> tuple[float, str, str]:
-    """Towards what is wanted, step by step; at once when a probe has told what the group costs."""
-    now, violation = one.share, worst.value
-    if not measured and _LOW <= violation <= _HIGH:
-        return now, "held", "guaranteed work is where it should be"
-    most = now if hold else 1.0 if told else now * (_FAST_UP if violation < _CALM and not measured else _MOST_UP)
-    share = min(1.0, most, max(wanted, now / _MOST_DOWN))
-    if now >= 1 and share > (_WORTH_ELSEWHERE if one.elsewhere else _WORTH):
-        return now, "unlimited", "a limit would be negligible"
+def _next_share(one: Suspect, wanted: float, worst: Violation, *, hold: bool, told: bool) -> tuple[float, str, str]:
+    """Down at once, up step by step unless a probe has just told what the group costs."""
+    now = one.share
+    share = min(1.0, now if hold else 1.0 if told else now * _MOST_UP, wanted)
     if share < 1 and abs(share - now) < _NEGLIGIBLE * now:
         return now, "held", "a change would be negligible"
     if share < now:
@@ -408,7 +375,7 @@ def _escalate(
     ]  # fmt: skip
     enough = any(groups[name].share > _floor(present[name], snapshot) for name in active)
     violation = worst.value if state.violation is None else state.violation
-    if violation > _HIGH and active and not enough:
+    if violation > _ALLOWED and active and not enough:
         steps = {name: levels(present[name], snapshot) for name in active}
         open_groups = [name for name in active if groups[name].escalation.level < len(steps[name])]
         if not open_groups or not pauses.fresh(state.pause, snapshot):
