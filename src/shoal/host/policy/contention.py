@@ -39,8 +39,6 @@ class Errors:
 
     mean: float = 0.0
     size: float = 0.0
-    outlier: bool = False
-    """The last one was believed at once. It may have been of a part of its tick only, so that the next says more."""
 
     def add(self, error: float) -> Errors:
         mean, size = (
@@ -81,9 +79,8 @@ class Contention:
             return replace(self, sensitivity={**self.sensitivity, **first})
         predicted = sum(self.sensitivity[name] * share for name, share in shares.items())
         ratio, error = violation / predicted, violation - predicted
-        sure = ratio > _JUMP and error > _BEYOND * self.errors.size
-        if violation > 1 and (sure or (self.errors.outlier and ratio > 1)):
-            factor, errors = ratio, replace(self.errors, outlier=sure)
+        if violation > 1 and ratio > _JUMP and error > _BEYOND * self.errors.size:
+            factor, errors = ratio, self.errors
         else:
             errors = self.errors.add(error)
             trust = max(errors.signal**2, _LEAST_TRUST if violation > 1 and ratio > 1 else 0.0)
