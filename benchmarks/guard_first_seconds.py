@@ -1,4 +1,4 @@
-"""Simulated: what neighbours and guaranteed work keep in the first two seconds under `model`, with nothing known before.
+"""Simulated: what neighbours and guaranteed work keep in their first two seconds under `model`.
 
     python benchmarks/guard_first_seconds.py [--json] [--seeds 6]
 
