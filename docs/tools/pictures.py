@@ -166,11 +166,11 @@ def job() -> Picture:
     p.text(300, 50, "failed with a retry left, or lost: tried again after a wait")
     failed = p.box(666, 20, 100, 44, "FAILED", "red")
     p.line(running.side("t", 0.75), (584, 42), failed.side("l"))
-    halted = p.box(666, 232, 92, 54, "HALTED\non request", "grey")
+    suspended = p.box(666, 232, 92, 54, "SUSPENDED\non request", "grey")
     cancelled = p.box(770, 232, 100, 54, "CANCELLED\non request", "grey")
-    p.line(checkpointing.side("r"), halted.side("l"))
+    p.line(checkpointing.side("r"), suspended.side("l"))
     p.line(checkpointing.side("b", 0.8), (598.8, 312), (820, 312), cancelled.side("b"))
-    p.text(870, 208, "shoal halt, shoal cancel: at any time", "end")
+    p.text(870, 208, "shoal suspend, shoal cancel: at any time", "end")
     p.text(10, 318, "Every step is one event, written together with the row that it changes.", "start")
     return p
 

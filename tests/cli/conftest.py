@@ -35,7 +35,7 @@ class Shell:
     def at_rest(self) -> bool:
         """Whether nothing runs, or is about to."""
         states = {job["state"] for job in self.json("jobs", "--all", "--limit", "1000")["jobs"]}
-        return states <= {"SUCCEEDED", "FAILED", "CANCELLED", "HALTED"}
+        return states <= {"SUCCEEDED", "FAILED", "CANCELLED", "SUSPENDED"}
 
 
 def eventually(true: Callable[[], bool], within_s: float = 60.0) -> None:

@@ -93,7 +93,7 @@ def test_of_several_files_none_is_submitted_if_one_is_wrong(shell: Shell, manife
     assert len(shell.json("submit", manifest(name="one"), manifest(name="two"))) == 2
 
 
-def test_a_waiting_job_is_explained_and_a_running_one_halted_resumed_and_cancelled(
+def test_a_waiting_job_is_explained_and_a_running_one_suspended_resumed_and_cancelled(
     shell: Shell, manifest: Write
 ) -> None:
     wide = shell.json("submit", manifest(name="wide", resources={"accelerators": "a100:64"}))
@@ -110,11 +110,11 @@ def test_a_waiting_job_is_explained_and_a_running_one_halted_resumed_and_cancell
     assert follow.stdout is not None
     assert follow.stdout.readline() == b"up\n"
     shell("resume", job, code=6)
-    assert shell.json("halt", job)["desired"] == "halt"
+    assert shell.json("suspend", job)["desired"] == "suspend"
     assert follow.wait(30) == 0
     follow.stdout.close()
     shell("events", job)
-    assert shell.json("show", job)["state"] == "HALTED"
+    assert shell.json("show", job)["state"] == "SUSPENDED"
     assert shell.json("resume", job)["state"] == "QUEUED"
     shell("cancel", job)
     shell("logs", "-f", job)  # to its end: it may have started, and tests after this one count on its place
@@ -244,7 +244,7 @@ def test_a_pattern_means_all_unfinished_jobs_of_such_names(shell: Shell, manifes
     assert waited.endswith("1 of 4 succeeded\n")
     assert "no job whose name matches 'sweep-*' is queued" in shell("wait", "sweep-*", code=3).stderr
     shell("submit", manifest(name="wide-1", resources={"accelerators": "a100:64"}))
-    shell("halt", "wide-?")
+    shell("suspend", "wide-?")
     assert shell("wait", "wide-*", code=1).stdout.endswith("0 of 1 succeeded\n")
     shell("cancel", "wide-*")
     states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "sweep-*")["jobs"]}

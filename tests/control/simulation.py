@@ -405,7 +405,7 @@ async def _wish(world: World, draw: random.Random, job_id: str) -> None:
     from shoal.core import ShoalError
 
     assert world.plane is not None
-    wish = draw.choice((world.plane.cancel, world.plane.halt, world.plane.resume))
+    wish = draw.choice((world.plane.cancel, world.plane.suspend, world.plane.resume))
     try:
         await wish(job_id, actor="tenant:ada")
     except (ShoalError, Crash):
@@ -485,7 +485,9 @@ async def _finish(world: World, job_ids: set[str]) -> None:
             continue
 
     def over() -> bool:
-        return all(plane.job(job_id).state.terminal or plane.job(job_id).state is JobState.HALTED for job_id in job_ids)
+        return all(
+            plane.job(job_id).state.terminal or plane.job(job_id).state is JobState.SUSPENDED for job_id in job_ids
+        )
 
     await world.until(over, within_s=36_000)
     await asyncio.sleep(30)

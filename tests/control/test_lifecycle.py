@@ -92,7 +92,7 @@ def test_an_error_code_says_whose_fault_it_is(code: ErrorCode) -> None:
         (None, AttemptEnd(ErrorCode.RANK_LOST), False, Outcome.LOST, JobState.FAILED),
         (None, AttemptEnd(ErrorCode.LAUNCH, rolled_back=True), False, Outcome.ROLLED_BACK, JobState.FAILED),
         (Stop.PREEMPT, AttemptEnd(ErrorCode.SIGNAL), False, Outcome.PREEMPTED, JobState.QUEUED),
-        (Stop.HALT, AttemptEnd(ErrorCode.EXIT), True, Outcome.HALTED, JobState.HALTED),
+        (Stop.SUSPEND, AttemptEnd(ErrorCode.EXIT), True, Outcome.SUSPENDED, JobState.SUSPENDED),
         (Stop.CANCEL, AttemptEnd(ErrorCode.SIGNAL), False, Outcome.CANCELLED, JobState.CANCELLED),
         (Stop.MAX_RUNTIME, AttemptEnd(ErrorCode.SIGNAL), False, Outcome.FAILED, JobState.FAILED),
         # It had finished before anybody asked.
@@ -203,17 +203,17 @@ class JobMachine(RuleBasedStateMachine):
         if wanted is Desired.CANCEL and code is not None:
             assert self.job.state is JobState.CANCELLED
 
-    @precondition(lambda self: self.job.state in (JobState.QUEUED, JobState.HALTED))
+    @precondition(lambda self: self.job.state in (JobState.QUEUED, JobState.SUSPENDED))
     @rule()
     def cancel(self) -> None:
         self.follow(transitions.cancel_waiting(self.job, self.tick(), "x", "y"))
 
     @precondition(lambda self: self.job.state is JobState.QUEUED)
     @rule()
-    def halt(self) -> None:
-        self.follow(transitions.halt_waiting(self.job, self.tick(), "x", "y"))
+    def suspend(self) -> None:
+        self.follow(transitions.suspend_waiting(self.job, self.tick(), "x", "y"))
 
-    @precondition(lambda self: self.job.state is JobState.HALTED)
+    @precondition(lambda self: self.job.state is JobState.SUSPENDED)
     @rule()
     def resume(self) -> None:
         self.follow(transitions.resume(self.job, self.tick(), "x", "y"))

@@ -224,15 +224,15 @@ def test_a_launch_that_meets_a_lost_node_is_the_nodes_fault(tmp_path: Path) -> N
     play(tmp_path, scene, count=1)
 
 
-@pytest.mark.parametrize("wish", ["cancel", "halt"])
+@pytest.mark.parametrize("wish", ["cancel", "suspend"])
 def test_a_tenants_wish_goes_before_the_loss(tmp_path: Path, wish: str) -> None:
     async def scene(world: World, plane: ControlPlane) -> None:
         job = await submit(world, count=1)
         (rank,) = attempts(world, job)[0].placement
         world.cluster.lose_device(rank.node, rank.devices[0])
         await asyncio.sleep(1)
-        await (plane.cancel(job, actor="ada") if wish == "cancel" else plane.halt(job, actor="ada"))
-        await world.until(lambda: state(world, job) in (JobState.CANCELLED, JobState.HALTED))
+        await (plane.cancel(job, actor="ada") if wish == "cancel" else plane.suspend(job, actor="ada"))
+        await world.until(lambda: state(world, job) in (JobState.CANCELLED, JobState.SUSPENDED))
 
     play(tmp_path, scene, count=1, behaviour=lambda _: Script(run_s=math.inf, term_s=5))
 

@@ -79,22 +79,22 @@ def test_a_guaranteed_job_preempts_and_the_victim_resumes(tmp_path: Path) -> Non
     play(tmp_path, scene, lambda gang: Script(run_s=30.0, checkpoint_s=1.0))
 
 
-def test_halt_and_resume(tmp_path: Path) -> None:
+def test_suspend_and_resume(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         plane = world.plane
         assert plane is not None
         job = await submit(world)
         await world.until(lambda: "RUNNING" in states(world, job))
-        with pytest.raises(Conflict, match="only a halted job"):
+        with pytest.raises(Conflict, match="only a suspended job"):
             await plane.resume(job, actor="ada")
-        await plane.halt(job, actor="ada")
-        await world.until(lambda: plane.job(job).state is JobState.HALTED)
-        await plane.halt(job, actor="ada")
+        await plane.suspend(job, actor="ada")
+        await world.until(lambda: plane.job(job).state is JobState.SUSPENDED)
+        await plane.suspend(job, actor="ada")
         await plane.resume(job, actor="ada")
         await ended(world, job)
         assert plane.job(job).state is JobState.SUCCEEDED
         with pytest.raises(Conflict, match="over: SUCCEEDED"):
-            await plane.halt(job, actor="ada")
+            await plane.suspend(job, actor="ada")
 
     play(tmp_path, scene)
 
@@ -176,7 +176,7 @@ def test_nothing_is_launched_after_its_deadline(tmp_path: Path) -> None:
         whole = {"accelerators": 4}
         fetching = await submit(world, deadline="10s", inputs=[{"from": "/x", "to": "x"}], resources=whole)
         paused = await submit(world, name="paused", deadline="10s", resources=whole)
-        await plane.halt(paused, actor="alice")
+        await plane.suspend(paused, actor="alice")
         await ended(world, fetching)
         await plane.resume(paused, actor="alice")
         await ended(world, paused)

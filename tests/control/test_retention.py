@@ -159,16 +159,16 @@ async def test_what_is_over_is_removed_with_all_that_belongs_to_it(tmp_path: Pat
 async def test_nothing_live_is_removed_however_old_it_is(tmp_path: Path) -> None:
     world, plane = await opened(tmp_path, run_s=400 * DAY_S)
     running, _ = await plane.submit(manifest("running"), tenant="ada", actor="ada")
-    halted, _ = await plane.submit(manifest("halted", resources={"accelerators": 5}), tenant="ada", actor="ada")
-    await plane.halt(halted.id, actor="ada")
+    suspended, _ = await plane.submit(manifest("suspended", resources={"accelerators": 5}), tenant="ada", actor="ada")
+    await plane.suspend(suspended.id, actor="ada")
     await world.until(lambda: plane.job(running.id).state is JobState.RUNNING)
     await later(world, 300)
     before = plane.store.events(job_id=running.id)
     done = await plane.garbage.collect()
     assert (done.jobs, done.runs) == ((), ())
-    assert await plane.store.remove_jobs([running.id, halted.id], _note(plane)) == 0
+    assert await plane.store.remove_jobs([running.id, suspended.id], _note(plane)) == 0
     assert plane.store.events(job_id=running.id) == before
-    assert plane.job(halted.id).state is JobState.HALTED
+    assert plane.job(suspended.id).state is JobState.SUSPENDED
     await world.kill()
 
 

@@ -139,10 +139,10 @@ def test_a_rounded_time_is_no_changed_clock(told: float) -> None:
         (Stop.MAX_RUNTIME, Stop.DEADLINE, False),
         (Stop.DEADLINE, Stop.MAX_RUNTIME, False),
         (Stop.MAX_RUNTIME, Stop.PREEMPT, False),
-        (Stop.DEADLINE, Stop.HALT, True),
-        (Stop.HALT, Stop.DEADLINE, False),
-        (Stop.HALT, Stop.CANCEL, True),
-        (Stop.CANCEL, Stop.HALT, False),
+        (Stop.DEADLINE, Stop.SUSPEND, True),
+        (Stop.SUSPEND, Stop.DEADLINE, False),
+        (Stop.SUSPEND, Stop.CANCEL, True),
+        (Stop.CANCEL, Stop.SUSPEND, False),
     ],
 )
 def test_a_tenants_wish_beats_the_platforms_and_a_cancel_beats_all(had: Stop | None, new: Stop, taken: bool) -> None:
@@ -151,7 +151,7 @@ def test_a_tenants_wish_beats_the_platforms_and_a_cancel_beats_all(had: Stop | N
     if change is None:
         return
     assert told(change) == [(f"job.{new}-requested", "ada", "enough", None, None, {})]
-    desired = {Stop.CANCEL: Desired.CANCEL, Stop.HALT: Desired.HALT}.get(new, Desired.RUN)
+    desired = {Stop.CANCEL: Desired.CANCEL, Stop.SUSPEND: Desired.SUSPEND}.get(new, Desired.RUN)
     assert change.after == running(version=8, updated_at=NOW, desired=desired)
     assert change.attempt == attempt(stop=new, stop_at=NOW, stop_cause="enough")
 
@@ -185,7 +185,7 @@ Wish = Callable[[JobRecord, AttemptRecord | None, float, str, str], Change | Non
     ("wish", "state", "desired", "stop", "ended_at"),
     [
         (transitions.cancel, JobState.CANCELLED, Desired.CANCEL, Stop.CANCEL, NOW),
-        (transitions.halt, JobState.HALTED, Desired.HALT, Stop.HALT, None),
+        (transitions.suspend, JobState.SUSPENDED, Desired.SUSPEND, Stop.SUSPEND, None),
     ],
 )
 def test_a_wish_is_fulfilled_at_once_where_nothing_runs(
@@ -206,13 +206,15 @@ def test_a_wish_is_fulfilled_at_once_where_nothing_runs(
     assert change.attempt == attempt(stop=stop, stop_at=NOW, stop_cause="enough")
 
 
-def test_a_job_that_was_halted_waits_anew() -> None:
-    halted = job(state=JobState.HALTED, version=3, desired=Desired.HALT, reason={"code": "x"}, message="halted")
-    change = transitions.resume(halted, NOW, "ada", "go on")
-    assert told(change) == [("job.state", "ada", "go on", JobState.HALTED, JobState.QUEUED, {})]
+def test_a_job_that_was_suspended_waits_anew() -> None:
+    suspended = job(
+        state=JobState.SUSPENDED, version=3, desired=Desired.SUSPEND, reason={"code": "x"}, message="suspended"
+    )
+    change = transitions.resume(suspended, NOW, "ada", "go on")
+    assert told(change) == [("job.state", "ada", "go on", JobState.SUSPENDED, JobState.QUEUED, {})]
     assert change.after == job(version=4, updated_at=NOW, queued_at=NOW)
-    for desired, hint in ((Desired.HALT, "wait until it is HALTED"), (Desired.RUN, "see `shoal show`")):
-        with pytest.raises(Conflict, match="only a halted job can be resumed, this one is RUNNING") as refused:
+    for desired, hint in ((Desired.SUSPEND, "wait until it is SUSPENDED"), (Desired.RUN, "see `shoal show`")):
+        with pytest.raises(Conflict, match="only a suspended job can be resumed, this one is RUNNING") as refused:
             transitions.resume(running(desired=desired), NOW, "ada", "go on")
         assert (refused.value.where, refused.value.hint) == ("j-1", hint)
 
@@ -229,7 +231,7 @@ def test_a_job_that_is_over_says_how_to_run_it_again() -> None:
         ({"state": JobState.RUNNING, "attempt": 1}, "does not wait: it is RUNNING"),
         ({"state": JobState.RUNNING, "attempt": 2}, "does not wait: it is RUNNING (attempt 2)"),
         ({"state": JobState.FAILED, "attempt": 2, "message": "died"}, "FAILED (attempt 2): died"),
-        ({"state": JobState.HALTED, "message": "later"}, "HALTED: later"),
+        ({"state": JobState.SUSPENDED, "message": "later"}, "SUSPENDED: later"),
         ({"state": JobState.SUCCEEDED, "attempt": 1}, "SUCCEEDED"),
     ],
 )
@@ -308,7 +310,7 @@ def test_an_attempt_that_never_ran_ran_for_no_time() -> None:
     ("stop", "code", "state", "outcome", "error"),
     [
         (Stop.CANCEL, None, JobState.CANCELLED, Outcome.CANCELLED, None),
-        (Stop.HALT, None, JobState.HALTED, Outcome.HALTED, None),
+        (Stop.SUSPEND, None, JobState.SUSPENDED, Outcome.SUSPENDED, None),
         (Stop.PREEMPT, None, JobState.QUEUED, Outcome.PREEMPTED, None),
         (Stop.MAX_RUNTIME, ErrorCode.MAX_RUNTIME, JobState.FAILED, Outcome.FAILED, ErrorCode.MAX_RUNTIME),
         (Stop.DEADLINE, ErrorCode.DEADLINE, JobState.FAILED, Outcome.FAILED, ErrorCode.DEADLINE),
@@ -328,9 +330,9 @@ def test_an_end_that_was_asked_for_has_the_cause_of_the_asking(
     ("desired", "stop", "state", "said"),
     [
         (Desired.CANCEL, None, JobState.CANCELLED, "cancelled"),
-        (Desired.HALT, None, JobState.HALTED, "halted"),
-        (Desired.CANCEL, Stop.HALT, JobState.CANCELLED, "so it was wished"),
-        (Desired.HALT, Stop.PREEMPT, JobState.HALTED, "so it was wished"),
+        (Desired.SUSPEND, None, JobState.SUSPENDED, "suspended"),
+        (Desired.CANCEL, Stop.SUSPEND, JobState.CANCELLED, "so it was wished"),
+        (Desired.SUSPEND, Stop.PREEMPT, JobState.SUSPENDED, "so it was wished"),
         (Desired.RUN, None, JobState.FAILED, "died"),
     ],
 )
@@ -455,7 +457,7 @@ def test_a_failure_to_store_fails_finished_work_only() -> None:
 
 def test_an_illegal_step_says_what_is_legal() -> None:
     with pytest.raises(Conflict) as refused:
-        check_step(JobState.HALTED, JobState.RUNNING, job_id="j-1")
+        check_step(JobState.SUSPENDED, JobState.RUNNING, job_id="j-1")
     assert (refused.value.where, refused.value.hint) == ("j-1", "allowed: CANCELLED, QUEUED")
     with pytest.raises(Conflict) as refused:
         check_step(JobState.FAILED, JobState.QUEUED)

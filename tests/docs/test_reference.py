@@ -41,7 +41,7 @@ common = tool("benchmarks/common")
             "reference/metrics.md",
             ["`shoal_jobs`", "`shoal_serve_requests`", "`shoal_guard_slowdown`", "`shoal_services`"],
         ),
-        ("reference/events.md", ["`job.submitted`", "| `HALTED` | `CANCELLED`, `QUEUED` |"]),
+        ("reference/events.md", ["`job.submitted`", "| `SUSPENDED` | `CANCELLED`, `QUEUED` |"]),
         ("reference/errors.md", ["`U103-out-of-memory`", "| 3 | `not-found` | `NotFound` |"]),
         ("decisions/index.md", ["0001-foundations.md"]),
     ],

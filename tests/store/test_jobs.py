@@ -16,7 +16,7 @@ S = JobState
 async def test_a_job_comes_back_as_it_was_given(store, make):
     job = make.job(
         "j1",
-        desired=Desired.HALT,
+        desired=Desired.SUSPEND,
         attempt=4,
         queued_at=1.5,
         started_at=2.5,
@@ -293,12 +293,12 @@ async def test_listing_continues_and_filters(store, make):
     assert store.jobs(JobFilter(before_id="unknown")) == []
 
     await store.apply(make.change(store.job("id-3"), S.CANCELLED))
-    await store.apply(make.change(store.job("id-4"), S.HALTED))
-    assert [job.id for job in store.jobs(JobFilter(states=frozenset({S.CANCELLED, S.HALTED})))] == ["id-4", "id-3"]
+    await store.apply(make.change(store.job("id-4"), S.SUSPENDED))
+    assert [job.id for job in store.jobs(JobFilter(states=frozenset({S.CANCELLED, S.SUSPENDED})))] == ["id-4", "id-3"]
     assert store.jobs(JobFilter(states=frozenset())) == []
     assert [job.id for job in store.unfinished_jobs()] == [f"id-{n}" for n in range(9) if n != 3]
     assert store.job_counts() == {
-        ("blue", S.QUEUED): 2, ("blue", S.CANCELLED): 1, ("red", S.QUEUED): 5, ("red", S.HALTED): 1,
+        ("blue", S.QUEUED): 2, ("blue", S.CANCELLED): 1, ("red", S.QUEUED): 5, ("red", S.SUSPENDED): 1,
     }  # fmt: skip
 
 

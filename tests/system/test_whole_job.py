@@ -1,4 +1,4 @@
-"""One real job through every stage: inputs, secret, a checkpoint kept elsewhere, halt, resume, outputs."""
+"""One real job through every stage: inputs, secret, a checkpoint kept elsewhere, suspend, resume, outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal import train
 
 start = int(train.resume_path().read_text()) if train.resume_path() else 0
 print("start", start, pathlib.Path("in/data.txt").read_text(), len(os.environ["TOKEN"]), flush=True)
-# At first it would go on for ever: it is halted in time however busy the machine is.
+# At first it would go on for ever: it is suspended in time however busy the machine is.
 for step in range(start + 1, start + 41 if start else 1_000_000):
     time.sleep(0.05)
     train.report(step, total=1_000_000, loss=1 / step)
@@ -50,7 +50,7 @@ def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_job_is_halted_and_resumed_with_all_that_belongs_to_it(home: Home, tmp_path: Path) -> None:
+def test_a_job_is_suspended_and_resumed_with_all_that_belongs_to_it(home: Home, tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("hello")
     (tmp_path / "job.py").write_text(SCRIPT)
     with Client(home=home.path, environ={}) as client:
@@ -66,8 +66,8 @@ def test_a_job_is_halted_and_resumed_with_all_that_belongs_to_it(home: Home, tmp
             }
         )  # fmt: skip
         until(lambda: bool(client.job(job.id).progress.get("step")))
-        client.halt(job.id)
-        until(lambda: client.job(job.id).state == "HALTED")
+        client.suspend(job.id)
+        until(lambda: client.job(job.id).state == "SUSPENDED")
         saved = client.job(job.id).progress["checkpoint_step"]
         assert saved > 0
         # The checkpoint lives where the manifest said: what the server keeps beside it may go.
@@ -80,7 +80,7 @@ def test_a_job_is_halted_and_resumed_with_all_that_belongs_to_it(home: Home, tmp
         states = [event.new_state for event in client.events(job.id) if event.kind == "job.state"]
     assert logs == [f"start 0 hello {len(SECRET)}\n", f"start {saved} hello {len(SECRET)}\n"]
     assert states == [
-        "ADMITTED", "PLACED", "STARTING", "DOWNLOADING", "RUNNING", "CHECKPOINTING", "STORING", "HALTED",
+        "ADMITTED", "PLACED", "STARTING", "DOWNLOADING", "RUNNING", "CHECKPOINTING", "STORING", "SUSPENDED",
         "QUEUED", "ADMITTED", "PLACED", "STARTING", "DOWNLOADING", "RUNNING", "STORING", "SUCCEEDED",
     ]  # fmt: skip
     holding = []

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),
-    "jobs": ("submit", "run", "wait", "jobs", "show", "explain", "cancel", "halt", "resume"),
+    "jobs": ("submit", "run", "wait", "jobs", "show", "explain", "cancel", "suspend", "resume"),
     "streams": ("logs", "events", "metrics"),
     "tenants": ("quota", "tenant", "secret"),
     "manifests": ("manifest", "import"),

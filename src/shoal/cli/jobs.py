@@ -1,4 +1,4 @@
-"""Jobs: submit, run, wait, jobs, show, explain, cancel, halt, resume."""
+"""Jobs: submit, run, wait, jobs, show, explain, cancel, suspend, resume."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
     command(app, "show", rich_help_panel=_PANEL)(show)
     command(app, "explain", rich_help_panel=_PANEL)(explain)
     command(app, "cancel", rich_help_panel=_PANEL)(cancel)
-    command(app, "halt", rich_help_panel=_PANEL)(halt)
+    command(app, "suspend", rich_help_panel=_PANEL)(suspend)
     command(app, "resume", rich_help_panel=_PANEL)(resume)
 
 
@@ -375,29 +375,29 @@ def cancel(
     _change(context, "cancel", job, tenant, because, yes)
 
 
-def halt(
+def suspend(
     context: CliContext, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "", yes: YesOption = False,
 ) -> None:  # fmt: skip
     """Pause jobs: they checkpoint if they can, and wait for `resume`."""
-    _change(context, "halt", job, tenant, because, yes)
+    _change(context, "suspend", job, tenant, because, yes)
 
 
 def resume(
     context: CliContext, job: JobsArgument, tenant: TenantOption = None,
     because: CauseOption = "", yes: YesOption = False,
 ) -> None:  # fmt: skip
-    """Put halted jobs back into the queue."""
+    """Put suspended jobs back into the queue."""
     _change(context, "resume", job, tenant, because, yes)
 
 
 def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str, yes: bool) -> None:
     changed: list[JobView] = []
     with context.client() as client:
-        meant, many = _meant(client, refs, tenant, (JobState.HALTED,) if verb == "resume" else _UNFINISHED)
+        meant, many = _meant(client, refs, tenant, (JobState.SUSPENDED,) if verb == "resume" else _UNFINISHED)
         if many and not yes:
             _confirm(context, verb, many)
-        act = {"cancel": client.cancel, "halt": client.halt, "resume": client.resume}[verb]
+        act = {"cancel": client.cancel, "suspend": client.suspend, "resume": client.resume}[verb]
         try:
             for ref in meant:
                 job = act(ref, tenant=tenant, cause=cause)

@@ -76,7 +76,7 @@ def _pictures(client: Client, every: float) -> Any:
 
 
 def _look(client: Client) -> Picture:
-    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.HALTED], limit=_SHOWN_JOBS, replicas=True).jobs
+    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.SUSPENDED], limit=_SHOWN_JOBS, replicas=True).jobs
     return Picture(live, client.nodes(), client.tenants())
 
 
@@ -92,7 +92,7 @@ def _drawn(picture: Picture) -> RenderableType:
     from shoal.base.console import output
     from shoal.cli import views
 
-    order = {state: position for position, state in enumerate((*sorted(ACTIVE), JobState.QUEUED, JobState.HALTED))}
+    order = {state: position for position, state in enumerate((*sorted(ACTIVE), JobState.QUEUED, JobState.SUSPENDED))}
     jobs = sorted(picture.jobs, key=lambda job: (order[job.state], job.submitted_at))
     running = sum(job.state.active for job in jobs)
     waiting = sum(job.state is JobState.QUEUED for job in jobs)

@@ -20,7 +20,7 @@ STATE_STYLES = {
     JobState.SUCCEEDED: "bold green",
     JobState.FAILED: "bold red",
     JobState.CANCELLED: "dim",
-    JobState.HALTED: "magenta",
+    JobState.SUSPENDED: "magenta",
 }
 
 

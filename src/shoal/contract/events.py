@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     JOB_SUBMITTED = "job.submitted", "A job was accepted."
     JOB_STATE = "job.state", "A job stepped from one state to another; `data` says with which attempt and why."
     JOB_PREEMPT_REQUESTED = "job.preempt-requested", "A job was asked to make room for a guaranteed one."
-    JOB_HALT_REQUESTED = "job.halt-requested", "A job was asked to stop and to be resumable."
+    JOB_SUSPEND_REQUESTED = "job.suspend-requested", "A job was asked to stop and to be resumable."
     JOB_CANCEL_REQUESTED = "job.cancel-requested", "A job was asked to end."
     JOB_MAX_RUNTIME_REQUESTED = (
         "job.max-runtime-requested",

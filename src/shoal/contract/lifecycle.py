@@ -23,7 +23,7 @@ class JobState(StrEnum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
-    HALTED = "HALTED"
+    SUSPENDED = "SUSPENDED"
 
     @property
     def terminal(self) -> bool:
@@ -54,7 +54,7 @@ class Outcome(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    HALTED = "halted"
+    SUSPENDED = "suspended"
     PREEMPTED = "preempted"
     LOST = "lost"
     ROLLED_BACK = "rolled-back"
@@ -64,7 +64,7 @@ class Desired(StrEnum):
     """What the tenant wants of a job; the attempt runner makes it so."""
 
     RUN = "run"
-    HALT = "halt"
+    SUSPEND = "suspend"
     CANCEL = "cancel"
 
 
@@ -72,7 +72,7 @@ class Stop(StrEnum):
     """Why a running attempt was asked to end."""
 
     PREEMPT = "preempt"
-    HALT = "halt"
+    SUSPEND = "suspend"
     CANCEL = "cancel"
     MAX_RUNTIME = "max-runtime"
     DEADLINE = "deadline"
@@ -104,15 +104,17 @@ class ErrorCode(StrEnum):
 _S = JobState
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.QUEUED: frozenset({_S.ADMITTED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.ADMITTED: frozenset({_S.PLACED, _S.QUEUED, _S.CANCELLED, _S.HALTED}),
-    _S.PLACED: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLED, _S.HALTED}),
-    _S.STARTING: frozenset({_S.DOWNLOADING, _S.RUNNING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.DOWNLOADING: frozenset({_S.RUNNING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.RUNNING: frozenset({_S.CHECKPOINTING, _S.STORING, _S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.CHECKPOINTING: frozenset({_S.STORING, _S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.STORING: frozenset({_S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.HALTED}),
-    _S.HALTED: frozenset({_S.QUEUED, _S.CANCELLED}),
+    _S.QUEUED: frozenset({_S.ADMITTED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.ADMITTED: frozenset({_S.PLACED, _S.QUEUED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.PLACED: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.STARTING: frozenset({_S.DOWNLOADING, _S.RUNNING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.DOWNLOADING: frozenset({_S.RUNNING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.RUNNING: frozenset(
+        {_S.CHECKPOINTING, _S.STORING, _S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}
+    ),
+    _S.CHECKPOINTING: frozenset({_S.STORING, _S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.STORING: frozenset({_S.SUCCEEDED, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.SUSPENDED}),
+    _S.SUSPENDED: frozenset({_S.QUEUED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),
@@ -120,7 +122,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 """From each state, the states a job may step to. Nothing else in Shoal decides what is legal."""
 
 TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
-ACTIVE = frozenset(JobState) - TERMINAL - {_S.QUEUED, _S.HALTED}
+ACTIVE = frozenset(JobState) - TERMINAL - {_S.QUEUED, _S.SUSPENDED}
 
 
 def check_step(old: JobState, new: JobState, *, job_id: str = "") -> None:

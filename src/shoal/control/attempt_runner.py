@@ -233,7 +233,7 @@ class AttemptRunner:
         return min(limits, key=lambda limit: limit[1], default=None)
 
     async def _ask_to_stop(self, live: Live, name: str, attempt: AttemptRecord) -> None:
-        if attempt.stop in (Stop.PREEMPT, Stop.HALT) and live.job.state is JobState.RUNNING:
+        if attempt.stop in (Stop.PREEMPT, Stop.SUSPEND) and live.job.state is JobState.RUNNING:
             await self._ledger.change(
                 live.job.id,
                 lambda job, current: transitions.advance(

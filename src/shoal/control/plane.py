@@ -285,17 +285,17 @@ class ControlPlane:
 
         return await self._change(job_id, step, already=JobState.CANCELLED)
 
-    async def halt(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
+    async def suspend(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         """Asks a job to checkpoint and pause until `resume`."""
-        cause = cause or f"halted by {actor}"
+        cause = cause or f"suspended by {actor}"
 
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-            if job.state is JobState.HALTED:
+            if job.state is JobState.SUSPENDED:
                 return None
             if job.service_id is not None:
-                raise Conflict("a service's replica cannot be halted", where=job.id,
+                raise Conflict("a service's replica cannot be suspended", where=job.id,
                                hint="scale the service to 0 instead: `shoal scale SERVICE 0`")  # fmt: skip
-            return transitions.halt(job, attempt, self.clock.now(), actor, cause)
+            return transitions.suspend(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step)
 

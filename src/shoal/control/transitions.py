@@ -165,13 +165,13 @@ def request_stop(
 ) -> Change | None:
     """Write down that a running attempt shall end, and why, before anything is signalled.
 
-    A tenant's wish (cancel, halt) overrides the platform's (preempt, limits); a cancel overrides a halt.
+    A tenant's wish (cancel, suspend) overrides the platform's (preempt, limits); a cancel overrides a suspend.
     """
     if not job.state.active or attempt.outcome is not None:
         return None
     if attempt.stop is not None and _STOP_RANK[attempt.stop] >= _STOP_RANK[stop]:
         return None
-    desired = {Stop.CANCEL: Desired.CANCEL, Stop.HALT: Desired.HALT}.get(stop, job.desired)
+    desired = {Stop.CANCEL: Desired.CANCEL, Stop.SUSPEND: Desired.SUSPEND}.get(stop, job.desired)
     after = job.evolve(version=job.version + 1, updated_at=now, desired=desired)
     return Change(
         before=job,
@@ -181,7 +181,14 @@ def request_stop(
     )
 
 
-_STOP_RANK = {Stop.PREEMPT: 0, Stop.MAX_RUNTIME: 1, Stop.DEADLINE: 1, Stop.NODE_LOST: 1, Stop.HALT: 2, Stop.CANCEL: 3}
+_STOP_RANK = {
+    Stop.PREEMPT: 0,
+    Stop.MAX_RUNTIME: 1,
+    Stop.DEADLINE: 1,
+    Stop.NODE_LOST: 1,
+    Stop.SUSPEND: 2,
+    Stop.CANCEL: 3,
+}
 
 
 def stop_late(job: JobRecord, attempt: AttemptRecord, now: float) -> Change | None:
@@ -193,7 +200,7 @@ def stop_late(job: JobRecord, attempt: AttemptRecord, now: float) -> Change | No
 
 
 def cancel_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
-    """QUEUED or HALTED > CANCELLED: nothing runs, so nothing has to be stopped first."""
+    """QUEUED or SUSPENDED > CANCELLED: nothing runs, so nothing has to be stopped first."""
     return Change(
         before=job,
         after=_moved(job, JobState.CANCELLED, now, desired=Desired.CANCEL, ended_at=now, message=cause),
@@ -208,27 +215,27 @@ def cancel(job: JobRecord, attempt: AttemptRecord | None, now: float, actor: str
     return request_stop(job, attempt, Stop.CANCEL, now=now, actor=actor, cause=cause)
 
 
-def halt(job: JobRecord, attempt: AttemptRecord | None, now: float, actor: str, cause: str) -> Change | None:
+def suspend(job: JobRecord, attempt: AttemptRecord | None, now: float, actor: str, cause: str) -> Change | None:
     """A job is to pause: at once when it waits, else by stopping what runs."""
     if attempt is None or not job.state.active:
-        return halt_waiting(job, now, actor, cause)
-    return request_stop(job, attempt, Stop.HALT, now=now, actor=actor, cause=cause)
+        return suspend_waiting(job, now, actor, cause)
+    return request_stop(job, attempt, Stop.SUSPEND, now=now, actor=actor, cause=cause)
 
 
-def halt_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
+def suspend_waiting(job: JobRecord, now: float, actor: str, cause: str) -> Change:
     return Change(
         before=job,
-        after=_moved(job, JobState.HALTED, now, desired=Desired.HALT, message=cause),
-        events=(_state_event(job, JobState.HALTED, now, actor, cause),),
+        after=_moved(job, JobState.SUSPENDED, now, desired=Desired.SUSPEND, message=cause),
+        events=(_state_event(job, JobState.SUSPENDED, now, actor, cause),),
     )
 
 
 def resume(job: JobRecord, now: float, actor: str, cause: str) -> Change:
-    """HALTED > QUEUED. Raises Conflict in every other state."""
-    if job.state is not JobState.HALTED:
+    """SUSPENDED > QUEUED. Raises Conflict in every other state."""
+    if job.state is not JobState.SUSPENDED:
         raise Conflict(
-            f"only a halted job can be resumed, this one is {job.state}", where=job.id,
-            hint="wait until it is HALTED" if job.desired is Desired.HALT else "see `shoal show`",
+            f"only a suspended job can be resumed, this one is {job.state}", where=job.id,
+            hint="wait until it is SUSPENDED" if job.desired is Desired.SUSPEND else "see `shoal show`",
         )  # fmt: skip
     return Change(
         before=job,
@@ -292,8 +299,8 @@ def _verdict(
         return Outcome.SUCCEEDED, JobState.SUCCEEDED, None, "done"
     if attempt.stop is Stop.CANCEL or job.desired is Desired.CANCEL:
         return Outcome.CANCELLED, JobState.CANCELLED, None, attempt.stop_cause or "cancelled"
-    if attempt.stop is Stop.HALT or job.desired is Desired.HALT:
-        return Outcome.HALTED, JobState.HALTED, None, attempt.stop_cause or "halted"
+    if attempt.stop is Stop.SUSPEND or job.desired is Desired.SUSPEND:
+        return Outcome.SUSPENDED, JobState.SUSPENDED, None, attempt.stop_cause or "suspended"
     if attempt.stop is Stop.PREEMPT:
         return Outcome.PREEMPTED, JobState.QUEUED, None, attempt.stop_cause or "preempted"
     if attempt.stop is Stop.MAX_RUNTIME:
@@ -413,6 +420,6 @@ def over(job: JobRecord) -> Conflict:
 def describe(job: JobRecord) -> str:
     """Where a job that does not wait is, in a sentence."""
     tries = f" (attempt {job.attempt})" if job.attempt > 1 else ""
-    if job.state.terminal or job.state is JobState.HALTED:
+    if job.state.terminal or job.state is JobState.SUSPENDED:
         return f"{job.state}{tries}: {job.message}" if job.message else f"{job.state}{tries}"
     return f"does not wait: it is {job.state}{tries}"

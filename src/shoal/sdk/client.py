@@ -38,7 +38,7 @@ class _Methods(Performer):
     jobs = single(operations.jobs)
     job = single(operations.job)
     cancel = single(operations.cancel)
-    halt = single(operations.halt)
+    suspend = single(operations.suspend)
     resume = single(operations.resume)
     explain = single(operations.explain)
     metrics = single(operations.metrics)

@@ -73,11 +73,11 @@ def _with_files(text: str | bytes, source: str) -> JobManifest | None:
 def wait(
     exchange: Exchange, ref: str, *, tenant: str | None = None, timeout_s: float | None = None
 ) -> Flow[models.JobDetail]:
-    """The job when it is over, or halted. Raises Unavailable when `timeout_s` passes before."""
+    """The job when it is over, or suspended. Raises Unavailable when `timeout_s` passes before."""
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         job = yield from exchange.perform(operations.job(ref, tenant=tenant, wait_s=time_left(give_up_at)))
-        if job.terminal or job.state is JobState.HALTED:
+        if job.terminal or job.state is JobState.SUSPENDED:
             return job
         if give_up_at is not None and time.monotonic() >= give_up_at:
             raise Unavailable(f"the job is still {job.state} after {timeout_s:g} s", where=job.id)

@@ -74,9 +74,9 @@ def cancel(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[mode
     return Call("POST", _job(ref, "/cancel"), reads(models.JobView), {"tenant": tenant, "cause": cause or None})
 
 
-def halt(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
+def suspend(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
     """Pause a job; it checkpoints if it can, and `resume` puts it back into the queue."""
-    return Call("POST", _job(ref, "/halt"), reads(models.JobView), {"tenant": tenant, "cause": cause or None})
+    return Call("POST", _job(ref, "/suspend"), reads(models.JobView), {"tenant": tenant, "cause": cause or None})
 
 
 def resume(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:

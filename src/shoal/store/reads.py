@@ -78,7 +78,7 @@ class Reads:
         return rows.job_of(found[0]) if found else None
 
     def unfinished_jobs(self) -> list[JobRecord]:
-        """All that are not in a final state, halted ones included, in the order of their submission."""
+        """All that are not in a final state, suspended ones included, in the order of their submission."""
         query = select(schema.job).where(schema.UNFINISHED).order_by(_job.submitted_at, _job.id)
         return [rows.job_of(row) for row in self._all(query)]
 

@@ -14,7 +14,8 @@ _SAMPLE = (
     "DELETE /v1/tokens/tok-red",
 )  # fmt: skip
 _ON_A_JOB = (
-    "GET /", "GET /logs", "GET /events", "GET /metrics", "GET /explain", "POST /cancel", "POST /halt", "POST /resume",
+    "GET /", "GET /logs", "GET /events", "GET /metrics", "GET /explain", "POST /cancel", "POST /suspend",
+    "POST /resume",
 )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ async def test_listing_filters_and_continues_where_it_stopped(house: House) -> N
             if before is None:
                 break
         assert found == [waiting["id"], *reversed(made)]
-        queued = (await client.get("/v1/jobs?state=QUEUED&state=HALTED")).json()["jobs"]
+        queued = (await client.get("/v1/jobs?state=QUEUED&state=SUSPENDED")).json()["jobs"]
         assert [job["id"] for job in queued] == [waiting["id"]]
         assert [job["id"] for job in (await client.get("/v1/jobs?name=n3")).json()["jobs"]] == [made[3]]
 
@@ -178,20 +178,20 @@ async def test_waiting_for_a_job_answers_at_its_end_not_before_and_not_later(hou
     assert [attempt["outcome"] for attempt in done["attempts"]] == ["succeeded"]
 
 
-async def test_cancel_halt_and_resume_and_what_they_refuse(house: House) -> None:
+async def test_cancel_suspend_and_resume_and_what_they_refuse(house: House) -> None:
     job = (await house.submit(seconds=1000))["id"]
     await asyncio.sleep(5)
     async with house.client("red") as client:
         assert (await client.post(f"/v1/jobs/{job}/resume")).status_code == 409
-        halted = await client.post(f"/v1/jobs/{job}/halt?cause=lunch")
-        assert halted.json()["desired"] == "halt"
-        assert (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()["state"] == "HALTED"
+        suspended = await client.post(f"/v1/jobs/{job}/suspend?cause=lunch")
+        assert suspended.json()["desired"] == "suspend"
+        assert (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()["state"] == "SUSPENDED"
         assert (await client.post(f"/v1/jobs/{job}/resume")).json()["state"] == "QUEUED"
         await asyncio.sleep(5)
         await client.post(f"/v1/jobs/{job}/cancel")
         ended = (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()
         assert ended["state"] == "CANCELLED"
-        assert [attempt["outcome"] for attempt in ended["attempts"]] == ["halted", "cancelled"]
+        assert [attempt["outcome"] for attempt in ended["attempts"]] == ["suspended", "cancelled"]
         assert (await client.post(f"/v1/jobs/{job}/resume")).status_code == 409
         events = (await client.get(f"/v1/jobs/{job}/events")).json()["events"]
     assert any(event["cause"] == "lunch" and event["actor"] == "tenant:red" for event in events)

@@ -160,7 +160,7 @@ async def test_replicas_are_jobs_that_listings_leave_out_unless_asked(house: Hou
         assert {one["service_id"] for one in everything} == {None, made["id"]}
         replica = (await client.get("/v1/jobs/ocr-0-1")).json()
         assert replica["id"] == f"{made['id']}-0"
-        assert (await client.post(f"/v1/jobs/{replica['id']}/halt")).status_code == 409
+        assert (await client.post(f"/v1/jobs/{replica['id']}/suspend")).status_code == 409
 
 
 async def test_why_it_is_not_ready(house: House) -> None:

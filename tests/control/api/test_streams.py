@@ -194,12 +194,12 @@ async def test_following_the_log_of_a_job_that_never_starts_ends_with_the_job(ho
         assert await stream.rest() == b""
 
 
-async def test_following_the_log_of_a_halted_job_ends(house: House) -> None:
+async def test_following_the_log_of_a_suspended_job_ends(house: House) -> None:
     job = await house.submit(seconds=1000)
     async with house.stream(f"/v1/jobs/{job['id']}/logs", "red", "follow=true") as stream:
         await stream.until("second 3")
         async with house.client("red") as client:
-            await client.post(f"/v1/jobs/{job['id']}/halt")
+            await client.post(f"/v1/jobs/{job['id']}/suspend")
         assert b"second 900" not in await stream.rest()
 
 

@@ -249,14 +249,14 @@ def test_services_outlive_the_server(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_a_replica_ended_by_hand_is_replaced_and_cannot_be_halted(tmp_path: Path) -> None:
+def test_a_replica_ended_by_hand_is_replaced_and_cannot_be_suspended(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         plane = world.plane
         assert plane is not None
         ocr = await deploy(world)
         await until(world, ocr, READY)
-        with pytest.raises(Conflict, match="replica cannot be halted"):
-            await plane.halt(f"{ocr}-0", actor="ada")
+        with pytest.raises(Conflict, match="replica cannot be suspended"):
+            await plane.suspend(f"{ocr}-0", actor="ada")
         await plane.cancel(f"{ocr}-0", actor="ada")
         await world.until(lambda: names(world, ocr) == ["ocr-1-1"])
         await until(world, ocr, READY)

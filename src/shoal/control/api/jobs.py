@@ -115,7 +115,7 @@ def _fresh(context: Context, job: JobRecord) -> JobRecord:
     responses={**shows(models.JobDetail), **fails(404, 409, 422, 503)},
 )
 async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wait_s: Wait = 0.0) -> Response:
-    """With `wait_s`, answers when the job is over (or halted), or when that time is."""
+    """With `wait_s`, answers when the job is over (or suspended), or when that time is."""
     job = await context.find_job(who, ref, tenant=tenant)
     if wait_s > 0:
         with context.usage.waiting(who.token_id):
@@ -132,7 +132,7 @@ async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobReco
             watch.clear()
             job = context.plane.job(job_id)
             left = until - loop.time()
-            over = job.state.terminal or job.state is JobState.HALTED
+            over = job.state.terminal or job.state is JobState.SUSPENDED
             if over or watch.closed or left <= 0 or not await watch.wait(left):
                 return job
 
@@ -147,13 +147,13 @@ async def cancel(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
     return answer(job_view(await context.plane.cancel(job.id, actor=who.actor, cause=cause)))
 
 
-@router.post("/{ref}/halt", summary="Halt a job; it can be resumed", responses=_CHANGED)
-async def halt(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
+@router.post("/{ref}/suspend", summary="Suspend a job; it can be resumed", responses=_CHANGED)
+async def suspend(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
-    return answer(job_view(await context.plane.halt(job.id, actor=who.actor, cause=cause)))
+    return answer(job_view(await context.plane.suspend(job.id, actor=who.actor, cause=cause)))
 
 
-@router.post("/{ref}/resume", summary="Put a halted job back into the queue", responses=_CHANGED)
+@router.post("/{ref}/resume", summary="Put a suspended job back into the queue", responses=_CHANGED)
 async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
     return answer(job_view(await context.plane.resume(job.id, actor=who.actor, cause=cause)))

@@ -117,7 +117,7 @@ class _Log:
         plane = self._context.plane
         job = plane.job(self._job_id)
         number = attempt or job.attempt
-        over = job.state.terminal or job.state is JobState.HALTED
+        over = job.state.terminal or job.state is JobState.SUSPENDED
         if number == 0 or number == job.attempt + 1:
             # An attempt that may still come.
             return Piece(number, LogChunk(b"", offset, offset, ended=over), last=over)
