@@ -94,9 +94,9 @@ async def measure(plane: ControlPlane, scale: float) -> Result:
         batch = waiting[start : start + 500]
         await asyncio.gather(*(plane.submit(job, tenant=tenant, actor="bench") for tenant, job in batch))
     capacity = COHORTS * 120
-    while len(plane.view):
-        if any(map(plane.view.queued, tenants)):
-            active = [live.job for live in plane.view.active()]
+    while len(plane.cache):
+        if any(map(plane.cache.queued, tenants)):
+            active = [live.job for live in plane.cache.active()]
             used.append(sum(job.resources.accelerator_count * job.ranks for job in active) / capacity)
         await asyncio.sleep(0.05)
     seconds = time.perf_counter() - began

@@ -278,7 +278,7 @@ class Questioner:
             return
         outlook = Outlook(plane.snapshot())
         starting = {start.job_id for start in outlook.decision.starts}
-        for live in plane.view:
+        for live in plane.cache:
             self.asked += 1
             if live.job.state is JobState.QUEUED and scheduler_of(plane) is None:
                 check_explanation(outlook.snapshot, explain(outlook.snapshot, live.job.id, outlook), starting)

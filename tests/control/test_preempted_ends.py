@@ -42,7 +42,7 @@ async def test_a_job_that_ended_well_while_it_was_preempted_does_not_run_again(t
                 await asyncio.sleep(0.001)
             await asyncio.sleep(after_ms / 1000)
             with contextlib.suppress(NotFound):
-                await plane.ledger.change(
+                await plane.repository.change(
                     record.id,
                     lambda job, attempt: (
                         attempt

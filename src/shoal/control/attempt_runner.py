@@ -17,11 +17,11 @@ from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name, parse_gang_nam
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord
 from shoal.control import phases, transitions
-from shoal.control.ledger import Ledger
+from shoal.control.job_cache import Live
+from shoal.control.job_repository import JobRepository
 from shoal.control.phases import Layout
 from shoal.control.transitions import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
-from shoal.control.view import Live
 from shoal.core import Fault
 from shoal.engine import Engine, Gang, GangStatus, LaunchFailed
 
@@ -33,7 +33,7 @@ class AttemptRunner:
     change a gang before it is launched; `killed` says why an extension had a job's processes killed, if one had."""
 
     def __init__(
-        self, ledger: Ledger, engine: Engine, layout: Layout, *,
+        self, jobs: JobRepository, engine: Engine, layout: Layout, *,
         secrets: Callable[[Live], dict[str, str]],
         prepare: Callable[[Live, Gang], Gang],
         drain: Callable[[Live], Awaitable[None]],
@@ -42,7 +42,7 @@ class AttemptRunner:
         on_fatal: Callable[[BaseException], None],
         retry_s: float = 1.0,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
+        self._jobs = jobs
         self._engine = engine
         self._layout = layout
         self._secrets = secrets
@@ -78,7 +78,7 @@ class AttemptRunner:
             named = parse_gang_name(status.name)
             if named is None:
                 continue
-            live = self._ledger.view.get(named.job_id)
+            live = self._jobs.cache.get(named.job_id)
             if live is not None:
                 self._statuses[status.name] = status
                 live.poke.set()
@@ -87,7 +87,7 @@ class AttemptRunner:
         try:
             while True:
                 # Asked again after each attempt: while its last lines were told, the job may have got a new place.
-                live = self._ledger.view.get(job_id)
+                live = self._jobs.cache.get(job_id)
                 if live is None or not live.job.state.active:
                     return
                 with self._turns.turn(job=job_id) as turn:
@@ -101,16 +101,16 @@ class AttemptRunner:
 
     async def _attempt(self, live: Live) -> None:
         job_id = live.job.id
-        await self._ledger.change(job_id, self._adopt)
+        await self._jobs.change(job_id, self._adopt)
         number = live.job.attempt
         end = await self._through_phases(live)
         await self._drain(live)
         if end.code is ErrorCode.SIGNAL:
             end = replace(end, message=self._killed(live) or end.message)
         self._fault("before-conclude")
-        await self._ledger.change(
+        await self._jobs.change(
             job_id,
-            lambda job, attempt: transitions.conclude(job, _must(attempt), end, live.manifest, now=self._ledger.now()),
+            lambda job, attempt: transitions.conclude(job, _must(attempt), end, live.manifest, now=self._jobs.now()),
         )
         for phase in (DOWNLOAD, RUN, STORE):
             name = gang_name(job_id, number, phase)
@@ -153,9 +153,9 @@ class AttemptRunner:
             return AttemptEnd(ErrorCode.RANK_LOST, "no trace of its processes was found")
         self._statuses[name] = status
         self._fault("after-launch")
-        await self._ledger.change(
+        await self._jobs.change(
             live.job.id,
-            lambda job, attempt: transitions.advance(job, _must(attempt), state, self._ledger.now(), cause, status),
+            lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
         )
         ended = await self._until_ended(live, name, phase)
         end = transitions.read_end(ended, _must(live.attempt).placement, phase=phase)
@@ -170,8 +170,8 @@ class AttemptRunner:
         """None when it must not be launched: it ran before and left no trace, or the attempt is to end anyway."""
         was_launched = ORDER[live.job.state] >= ORDER[state]
         if not was_launched and phase != STORE and live.job.deadline_at is not None:
-            await self._ledger.change(
-                live.job.id, lambda job, attempt: transitions.stop_late(job, _must(attempt), self._ledger.now())
+            await self._jobs.change(
+                live.job.id, lambda job, attempt: transitions.stop_late(job, _must(attempt), self._jobs.now())
             )
         if was_launched or (_stopped(live) and phase != STORE):
             found = await self._engine.status(gang_name(live.job.id, live.job.attempt, phase))
@@ -210,13 +210,13 @@ class AttemptRunner:
             return
         stop, at, cause = limit
         try:
-            async with asyncio.timeout(max(0.0, at - self._ledger.now())):
+            async with asyncio.timeout(max(0.0, at - self._jobs.now())):
                 await live.poke.wait()
         except TimeoutError:
-            await self._ledger.change(
+            await self._jobs.change(
                 live.job.id,
                 lambda job, attempt: transitions.request_stop(
-                    job, _must(attempt), stop, now=self._ledger.now(), actor="attempt-runner", cause=cause
+                    job, _must(attempt), stop, now=self._jobs.now(), actor="attempt-runner", cause=cause
                 ),
             )
 
@@ -234,24 +234,24 @@ class AttemptRunner:
 
     async def _ask_to_stop(self, live: Live, name: str, attempt: AttemptRecord) -> None:
         if attempt.stop in (Stop.PREEMPT, Stop.SUSPEND) and live.job.state is JobState.RUNNING:
-            await self._ledger.change(
+            await self._jobs.change(
                 live.job.id,
                 lambda job, current: transitions.advance(
-                    job, _must(current), JobState.CHECKPOINTING, self._ledger.now(), attempt.stop_cause
+                    job, _must(current), JobState.CHECKPOINTING, self._jobs.now(), attempt.stop_cause
                 ),
             )
         self._fault("before-stop")
         await self._engine.stop(name, reason=str(attempt.stop))
 
     def _adopt(self, job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
-        return transitions.adopt(job, _must(attempt), epoch=self._epoch, now=self._ledger.now())
+        return transitions.adopt(job, _must(attempt), epoch=self._epoch, now=self._jobs.now())
 
     def _fault(self, point: str) -> None:
-        self._ledger.fault(point)
+        self._jobs.fault(point)
 
     def lose(self, job_id: str, name: str, detail: str = "vanished") -> None:
         """The engine no longer knows a gang that should run, or tells nothing more of it."""
-        live = self._ledger.view.get(job_id)
+        live = self._jobs.cache.get(job_id)
         known = self._statuses.get(name)
         if live is None or known is None or known.ended:
             return
@@ -260,7 +260,7 @@ class AttemptRunner:
 
     def _not_launched(self, live: Live, error: LaunchFailed) -> AttemptEnd:
         code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
-        if error.fault is not Fault.USER and self._ledger.view.missing(live):
+        if error.fault is not Fault.USER and self._jobs.cache.missing(live):
             code = ErrorCode.NODE_LOST
         return AttemptEnd(code, str(error), rolled_back=True)
 

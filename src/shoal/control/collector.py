@@ -20,8 +20,8 @@ from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.patterns import Pattern, compile_pattern
 from shoal.contract.records import MetricPoint, ReadPosition
-from shoal.control.ledger import Ledger
-from shoal.control.view import Live
+from shoal.control.job_cache import Live
+from shoal.control.job_repository import JobRepository
 from shoal.core import NotFound, ShoalError
 from shoal.engine import Engine
 
@@ -46,11 +46,11 @@ class Collector:
     """`reported` is told of each job that reported something new."""
 
     def __init__(
-        self, ledger: Ledger, engine: Engine, *,
+        self, jobs: JobRepository, engine: Engine, *,
         every_s: float = 0.5,
         reported: Callable[[Live], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
+        self._jobs = jobs
         self._reported = reported
         self._engine = engine
         self._every_s = every_s
@@ -69,7 +69,7 @@ class Collector:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            for live in self._ledger.view.active():
+            for live in self._jobs.cache.active():
                 if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING):
                     await self._collect_safely(live)
 
@@ -100,16 +100,16 @@ class Collector:
         for stream in _streams(live):
             lines = await self._lines(gang_name(job.id, attempt.number, RUN), stream, tail)
             for read in await _read_all(stream, lines, live.manifest.metrics.regex):
-                points += _absorb(read, progress, tail, job.id, attempt.number, self._ledger.now())
+                points += _absorb(read, progress, tail, job.id, attempt.number, self._jobs.now())
                 if stream == "metrics":
                     progress["hooks"] = True
         if tail.offsets == before:
             if job.progress:
-                self._ledger.view.progressed(job.id, job.progress, job.read_position, self._ledger.now())
+                self._jobs.cache.progressed(job.id, job.progress, job.read_position, self._jobs.now())
             return
-        kept = self._ledger.progress(job.id, progress, ReadPosition(attempt.number, dict(tail.offsets)))
+        kept = self._jobs.progress(job.id, progress, ReadPosition(attempt.number, dict(tail.offsets)))
         if points:  # together, so that one flush of the disk serves both
-            await asyncio.gather(kept, self._ledger.store.add_metrics(points))
+            await asyncio.gather(kept, self._jobs.store.add_metrics(points))
         else:
             await kept
         self._reported(live)

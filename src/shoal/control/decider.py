@@ -14,7 +14,7 @@ from shoal.base.loops import Turns
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.records import Change
 from shoal.control import transitions
-from shoal.control.ledger import Ledger
+from shoal.control.job_repository import JobRepository
 
 log = structlog.get_logger("shoal.decider")
 
@@ -26,10 +26,11 @@ class Decider:
     a decision is written down."""
 
     def __init__(
-        self, ledger: Ledger, *, epoch: int, started: Callable[[str], None], on_fatal: Callable[[BaseException], None],
+        self, jobs: JobRepository, *, epoch: int, started: Callable[[str], None],
+        on_fatal: Callable[[BaseException], None],
         policy: Decide = decide, decided: Callable[[], None] = lambda: None, retry_s: float = 1.0,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
+        self._jobs = jobs
         self._epoch = epoch
         self._started = started
         self._turns = Turns(log, "decision held up", on_fatal)
@@ -64,23 +65,23 @@ class Decider:
         while True:
             await self._next(wake_at)
             self._wake.clear()
-            began = self._ledger.clock.monotonic()
+            began = self._jobs.clock.monotonic()
             with self._turns.turn() as turn:
                 wake_at = await self.cycle()
             if turn.over:
                 return
             if turn.held_up:
-                wake_at = self._ledger.now() + self._retry_s
+                wake_at = self._jobs.now() + self._retry_s
             if self.last_cycle_s > _COALESCE_ABOVE_S:
                 # Under a flood, deciding takes at most half the time and later arrivals share a cycle.
-                await asyncio.sleep(began + 2 * self.last_cycle_s - self._ledger.clock.monotonic())
+                await asyncio.sleep(began + 2 * self.last_cycle_s - self._jobs.clock.monotonic())
 
     async def _next(self, wake_at: float) -> None:
         if wake_at == math.inf:
             await self._wake.wait()
             return
         try:
-            async with asyncio.timeout(max(0.0, wake_at - self._ledger.now())):
+            async with asyncio.timeout(max(0.0, wake_at - self._jobs.now())):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -88,16 +89,16 @@ class Decider:
     async def cycle(self) -> float:
         """One decision; returns when to decide again even if nothing changes (infinity: no need)."""
         self.cycles += 1
-        began = self._ledger.clock.monotonic()
-        view, now = self._ledger.view, self._ledger.now()
-        snapshot = view.index.snapshot(now)
+        began = self._jobs.clock.monotonic()
+        cache, now = self._jobs.cache, self._jobs.now()
+        snapshot = cache.index.snapshot(now)
         decision = self._policy(snapshot)
-        view.index.settle(decision)
+        cache.index.settle(decision)
         changes, note_at = self._changes(decision, now)
-        self.last_cycle_s = self._ledger.clock.monotonic() - began
-        done = await self._ledger.apply_all(changes) if changes else []
+        self.last_cycle_s = self._jobs.clock.monotonic() - began
+        done = await self._jobs.apply_all(changes) if changes else []
         started = {change.after.id for change in done if change.after.state is JobState.STARTING}
-        view.index.refund(start for start in decision.starts if start.job_id not in started)
+        cache.index.refund(start for start in decision.starts if start.job_id not in started)
         for change in done:
             if change.after.id in started:
                 self._started(change.after.id)
@@ -109,7 +110,7 @@ class Decider:
         changes: list[Change] = []
         note_at = math.inf
         for start in decision.starts:
-            live = self._ledger.view.get(start.job_id)
+            live = self._jobs.cache.get(start.job_id)
             if live is None or live.job.state is not JobState.QUEUED:
                 continue
             if transitions.late(live.job, now):
@@ -123,7 +124,7 @@ class Decider:
             if change is not None:
                 changes.append(change)
         for job_id, reason in decision.waits.items():
-            live = self._ledger.view.get(job_id)
+            live = self._jobs.cache.get(job_id)
             if live is None:
                 continue
             if live.wait is None or live.wait.code != reason.code:
@@ -138,7 +139,7 @@ class Decider:
         return changes, note_at
 
     def _preempt(self, preemption: Preemption, now: float) -> Change | None:
-        live = self._ledger.view.get(preemption.job_id)
+        live = self._jobs.cache.get(preemption.job_id)
         if live is None or live.attempt is None:
             return None
         return transitions.request_stop(

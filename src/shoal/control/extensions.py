@@ -16,8 +16,8 @@ from shoal.contract.lifecycle import Desired
 from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
 from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
-from shoal.control.ledger import Ledger
-from shoal.control.view import Live, View
+from shoal.control.job_cache import JobCache, Live
+from shoal.control.job_repository import JobRepository
 from shoal.core import Capability, Clock, Invalid, NotFound, PriorityClass, Reason
 from shoal.engine import Gang
 from shoal.extension import Decide, Explain, Extension, Section, Server
@@ -50,11 +50,11 @@ class Facilities:
     """What the control plane offers its extensions: see `shoal.extension.Server`."""
 
     home: Path
-    view: View
+    cache: JobCache
     known_tenants: Mapping[str, TenantRecord]
     extensions: Callable[[], Iterable[Extension]]
     wake: Callable[[], None]
-    ledger: Ledger
+    repository: JobRepository
     jobs: Jobs
     new_id: Callable[[str], str]
     derive_secret: Callable[[str], str]
@@ -64,17 +64,17 @@ class Facilities:
 
     @property
     def clock(self) -> Clock:
-        return self.ledger.clock
+        return self.repository.clock
 
     @property
     def store(self) -> Store:
-        return self.ledger.store
+        return self.repository.store
 
     def job(self, job_id: str) -> Live | None:
-        return self.view.get(job_id)
+        return self.cache.get(job_id)
 
     def active_jobs(self) -> Iterable[Live]:
-        return self.view.active()
+        return self.cache.active()
 
     def tenants(self) -> Mapping[str, TenantRecord]:
         return self.known_tenants
@@ -84,7 +84,7 @@ class Facilities:
         return next((found for found in told if found is not None), None)
 
     def snapshot(self) -> Snapshot:
-        return self.view.index.snapshot(self.clock.now())
+        return self.cache.index.snapshot(self.clock.now())
 
     async def explain(self, job_id: str) -> Explanation:
         return await self.jobs.explain(job_id)
@@ -102,7 +102,7 @@ class Facilities:
         return await self.jobs.remarks(job, secrets)
 
     def submitted(self, job: JobRecord) -> None:
-        self.view.added(job)
+        self.cache.added(job)
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
@@ -111,16 +111,16 @@ class Facilities:
             return transitions.cancel(job, attempt, self.clock.now(), actor, cause)
 
         with suppress(NotFound):  # it is over
-            await self.ledger.change(job_id, step)
+            await self.repository.change(job_id, step)
 
     def replicas(self, service_id: str) -> Iterable[Live]:
-        return self.view.replicas(service_id)
+        return self.cache.replicas(service_id)
 
     def services_with_replicas(self) -> Iterable[str]:
-        return self.view.services_with_replicas()
+        return self.cache.services_with_replicas()
 
     def fault(self, point: str) -> None:
-        self.ledger.fault(point)
+        self.repository.fault(point)
 
 
 class Extensions:

@@ -21,7 +21,7 @@ from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.records import FinishedJob, NewEvent
 from shoal.control.bundles import Bundles
-from shoal.control.ledger import Ledger
+from shoal.control.job_repository import JobRepository
 from shoal.control.phases import Layout
 from shoal.control.retention import Removal, Retention, plan
 from shoal.engine import Engine
@@ -51,14 +51,14 @@ class GarbageCollector:
     """`used` names the (tenant, digest) of bundles that others than jobs need."""
 
     def __init__(
-        self, ledger: Ledger, engine: Engine, layout: Layout, bundles: Bundles, *,
+        self, jobs: JobRepository, engine: Engine, layout: Layout, bundles: Bundles, *,
         used: Callable[[], Iterable[tuple[str, str]]],
         retention: Retention,
         on_fatal: Callable[[BaseException], None],
         every_s: float = 600.0,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
-        self._store = ledger.store
+        self._jobs = jobs
+        self._store = jobs.store
         self._engine = engine
         self._layout = layout
         self._used = used
@@ -104,9 +104,9 @@ class GarbageCollector:
     # --- deciding ---
 
     async def _decide(self) -> Removal:
-        named = {(live.job.tenant, live.manifest.bundle) for live in self._ledger.view if live.manifest.bundle}
+        named = {(live.job.tenant, live.manifest.bundle) for live in self._jobs.cache if live.manifest.bundle}
         named |= set(self._used())
-        live = {live.job.id: live.job.tenant for live in self._ledger.view}
+        live = {live.job.id: live.job.tenant for live in self._jobs.cache}
         finished = await asyncio.to_thread(self._store.finished_jobs, _MOST)
         bundles = await asyncio.to_thread(self._store.bundles)
         runs = await asyncio.to_thread(_sizes, self._layout.home / "runs")
@@ -119,7 +119,7 @@ class GarbageCollector:
         self.usage = usage
         return plan(
             [job for job in finished if job.id not in live], runs, bundles, frozenset(named), self._retention,
-            self._ledger.now(),
+            self._jobs.now(),
         )  # fmt: skip
 
     async def _told(self, removal: Removal) -> Removed:
@@ -179,7 +179,7 @@ class GarbageCollector:
 
     def _note(self, cause: str, freed_bytes: int, **data: object) -> NewEvent:
         found = {**data, "freed_bytes": freed_bytes}
-        return NewEvent(self._ledger.now(), EventKind.GC_REMOVED, "garbage-collector", cause, data=found)
+        return NewEvent(self._jobs.now(), EventKind.GC_REMOVED, "garbage-collector", cause, data=found)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

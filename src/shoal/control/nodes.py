@@ -19,8 +19,8 @@ from shoal.contract.lifecycle import Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent
 from shoal.control import transitions
 from shoal.control.attempt_runner import AttemptRunner
-from shoal.control.ledger import Ledger
-from shoal.control.view import Live
+from shoal.control.job_cache import Live
+from shoal.control.job_repository import JobRepository
 from shoal.core import Node
 from shoal.engine import Engine, Inventory
 
@@ -31,10 +31,11 @@ class NodeWatch:
     """`silent_s`: how long, beyond a job's grace, an engine may say nothing of what ran on a node that is gone."""
 
     def __init__(
-        self, ledger: Ledger, engine: Engine, runner: AttemptRunner, *, on_fatal: Callable[[BaseException], None],
+        self, jobs: JobRepository, engine: Engine, runner: AttemptRunner, *,
+        on_fatal: Callable[[BaseException], None],
         silent_s: float = 30.0, retry_s: float = 1.0,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
+        self._jobs = jobs
         self._engine = engine
         self._runner = runner
         self._turns = Turns(log, "node watch held up", on_fatal)
@@ -67,17 +68,17 @@ class NodeWatch:
             await asyncio.sleep(self._retry_s)
 
     async def _see(self, inventory: Inventory) -> None:
-        view, now = self._ledger.view, self._ledger.now()
+        cache, now = self._jobs.cache, self._jobs.now()
         told = [
             NewEvent(now, kind, f"engine:{self._engine.name}", cause, data={"node": node})
-            for kind, node, cause in differences(view.inventory, inventory)
+            for kind, node, cause in differences(cache.inventory, inventory)
         ]
-        if inventory == view.inventory:
+        if inventory == cache.inventory:
             return
-        view.see_nodes(inventory)
+        cache.see_nodes(inventory)
         self._changed.set()
         if told:
-            await self._ledger.store.record(told)
+            await self._jobs.store.record(told)
 
     async def _end_lost(self) -> None:
         while True:
@@ -94,8 +95,8 @@ class NodeWatch:
 
     async def _end_those_lost(self) -> bool:
         """Whether any attempt holds what is gone."""
-        view = self._ledger.view
-        lost = [(live, missing) for live in view.active() if (missing := view.missing(live)) is not None]
+        cache = self._jobs.cache
+        lost = [(live, missing) for live in cache.active() if (missing := cache.missing(live)) is not None]
         for live, missing in lost:
             cause = missing.text
 
@@ -103,10 +104,10 @@ class NodeWatch:
                 if attempt is None:
                     return None
                 return transitions.request_stop(
-                    job, attempt, Stop.NODE_LOST, now=self._ledger.now(), actor="node-watch", cause=cause
+                    job, attempt, Stop.NODE_LOST, now=self._jobs.now(), actor="node-watch", cause=cause
                 )
 
-            await self._ledger.change(live.job.id, stop)
+            await self._jobs.change(live.job.id, stop)
             if missing.whole_node and self._silent_for_long(live):
                 for phase in (DOWNLOAD, RUN, STORE):
                     name = gang_name(live.job.id, live.job.attempt, phase)
@@ -115,7 +116,7 @@ class NodeWatch:
 
     def _silent_for_long(self, live: Live) -> bool:
         asked_at = live.attempt.stop_at if live.attempt is not None else None
-        return asked_at is not None and self._ledger.now() >= asked_at + live.manifest.grace_s + self._silent_s
+        return asked_at is not None and self._jobs.now() >= asked_at + live.manifest.grace_s + self._silent_s
 
 
 def differences(old: Inventory, new: Inventory) -> Iterator[tuple[str, str, str]]:

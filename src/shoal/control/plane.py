@@ -38,14 +38,14 @@ from shoal.control.decider import Decide, Decider
 from shoal.control.explaining import Explainer
 from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
-from shoal.control.ledger import Ledger
+from shoal.control.job_cache import JobCache, Live, pending_of
+from shoal.control.job_repository import JobRepository
 from shoal.control.limits import JobLimits, complete, rank_limits
 from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
 from shoal.control.retention import Retention
 from shoal.control.vault import SecretMissing, Vault
-from shoal.control.view import Live, View, pending_of
 from shoal.core import (
     Capability,
     Clock,
@@ -101,33 +101,33 @@ class ControlPlane:
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
         self._tenants: dict[str, TenantRecord] = {}
-        self.view = View(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
-        self.ledger = Ledger(store, self.view, self.clock, fault)
+        self.cache = JobCache(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
+        self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
         self.collector = Collector(
-            self.ledger, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
+            self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
         )
         self.runner = AttemptRunner(
-            self.ledger, engine, self._layout, secrets=self._resolve_secrets,
+            self.repository, engine, self._layout, secrets=self._resolve_secrets,
             prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,
             killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
-            self.ledger, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
+            self.repository, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
             policy=lambda snapshot: self.extensions.decide(decide, snapshot),
             decided=lambda: self.extensions.decided(),
         )  # fmt: skip
-        self.reconciler = Reconciler(self.ledger, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
-        self.node_watch = NodeWatch(self.ledger, engine, self.runner, on_fatal=on_fatal)
+        self.reconciler = Reconciler(self.repository, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
+        self.node_watch = NodeWatch(self.repository, engine, self.runner, on_fatal=on_fatal)
         facilities = Facilities(
-            home=home, view=self.view, known_tenants=self._tenants, extensions=lambda: self.extensions,
-            wake=self.decider.wake_from_thread, ledger=self.ledger, jobs=self,
+            home=home, cache=self.cache, known_tenants=self._tenants, extensions=lambda: self.extensions,
+            wake=self.decider.wake_from_thread, repository=self.repository, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
             any_port=any_port, http_limits=http_limits or HttpLimits(),
         )  # fmt: skip
         self.extensions = Extensions(extensions, facilities)
         self.garbage = GarbageCollector(
-            self.ledger, engine, self._layout, self._bundles, used=self.extensions.bundles,
+            self.repository, engine, self._layout, self._bundles, used=self.extensions.bundles,
             retention=retention or Retention(), on_fatal=on_fatal,
         )  # fmt: skip
 
@@ -139,8 +139,8 @@ class ControlPlane:
         self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
         active = [job.id for job in jobs if job.state.active]
-        self.view.drained.update(self.store.drained_nodes())
-        self.view.load(
+        self.cache.drained.update(self.store.drained_nodes())
+        self.cache.load(
             jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
             await self.engine.inventory(),
         )  # fmt: skip
@@ -204,18 +204,18 @@ class ControlPlane:
                      tenant=tenant, job_id=job.id, new_state=JobState.QUEUED),
         )  # fmt: skip
         await self._bundles.use(tenant, manifest.bundle)
-        with self.ledger.writing:
+        with self.repository.writing:
             stored = await self.store.submit(job, events)
         created = stored.id == job.id
         if created:
-            self.view.added(stored, manifest=manifest)
+            self.cache.added(stored, manifest=manifest)
         return stored, created
 
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
         """The manifest as it would be stored: with defaults for the resources that it leaves out."""
         record = self._tenants.get(tenant)
         quota = record.quota if record is not None else Quota()
-        return complete(manifest, self._limits, quota, (capacity for capacity, _ in self.view.index.layout.kinds))
+        return complete(manifest, self._limits, quota, (capacity for capacity, _ in self.cache.index.layout.kinds))
 
     def _new_job(
         self, manifest: JobManifest, tenant: str, idempotency_key: str | None, fingerprint: str
@@ -235,7 +235,7 @@ class ControlPlane:
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
         limit = record.quota.queued_jobs
-        if limit is not None and self.view.queued(tenant) >= limit:
+        if limit is not None and self.cache.queued(tenant) >= limit:
             raise Overloaded(
                 f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
                 hint="wait until some have started, or ask for a higher quota",
@@ -259,7 +259,7 @@ class ControlPlane:
         """Why this job can never start as nodes and quotas are; its manifest is read from its row if not given."""
         record = self._tenants.get(job.tenant)
         tenant = Tenant(job.tenant) if record is None else _core_tenant(record)
-        return obstacles(self.view.index.layout, tenant, pending_of(job, manifest))
+        return obstacles(self.cache.index.layout, tenant, pending_of(job, manifest))
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         """What would keep this job from starting here, if it were submitted now."""
@@ -270,7 +270,7 @@ class ControlPlane:
         return warnings
 
     def job(self, job_id: str) -> JobRecord:
-        live = self.view.get(job_id)
+        live = self.cache.get(job_id)
         job = live.job if live is not None else self.store.job(job_id)
         if job is None:
             raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
@@ -304,17 +304,17 @@ class ControlPlane:
         return await self._change(job_id, lambda job, _: transitions.resume(job, self.clock.now(), actor, cause))
 
     async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
-        if job_id not in self.view:
+        if job_id not in self.cache:
             job = self.job(job_id)
             if job.state is already:
                 return job
             raise transitions.over(job)
-        return await self.ledger.change(job_id, step)
+        return await self.repository.change(job_id, step)
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job waits; for one that does not, a summary of where it is."""
         job = self.job(job_id)
-        live = self.view.get(job_id)
+        live = self.cache.get(job_id)
 
         async def usual() -> Explanation:
             if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
@@ -376,7 +376,7 @@ class ControlPlane:
         kind = EventKind.TENANT_CREATED if old is None else EventKind.TENANT_CHANGED
         await self.store.put_tenant(record, NewEvent(self.clock.now(), kind, actor, f"tenant {name}", tenant=name))
         self._tenants[name] = record
-        self.view.index.set_tenant(tenant)
+        self.cache.index.set_tenant(tenant)
         self.decider.wake()
         return record
 
@@ -423,7 +423,7 @@ class ControlPlane:
         await self.store.drain_node(
             name, because, NewEvent(self.clock.now(), EventKind.NODE_DRAINED, actor, told, data={"node": name})
         )
-        self.view.drain(name, because)
+        self.cache.drain(name, because)
         return self.snapshot().nodes[name]
 
     async def undrain_node(self, name: str, *, actor: str) -> None:
@@ -432,7 +432,7 @@ class ControlPlane:
                         data={"node": name})  # fmt: skip
         if not await self.store.undrain_node(name, told):
             raise NotFound(f"node {name} is not drained", where="name", hint="`shoal nodes` shows which are")
-        self.view.drain(name, None)
+        self.cache.drain(name, None)
 
     def running(self) -> list[Running]:
         return list(self.snapshot().running.values())
@@ -442,7 +442,7 @@ class ControlPlane:
 
     def snapshot(self) -> Snapshot:
         """The cluster now, frozen. To be taken on the event loop; what is taken may go to any thread."""
-        return self.view.index.snapshot(self.clock.now())
+        return self.cache.index.snapshot(self.clock.now())
 
     def status(self, by_state: Mapping[tuple[str, JobState], int] | None = None) -> dict[str, Any]:
         """`by_state` is what `store.job_counts` told; it is asked if None."""
@@ -451,13 +451,13 @@ class ControlPlane:
             counts[state] = counts.get(state, 0) + number
         return {
             "ready": self.ready,
-            **({"last_write_failed": str(trouble)} if (trouble := self.ledger.writing.trouble) is not None else {}),
+            **({"last_write_failed": str(trouble)} if (trouble := self.repository.writing.trouble) is not None else {}),
             "epoch": self.store.epoch,
             "uptime_s": round(self.clock.now() - self._opened_at, 3),
             "reconcile_s": round(self.recovery_s, 4),
             "engine": self.engine.name,
             "jobs": counts,
-            "live": len(self.view),
+            "live": len(self.cache),
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
             "repaired": self.reconciler.repaired,

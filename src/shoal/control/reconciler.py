@@ -17,7 +17,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.records import NewEvent
 from shoal.control import transitions
 from shoal.control.attempt_runner import AttemptRunner
-from shoal.control.ledger import Ledger
+from shoal.control.job_repository import JobRepository
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.reconciler")
@@ -25,10 +25,11 @@ log = structlog.get_logger("shoal.reconciler")
 
 class Reconciler:
     def __init__(
-        self, ledger: Ledger, engine: Engine, runner: AttemptRunner, *, on_fatal: Callable[[BaseException], None],
+        self, jobs: JobRepository, engine: Engine, runner: AttemptRunner, *,
+        on_fatal: Callable[[BaseException], None],
         every_s: float = 5.0,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
+        self._jobs = jobs
         self._engine = engine
         self._runner = runner
         self._turns = Turns(log, "reconciling failed", on_fatal)
@@ -60,12 +61,12 @@ class Reconciler:
 
     async def expire_waiting(self) -> None:
         """Fail queued jobs whose deadline passed."""
-        now = self._ledger.now()
-        for job_id in list(self._ledger.view.deadlines):
-            live = self._ledger.view.get(job_id)
+        now = self._jobs.now()
+        for job_id in list(self._jobs.cache.deadlines):
+            live = self._jobs.cache.get(job_id)
             if live is None or live.job.state is not JobState.QUEUED or not transitions.late(live.job, now):
                 continue
-            await self._ledger.change(
+            await self._jobs.change(
                 job_id,
                 lambda job, _: transitions.expire(job, now, "reconciler") if job.state is JobState.QUEUED else None,
             )
@@ -74,18 +75,18 @@ class Reconciler:
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
         between the three is no fault."""
         gangs = await self._engine.gangs()
-        wanted = {(live.job.id, live.job.attempt) for live in self._ledger.view if live.job.state.active}
+        wanted = {(live.job.id, live.job.attempt) for live in self._jobs.cache if live.job.state.active}
         orphans = {name for name in gangs if (parse_gang_name(name) or ())[:2] not in wanted}
         for name in [name for name in orphans & self._suspects if gangs[name].ended]:
             # Not a fault: its end was written down, and the server died before it let go of the record.
             await self._engine.forget(name)
             orphans.discard(name)
         undriven = {
-            live.job.id for live in self._ledger.view if live.job.state.active and not self._runner.driven(live.job.id)
+            live.job.id for live in self._jobs.cache if live.job.state.active and not self._runner.driven(live.job.id)
         }
         vanished = {
             gang_name(live.job.id, live.job.attempt, RUN): live.job.id
-            for live in self._ledger.view
+            for live in self._jobs.cache
             if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING)
         }
         vanished = {name: job_id for name, job_id in vanished.items() if name not in gangs}
@@ -119,7 +120,7 @@ class Reconciler:
         self.repaired += 1
         log.warning(cause, gang=name)
         parsed = parse_gang_name(name)
-        await self._ledger.store.record(
-            [NewEvent(self._ledger.now(), kind, "reconciler", cause, job_id=parsed.job_id if parsed else None,
+        await self._jobs.store.record(
+            [NewEvent(self._jobs.now(), kind, "reconciler", cause, job_id=parsed.job_id if parsed else None,
                       data={"name": name})]
         )  # fmt: skip

@@ -55,8 +55,8 @@ async def test_scraping_without_pause_loses_no_job_from_the_decisions_view(busy_
     plane = busy_house.plane
     snapshot = plane.snapshot()
     decided_on = {job.job_id for queue in snapshot.pending.by_tenant.values() for group in queue for job in group.ready}
-    assert decided_on | set(snapshot.running) == {live.job.id for live in plane.view}
-    assert len(plane.view) == submitted > 20
+    assert decided_on | set(snapshot.running) == {live.job.id for live in plane.cache}
+    assert len(plane.cache) == submitted > 20
 
 
 def _full(waiting: int) -> ClusterIndex:

@@ -16,9 +16,9 @@ import pytest
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.control.extensions import Chosen
+from shoal.control.job_cache import Live
 from shoal.control.plane import ControlPlane
 from shoal.control.settings import load_settings
-from shoal.control.view import Live
 from shoal.core import Invalid, ManualClock, PriorityClass, Resources, Unavailable
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from shoal.extension import Server

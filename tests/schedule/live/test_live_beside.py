@@ -16,8 +16,8 @@ from shoal.admission import ClusterIndex, Decision, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
+from shoal.control.job_cache import Live
 from shoal.control.plane import ControlPlane
-from shoal.control.view import Live
 from shoal.core import Device, Node, PriorityClass
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
@@ -179,7 +179,7 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
             for job, _ in jobs:
                 await plane.cancel(job.id, actor="ada")
             async with asyncio.timeout(30):
-                while plane.view.active():
+                while plane.cache.active():
                     await asyncio.sleep(0.02)
         finally:
             gate.set()

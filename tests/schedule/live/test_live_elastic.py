@@ -123,7 +123,7 @@ def sizes(world: World, job: str) -> list[int]:
 
 def has(world: World, job: str) -> int:
     """How many ranks it runs with."""
-    live = world.plane.view.get(job) if world.plane is not None else None
+    live = world.plane.cache.get(job) if world.plane is not None else None
     running = live is not None and live.job.state is JobState.RUNNING
     return len(live.attempt.placement) if running and live is not None and live.attempt is not None else 0
 
@@ -240,7 +240,7 @@ class TestLive:
             first = await submit(world, "first", ranks=1, labels={"kind": "k"}, resources={"accelerators": "v100:1"})
             await all_over(world, first)
             await world.until(lambda: has(world, job) == 2, within_s=60)
-            live = plane.view[job]
+            live = plane.cache[job]
             assert live.attempt is not None
             assert {rank.node for rank in live.attempt.placement} == {"fast"}
             cause = attempts(world, job)[0].stop_cause
@@ -284,7 +284,7 @@ class TestLive:
             await world.plane.put_tenant("ada", actor="admin", quota=Quota(accelerators=3))
             first = await submit(world, "first")
             await world.until(lambda: has(world, first) == 3)
-            assert world.plane.view.index.snapshot(world.clock.now()).tenants["ada"].used.accelerator_count == 3
+            assert world.plane.cache.index.snapshot(world.clock.now()).tenants["ada"].used.accelerator_count == 3
             await world.plane.put_tenant("ada", actor="admin", quota=Quota(accelerators=4))
             second = await submit(world, "second")
             await world.until(lambda: has(world, second) == 1)
@@ -302,7 +302,7 @@ class TestLive:
             jobs = [await submit(world, f"j{at}") for at in range(2)]
             held: Counter[int] = Counter()
             for _ in range(400):
-                used = plane.view.index.snapshot(world.clock.now()).tenants["ada"].used.accelerator_count
+                used = plane.cache.index.snapshot(world.clock.now()).tenants["ada"].used.accelerator_count
                 held[used] += 1
                 if all(plane.job(job).state.terminal for job in jobs):
                     break
@@ -341,7 +341,7 @@ class TestLive:
 
             def die(point: str) -> None:
                 nonlocal passed
-                live = world.plane.view.get(first) if world.plane is not None else None
+                live = world.plane.cache.get(first) if world.plane is not None else None
                 shrinking = live is not None and (live.job.attempt > 1 or (live.attempt and live.attempt.stop))
                 passed += bool(shrinking)
                 if shrinking and passed in (nth + 1, 2 * nth + 2):

@@ -85,7 +85,7 @@ class Shop:
                 await asyncio.sleep(0.02)
 
     def has(self, job: str) -> int:
-        live = self.plane.view.get(job)
+        live = self.plane.cache.get(job)
         running = live is not None and live.job.state == "RUNNING"
         return len(live.attempt.placement) if running and live is not None and live.attempt is not None else 0
 

@@ -1,4 +1,4 @@
-"""The only way a live job changes: a pure step, committed by the store, then followed by the view."""
+"""The only way a live job changes: a pure step, committed by the store, then followed by the cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
-from shoal.control.view import Live, View
+from shoal.control.job_cache import JobCache, Live
 from shoal.core import Clock, Unavailable
 from shoal.store import Store
 
@@ -28,13 +28,13 @@ class Writing:
             self.trouble = error
 
 
-class Ledger:
+class JobRepository:
     """`fault` is called with the name of the place before and after each commit; the deterministic simulation
     crashes there."""
 
-    def __init__(self, store: Store, view: View, clock: Clock, fault: Callable[[str], None] | None = None) -> None:
+    def __init__(self, store: Store, cache: JobCache, clock: Clock, fault: Callable[[str], None] | None = None) -> None:
         self.store = store
-        self.view = view
+        self.cache = cache
         self.clock = clock
         self.fault = fault or (lambda _: None)
         self.writing = Writing()
@@ -49,7 +49,7 @@ class Ledger:
         not live, and whatever the step raises.
         """
         while True:
-            live = self.view[job_id]
+            live = self.cache[job_id]
             change = step(live.job, live.attempt)
             if change is None:
                 return live.job
@@ -57,7 +57,7 @@ class Ledger:
             with self.writing:
                 applied = await self.store.apply(change)
             if applied:
-                self.view.applied(change)
+                self.cache.applied(change)
                 self.fault("after-commit")
                 return change.after
             self._refresh(live, change)
@@ -69,21 +69,21 @@ class Ledger:
             applied = await self.store.apply_all(changes)
         done = [change for change, ok in zip(changes, applied, strict=True) if ok]
         for change in done:
-            self.view.applied(change)
+            self.cache.applied(change)
         self.fault("after-commit")
         return done
 
     async def progress(self, job_id: str, progress: Mapping[str, Any], position: ReadPosition) -> None:
         """Keep what a job reported up to this position; no event, no new version."""
         await self.store.update_progress(job_id, progress, position)
-        self.view.progressed(job_id, progress, position, self.now())
+        self.cache.progressed(job_id, progress, position, self.now())
 
     def _refresh(self, live: Live, stale: Change) -> None:
-        """A change lost its race. The winner is ours and the view follows it at once, unless the row was changed
+        """A change lost its race. The winner is ours and the cache follows it at once, unless the row was changed
         behind our back: then read it."""
         if live.job.version != stale.before.version:
             return
         stored = self.store.job(live.job.id)
         if stored is not None and stored.version != live.job.version:
             attempt = self.store.current_attempts([stored.id]).get(stored.id)
-            self.view.applied(Change(live.job, stored, attempt=attempt))
+            self.cache.applied(Change(live.job, stored, attempt=attempt))

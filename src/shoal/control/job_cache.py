@@ -1,6 +1,6 @@
 """The live jobs in memory: the projection of what was committed, and the admission index that follows it.
 
-Every committed `Change` passes through `View.applied`, and nothing else alters the index; so index, memory and
+Every committed `Change` passes through `JobCache.applied`, and nothing else alters the index; so index, memory and
 database cannot drift apart in one process. The reconciler checks it against the store all the same.
 """
 
@@ -46,7 +46,7 @@ class Missing:
     whole_node: bool
 
 
-class View:
+class JobCache:
     """`room_changed` is called when a job came to wait or what was taken became free: time to decide again."""
 
     def __init__(self, index: ClusterIndex, room_changed: Callable[[], None] = lambda: None) -> None:
@@ -100,7 +100,7 @@ class View:
         self, jobs: Iterable[JobRecord], attempts: Mapping[str, AttemptRecord], tenants: Iterable[Tenant],
         inventory: Inventory,
     ) -> None:  # fmt: skip
-        """Fill an empty view from the store, as after a restart."""
+        """Fill an empty cache from the store, as after a restart."""
         self.see_nodes(inventory)
         for tenant in tenants:
             self.index.set_tenant(tenant)
