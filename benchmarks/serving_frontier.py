@@ -26,12 +26,12 @@ from serving_common import doubt, gateway, note, options_of, rows, service
 from shoal.base.report import Report, write_html
 from shoal.core import Money
 from shoal.measure import report as pages
+from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
 from shoal.measure.cost import MixCost, mix_cost
 from shoal.measure.frontier import Frontier, VectorTrial, find_frontier
 from shoal.measure.generator import Settings
 from shoal.measure.judge import Effort, Goal
 from shoal.measure.statistics import Estimate
-from shoal.measure.together import LiveProbe, Together
 
 SLO_S = {"orientation": 0.05, "page-rotation": 0.1, "magika": 0.1, "silero-vad": 0.02}
 P = 0.95
@@ -52,15 +52,15 @@ def main() -> int:
     services = [service(name, name, slo_s=SLO_S[name]) for name in options.models]
     began = time.monotonic()
     with gateway(services) as server:
-        together = Together(
+        together = ConcurrentLoad(
             {name: server.target(name, name) for name in options.models}, settings=Settings(warmup_s=0.2)
         )
         guesses = together.guesses()
         found = find_frontier(
-            LiveProbe(together, goals, effort, most_s=options.trial), goals, start_per_s=guesses, effort=effort,
+            ConcurrentProbe(together, goals, effort, most_s=options.trial), goals, start_per_s=guesses, effort=effort,
             rays=options.mixes, mixes=mixes(guesses, options.mixes), on_trial=told,
         )  # fmt: skip
-    doubt("the search", together.doubts())
+    doubt("the search", together.warnings())
     wanted = {name: one.value / 2 for name, one in found.dedicated.items()}
     cost = mix_cost(
         wanted,

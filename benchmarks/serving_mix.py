@@ -36,10 +36,10 @@ from serving_common import Gateway, doubt, gateway, options_of, service
 
 from shoal.base.arrivals import bursty
 from shoal.measure.capacity import Effort, Goal
+from shoal.measure.concurrent import ConcurrentLoad
 from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity
 from shoal.measure.statistics import Estimate
-from shoal.measure.together import Together
 from shoal.measure.traces import Trace, read_trace
 from shoal.measure.types import Floats, LoadResult
 from shoal.serve.scheduling import DEFAULT, SCHEDULERS
@@ -90,14 +90,14 @@ def main() -> int:
             name: part * size[model] * before[model].rate.value * (1 + SLO_S[model] / BURST_S) / loads[name].peak
             for name, model in TENANTS.items()
         }
-        together = Together(
+        together = ConcurrentLoad(
             {name: server.target(model, name) for name, model in TENANTS.items()},
             settings=Settings(warmup_s=WARMUP_S, give_up_s=15.0),
         )
         arrivals = {name: loads[name].arrivals(mean, whole_s) for name, mean in means.items()}
         shared = together.replay(arrivals, duration_s=options.duration)
         after = {model: capacity(server, model, options.search) for model in SLO_S}
-    doubt("the shared run", together.doubts())
+    doubt("the shared run", together.warnings())
     drift = {model: math.sqrt(after[model].rate.value / before[model].rate.value) for model in SLO_S}
     total = sum(part * size[model] / drift[model] for model in TENANTS.values())
     table = [
@@ -134,7 +134,7 @@ def capacity(server: Gateway, model: str, budget_s: float) -> Alone:
         server.target(model, tenant), Goal(SLO_S[model], P), effort=Effort(tolerance=0.1, most_requests=2000),
         settings=Settings(warmup_s=0.3), trial_s=4.0, budget_s=budget_s,
     )  # fmt: skip
-    doubt(f"{model} alone", found.doubts)
+    doubt(f"{model} alone", found.warnings)
     told = found.saturated.server if found.saturated is not None else None
     return Alone(found.capacity.rate_per_s, told.compute_s if told is not None else math.nan)
 

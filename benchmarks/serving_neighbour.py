@@ -22,9 +22,9 @@ from serving_common import Gateway, doubt, gateway, options_of, rows, service
 
 from shoal.base.arrivals import modulated, poisson
 from shoal.base.statistics import quantile
+from shoal.measure.concurrent import ConcurrentLoad
 from shoal.measure.generator import Settings
 from shoal.measure.statistics import proportion
-from shoal.measure.together import Together
 from shoal.measure.types import Floats, LoadResult
 
 MODELS = {"steady": "orientation", "bursty": "magika"}
@@ -55,17 +55,17 @@ def main() -> int:
                 found[name].append(sides[name].replay(arrivals, duration_s=options.duration))
         alone = sides[OURS].run({"steady": rates["steady"]}, duration_s=options.duration / 2)
     for name, side in sides.items():
-        doubt(name, side.doubts())
+        doubt(name, side.warnings())
     table = [*(row for name in found for row in side_rows(name, found[name])), *inputs(rates, alone["steady"])]
     return report("noisy neighbour: bursts of 10 times the rate beside a steady tenant", table, as_json=options.json)
 
 
-def tenants(server: Gateway) -> Together:
+def tenants(server: Gateway) -> ConcurrentLoad:
     targets = {tenant: server.target(model, tenant) for tenant, model in MODELS.items()}
-    return Together(targets, settings=Settings(warmup_s=WARMUP_S, timeout_s=10.0, give_up_s=10.0))
+    return ConcurrentLoad(targets, settings=Settings(warmup_s=WARMUP_S, timeout_s=10.0, give_up_s=10.0))
 
 
-def saturated(side: Together) -> dict[str, float]:
+def saturated(side: ConcurrentLoad) -> dict[str, float]:
     """About how many requests per second each tenant's network takes, alone."""
     return {tenant: guess / 0.7 for tenant, guess in side.guesses().items()}
 

@@ -127,7 +127,7 @@ def test_a_server_with_a_sharp_edge_is_found_to_the_tolerance(capacity: float, g
 
     found = find_capacity(in_chunks(sample), Goal(1.0), start_per_s=capacity * guess, effort=Effort(tolerance))
     assert found.reason.code == "exact"
-    assert found.doubts == ()
+    assert found.warnings == ()
     assert found.rate_per_s.low <= capacity <= found.rate_per_s.high
     assert found.rate_per_s.high <= found.rate_per_s.low * (1 + tolerance)
     assert all(trial.verdict is not Verdict.UNDECIDED for trial in found.trials)
@@ -167,9 +167,9 @@ def test_trials_that_contradict_each_other_are_told() -> None:
         return np.full(n, 2.0 if rate_per_s > 100.0 else 0.5)
 
     found = find_capacity(in_chunks(sample), Goal(1.0), start_per_s=700.0)
-    (doubt,) = found.doubts
-    assert doubt.code == "unsteady"
-    assert "not steady" in doubt.text
+    (warning,) = found.warnings
+    assert warning.code == "unsteady"
+    assert "not steady" in warning.text
     assert found.rate_per_s.low <= 100.0 <= found.rate_per_s.high
     assert found.rate_per_s.low <= found.rate_per_s.value <= found.rate_per_s.high
 

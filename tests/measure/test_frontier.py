@@ -136,9 +136,9 @@ def test_a_front_takes_far_fewer_requests_than_a_grid() -> None:
         judges = {name: Judge(Goal(1.0), effort) for name in rates}
         trials += 1
 
-        def enough(news: Mapping[str, Floats], judges: Mapping[str, Judge] = judges) -> bool:
+        def enough(samples: Mapping[str, Floats], judges: Mapping[str, Judge] = judges) -> bool:
             # Stops at the first broken objective as well, to be fair.
-            done = [judge(news[name]) for name, judge in judges.items() if judge.verdict is Verdict.UNDECIDED]
+            done = [judge(samples[name]) for name, judge in judges.items() if judge.verdict is Verdict.UNDECIDED]
             return all(done) or any(judge.verdict is Verdict.BROKEN for judge in judges.values())
 
         grid(rates, enough)
@@ -183,7 +183,7 @@ def test_searches_come_out_the_same_again() -> None:
 
 
 def test_a_simulated_server_has_the_front_of_its_queue() -> None:
-    """Two like models on one slot: only the sum of their rates counts, so the front is the straight line."""
+    """Two like models on one slot: only the sum of their rates counts, so the Pareto front is the straight line."""
     same = ExecutionTime.constant(0.01)
     demands = tuple(Demand(ModelProfile(name, (same,)), 0.0, 0.05) for name in ("a", "b"))
     server = SimulatedServer(demands, ServerType("one", Money.usd(1)), scheduled("all-share"), seed=5)
@@ -218,7 +218,7 @@ def test_a_tenant_without_a_capacity_is_named() -> None:
 
 @pytest.mark.parametrize("tenants", [1, 9])
 def test_too_few_and_too_many_tenants_are_refused(tenants: int) -> None:
-    with pytest.raises(Invalid, match=f"a front of {tenants} tenants"):
+    with pytest.raises(Invalid, match=f"a Pareto front of {tenants} tenants"):
         searched(tenants)
 
 

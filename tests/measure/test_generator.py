@@ -18,10 +18,10 @@ from shoal.measure.alarm import Alarm
 from shoal.measure.capacity import Goal
 from shoal.measure.coldstart import cold_starts
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run, run_load
-from shoal.measure.lane import server_timing
 from shoal.measure.live import measure_capacity
 from shoal.measure.oip import Client
 from shoal.measure.progress import Progress, bar, silent
+from shoal.measure.stream import server_timing
 from shoal.measure.types import Floats, LoadResult, Target
 from tests.measure.servers import Fake, running_server
 
@@ -147,8 +147,8 @@ def test_a_server_that_dies_is_noticed() -> None:
 def test_a_watcher_hears_everything_in_order_and_can_end_the_load(url: str) -> None:
     heard: list[float] = []
 
-    def watch(news: Sequence[Floats]) -> bool:
-        heard.extend(news[0].tolist())
+    def watch(samples: Sequence[Floats]) -> bool:
+        heard.extend(samples[0].tolist())
         return len(heard) >= 100
 
     load = OpenLoad(Target(url, "slow"), constant(200.0, 60.0))
@@ -162,8 +162,8 @@ def test_a_watcher_hears_everything_in_order_and_can_end_the_load(url: str) -> N
 def test_a_request_already_late_is_told_before_it_is_answered() -> None:
     heard: list[float] = []
 
-    def watch(news: Sequence[Floats]) -> bool:
-        heard.extend(news[0].tolist())
+    def watch(samples: Sequence[Floats]) -> bool:
+        heard.extend(samples[0].tolist())
         return len(heard) >= 20
 
     with running_server(Fake(models={"fake": 0.0}, stall_after=1)) as mute:
@@ -228,9 +228,9 @@ def test_a_stalled_generator_is_late_and_its_wait_counts_as_latency(url: str) ->
     assert result.count() == 200
     assert result.lag_quantile_s(0.99) > 0.2
     assert result.latencies_s().max() >= result.lag_quantile_s(0.99)
-    doubt = result.bottleneck()
-    assert doubt is not None
-    assert doubt.code == "generator-lag"
+    warning = result.bottleneck()
+    assert warning is not None
+    assert warning.code == "generator-lag"
 
 
 async def test_an_alarm_rings_once_at_its_moment_and_never_before() -> None:

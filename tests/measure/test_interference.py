@@ -42,7 +42,7 @@ def test_slowdowns_and_isolation_are_what_they_are_defined_to_be() -> None:
     assert found.slowdown["a"]["b"][0.99].value == pytest.approx(2.0)
     assert found.slowdown["b"]["a"][0.5].value == pytest.approx(4.0)
     assert found.slowdown["c"]["a"][0.5].value == pytest.approx(1.0)
-    assert found.together["b"][0.99].value == pytest.approx(4.0)
+    assert found.beside_all["b"][0.99].value == pytest.approx(4.0)
     assert found.isolation.value == pytest.approx((1 / 2 * 1 / 4) ** (1 / 3))
     assert found.isolation_of["a"].value == pytest.approx(0.5)
     assert found.worst()[0] == "b"
@@ -92,8 +92,8 @@ def test_few_requests_are_doubted() -> None:
     found = measure_interference(
         lambda rates, number: {name: constant(name, 0.01, count=50) for name in rates}, {"a": 1.0, "b": 1.0}, rounds=2
     )
-    assert {doubt.code for doubt in found.doubts} == {"few-requests"}
-    assert "want 1000" in found.doubts[0].text
+    assert {warning.code for warning in found.warnings} == {"few-requests"}
+    assert "want 1000" in found.warnings[0].text
 
 
 @pytest.mark.parametrize(("tenants", "rounds"), [(1, 5), (2, 1)])

@@ -14,7 +14,7 @@ from shoal.core import Invalid, Money
 from shoal.measure.dutycycle import DutyCycle
 from shoal.measure.feasibility import Feasibility, limited, simulate
 from shoal.measure.judge import Effort
-from shoal.measure.looking import Confirmed, Simulated
+from shoal.measure.plan_check import Confirmed, Simulated
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.queueing import Queueing
 from shoal.measure.simulated import Serve, SimulatedServer

@@ -53,13 +53,13 @@ def in_chunks(sample: Callable[[float, int], Floats], *, chunk: int = 50, warmup
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """The answer: `rate_per_s` is between the highest rate proven to keep the goal (0 if none) and the lowest proven to
-    break it (infinite if none). `reason` says why the search ended, `doubts` why the answer is not to be trusted."""
+    break it (infinite if none). `reason` says why the search ended, `warnings` why the answer is not to be trusted."""
 
     goal: Goal
     rate_per_s: Estimate
     trials: tuple[Trial, ...]
     reason: Reason
-    doubts: tuple[Reason, ...] = ()
+    warnings: tuple[Reason, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -72,7 +72,7 @@ class Capacity:
             "capacity_per_s": self.rate_per_s.as_json(),
             "requests": self.requests,
             "reason": self.reason.as_json(),
-            "doubts": [doubt.as_json() for doubt in self.doubts],
+            "warnings": [warning.as_json() for warning in self.warnings],
             "trials": [
                 {
                     "rate_per_s": trial.rate_per_s,

@@ -61,7 +61,7 @@ class Comparison:
     latencies_s: Mapping[str, Floats]
     failures: Mapping[str, int]
     slo_s: float | None = None
-    doubts: tuple[Reason, ...] = ()
+    warnings: tuple[Reason, ...] = ()
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Comparison:
                 }
                 for name, row in self.figures.items()
             },
-            "doubts": [doubt.as_json() for doubt in self.doubts],
+            "warnings": [warning.as_json() for warning in self.warnings],
         }
 
 
@@ -124,7 +124,7 @@ def compare(
         latencies_s={name: np.concatenate([one.latencies_or_inf_s() for one in each]) for name, each in found.items()},
         failures={name: sum(one.failures() for one in each) for name, each in found.items()},
         slo_s=slo_s,
-        doubts=tuple(_doubts(found)),
+        warnings=tuple(_warnings(found)),
     )
 
 
@@ -150,10 +150,10 @@ def _ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
         return [float(one) for one in np.asarray(values) / np.asarray(baseline)]
 
 
-def _doubts(found: Mapping[str, Sequence[LoadResult]]) -> list[Reason]:
-    doubts = {}
+def _warnings(found: Mapping[str, Sequence[LoadResult]]) -> list[Reason]:
+    warnings = {}
     for name, results in found.items():
         for result in results:
-            if (doubt := result.bottleneck()) is not None:
-                doubts[(name, doubt.code)] = Reason(doubt.code, f"{name}: {doubt.text}", doubt.facts)
-    return list(doubts.values())
+            if (warning := result.bottleneck()) is not None:
+                warnings[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
+    return list(warnings.values())

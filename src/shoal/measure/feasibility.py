@@ -141,8 +141,8 @@ def simulate(
     surer = replace(effort, confidence=1 - (1 - effort.confidence) / len(live))
     judges = {name: Judge(Goal(demand.slo_s, demand.quantile), surer) for name, demand in live.items()}
 
-    def enough(news: Mapping[str, Floats]) -> bool:
-        done = [judge(news[name]) for name, judge in judges.items()]
+    def enough(samples: Mapping[str, Floats]) -> bool:
+        done = [judge(samples[name]) for name, judge in judges.items()]
         broken = any(judge.verdict is Verdict.BROKEN for judge in judges.values())
         return broken or all(done) or sum(judge.requests for judge in judges.values()) >= most
 

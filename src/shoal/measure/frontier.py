@@ -1,4 +1,4 @@
-"""How much several tenants can have of one server at once: the front of rate vectors that keep every objective.
+"""How much several tenants can have of one server at once: the Pareto front of rate vectors that keep every objective.
 
 Perseus (LeMay et al., IC2E '20) ramped one tenant beside a second at a few fixed rates. Here the space of all rate
 vectors is searched along rays from the origin. Rates are normalised by what each tenant gets alone, a ray is a *mix*
@@ -22,14 +22,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.core import Invalid, Reason, ShoalError
 from shoal.measure.capacity import Capacity, find_capacity
-from shoal.measure.front import Frontier, FrontPoint, Gap, VectorTrial, interpolated
 from shoal.measure.judge import Effort, Goal, Judge, Trial, Verdict
 from shoal.measure.monotone import Region
+from shoal.measure.pareto import Frontier, Gap, ParetoPoint, VectorTrial, interpolated
 from shoal.measure.statistics import Estimate
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FrontPoint", "Frontier", "Gap", "NoCapacity", "Probe", "VectorTrial", "find_frontier"]
+__all__ = ["Frontier", "Gap", "NoCapacity", "ParetoPoint", "Probe", "VectorTrial", "find_frontier"]
 
 MOST_TENANTS = 8
 """The number of mixes worth asking for grows too fast beyond."""
@@ -67,9 +67,9 @@ def find_frontier(
     seed: int = 0,
     on_trial: Callable[[VectorTrial], None] = lambda _: None,
 ) -> Frontier:
-    """Search until the front is known to `gap` (in sums of normalised throughput): no mix is open by more, or for as
-    many mixes in a row as there are tenants the front was where its neighbours said. Or until so many `rays` were
-    searched (None: 4 per tenant).
+    """Search until the Pareto front is known to `gap` (in sums of normalised throughput): no mix is open by more, or
+    for as many mixes in a row as there are tenants the front was where its neighbours said. Or until so many
+    `rays` were searched (None: 4 per tenant).
 
     `start_per_s` are first guesses of the dedicated capacities, which are searched for first unless they are given.
     `mixes` (of rates in requests per second; only their ratios count) are searched before any other. `effort.tolerance`
@@ -78,7 +78,7 @@ def find_frontier(
     """
     effort = effort or Effort(tolerance=0.1, most_requests=10_000)
     if not 2 <= len(goals) <= MOST_TENANTS:
-        raise Invalid(f"a front of {len(goals)} tenants", where="tenants", hint=f"give 2 to {MOST_TENANTS}")
+        raise Invalid(f"a Pareto front of {len(goals)} tenants", where="tenants", hint=f"give 2 to {MOST_TENANTS}")
     search = _Search(probe, goals, effort, on_trial)
     capacities = {} if dedicated else search.alone(start_per_s)
     search.begin(dedicated or {name: one.rate_per_s for name, one in capacities.items()})
@@ -115,7 +115,7 @@ class _Search:
     scale: Floats = field(default_factory=lambda: np.empty(0))
     region: Region = field(init=False)
     dedicated: Mapping[str, Estimate] = field(default_factory=dict)
-    points: list[FrontPoint] = field(default_factory=list)
+    points: list[ParetoPoint] = field(default_factory=list)
     trials: list[VectorTrial] = field(default_factory=list)
     rays: int = 0
 
@@ -134,7 +134,7 @@ class _Search:
             self.on_trial(VectorTrial({name: trial.rate_per_s}, trial.verdict, trial.requests, _pressure(trial, goal)))
 
         def probe(rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
-            self.probe({name: rate_per_s}, lambda news: enough(news[name]))
+            self.probe({name: rate_per_s}, lambda samples: enough(samples[name]))
 
         return find_capacity(probe, goal, start_per_s=start_per_s, effort=self.effort, on_trial=told)
 
@@ -147,7 +147,7 @@ class _Search:
                     if not alone.low > 0
                     else "it breaks its objective at no rate that was tried",
                     where=name,
-                    hint="a front needs rates at which each objective holds, and others at which it does not",
+                    hint="a Pareto front needs rates at which each objective holds, and others at which it does not",
                 )
             axis = np.eye(len(self.goals))[at]
             self.region.add_kept(axis * (alone.low / alone.value))
@@ -171,7 +171,7 @@ class _Search:
         return np.asarray(np.abs(candidates[:, None, :] - searched[None, :, :]).sum(axis=2).min(axis=1))
 
     def ray(self, mix: Floats) -> float:
-        """Find where the front crosses the mix. Returns by how much it is not where its neighbours said."""
+        """Find where the Pareto front crosses the mix. Returns by how much it is not where its neighbours said."""
         self.rays += 1
         tolerance = self.effort.tolerance
         corners = [self.normalised(point.rates_per_s) for point in self.points]
@@ -219,9 +219,9 @@ class _Search:
             self.region.add_broken(vector)
         return trial
 
-    def _point(self, mix: Floats, total: Estimate, trials: int) -> FrontPoint:
+    def _point(self, mix: Floats, total: Estimate, trials: int) -> ParetoPoint:
         rates = mix * total.value * self.scale
-        return FrontPoint(
+        return ParetoPoint(
             {name: float(share) for name, share in zip(self.goals, mix, strict=True)},
             total,
             {name: float(rate) for name, rate in zip(self.goals, rates, strict=True)},
@@ -258,9 +258,9 @@ class _Jury:
         self._judges = {name: Judge(goal, surer) for name, goal in goals.items()}
         self._hearing = set(goals)
 
-    def __call__(self, news: Mapping[str, Floats]) -> bool:
-        for name in sorted(self._hearing & set(news)):
-            if len(news[name]) and self._judges[name](news[name]):
+    def __call__(self, samples: Mapping[str, Floats]) -> bool:
+        for name in sorted(self._hearing & set(samples)):
+            if len(samples[name]) and self._judges[name](samples[name]):
                 self._hearing.discard(name)
                 if self._judges[name].verdict is not Verdict.KEPT:
                     return True  # one is broken, or cannot be told: the others do not matter any more

@@ -21,9 +21,9 @@ import uvloop
 
 from shoal.core import Invalid, Reason, ShoalError
 from shoal.measure.alarm import Alarm
-from shoal.measure.lane import Lane
 from shoal.measure.oip import Client, Counters, Encoding, Prepared, prepare
 from shoal.measure.progress import OnProgress, Progress, silent
+from shoal.measure.stream import Stream
 from shoal.measure.types import Floats, LoadResult, Target
 from shoal.measure.wire import Pool
 
@@ -96,7 +96,7 @@ class Settings:
 
 
 Watch = Callable[[Sequence[Floats]], bool]
-"""`watch(news)` gets, for each load, what `Lane.news` tells; true ends the run early."""
+"""`watch(samples)` gets, for each load, what `Stream.samples` tells; true ends the run early."""
 
 
 def run_load(
@@ -153,11 +153,11 @@ class _Session:
         self._on_progress, self._watch, self._late_s = on_progress, watch, late_s
         most = _affordable(settings.max_outstanding, len(loads))
         self._pools = [Pool(one.address, timeout_s=settings.timeout_s) for one in prepared]
-        self._lanes = [
-            Lane(load.target, one.requests, pool, max_outstanding=most)
+        self._streams = [
+            Stream(load.target, one.requests, pool, max_outstanding=most)
             for load, one, pool in zip(loads, prepared, self._pools, strict=True)
         ]
-        self._times, self._owners = _merged(loads, self._lanes)
+        self._times, self._owners = _merged(loads, self._streams)
         self._at = 0
         self._end_s = max(load.end_s for load in loads)
         self._epoch_s = 0.0
@@ -171,12 +171,12 @@ class _Session:
             with _no_collections():
                 cpu_s, began_s = time.thread_time(), time.monotonic()
                 self._epoch_s = began_s + _LEAD_S
-                for lane in self._lanes:
-                    lane.begin(self._epoch_s)
+                for stream in self._streams:
+                    stream.begin(self._epoch_s)
                 self._alarm.set(self._epoch_s)
-                for load, lane in zip(self._loads, self._lanes, strict=True):
+                for load, stream in zip(self._loads, self._streams, strict=True):
                     if isinstance(load, ClosedLoad):
-                        self._start_clients(load, lane)
+                        self._start_clients(load, stream)
                 aborted = await self._until_over()
                 cpu_share = (time.thread_time() - cpu_s) / (time.monotonic() - began_s)
         finally:
@@ -184,14 +184,14 @@ class _Session:
             for pool in self._pools:
                 await pool.close()
         return [
-            lane.result(
+            stream.result(
                 duration_s=max(min(load.end_s, self._stopped_s or load.end_s) - self._settings.warmup_s, 1e-9),
                 warmup_s=self._settings.warmup_s,
                 open_loop=isinstance(load, OpenLoad),
                 cpu_share=cpu_share,
                 aborted=aborted,
             )
-            for load, lane in zip(self._loads, self._lanes, strict=True)
+            for load, stream in zip(self._loads, self._streams, strict=True)
         ]
 
     def _now(self) -> float:
@@ -208,13 +208,13 @@ class _Session:
         if at < len(times):
             self._alarm.set(self._epoch_s + times[at])
 
-    def _start_clients(self, load: ClosedLoad, lane: Lane) -> None:
+    def _start_clients(self, load: ClosedLoad, stream: Stream) -> None:
         loop = asyncio.get_running_loop()
 
         def ask() -> None:
             now_s = self._now()
             if now_s < load.duration_s and self._stopped_s is None:
-                lane.issue(now_s, now_s)
+                stream.issue(now_s, now_s)
 
         def answered(good: bool) -> None:
             if good:
@@ -222,7 +222,7 @@ class _Session:
             else:
                 loop.call_later(_PAUSE_S, ask)
 
-        lane.on_end = answered
+        stream.on_end = answered
         for _ in range(load.clients):
             loop.call_later(_LEAD_S, ask)
 
@@ -232,18 +232,20 @@ class _Session:
             await asyncio.sleep(_LOOK_S)
             now_s = self._now()
             self._on_progress(self._progress(now_s))
-            for lane in self._lanes:
-                if (reason := lane.hopeless(now_s, self._settings.give_up_s)) is not None:
+            for stream in self._streams:
+                if (reason := stream.hopeless(now_s, self._settings.give_up_s)) is not None:
                     self._stop(now_s)
                     return reason
             if self._stopped_s is None and self._enough(now_s):
                 self._stop(now_s)
             sent_all = self._at == len(self._times) and (now_s >= self._closed_end_s() or self._stopped_s is not None)
-            if sent_all and all(lane.idle for lane in self._lanes):
+            if sent_all and all(stream.idle for stream in self._streams):
                 return None
 
     def _enough(self, now_s: float) -> bool:
-        return self._watch is not None and self._watch([lane.news(now_s, self._late_s) for lane in self._lanes])
+        return self._watch is not None and self._watch(
+            [stream.samples(now_s, self._late_s) for stream in self._streams]
+        )
 
     def _closed_end_s(self) -> float:
         return max((load.duration_s for load in self._loads if isinstance(load, ClosedLoad)), default=0.0)
@@ -251,22 +253,22 @@ class _Session:
     def _stop(self, now_s: float) -> None:
         self._stopped_s = now_s
         self._times, self._owners, self._at = [], [], 0
-        for lane in self._lanes:
-            lane.forsake()
+        for stream in self._streams:
+            stream.forsake()
 
     def _progress(self, now_s: float) -> Progress:
         return Progress(
             elapsed_s=max(0.0, now_s),
             total_s=self._end_s,
-            sent=sum(lane.issued for lane in self._lanes),
-            done=sum(lane.answered for lane in self._lanes),
-            failed=sum(lane.failed for lane in self._lanes),
+            sent=sum(stream.issued for stream in self._streams),
+            done=sum(stream.answered for stream in self._streams),
+            failed=sum(stream.failed for stream in self._streams),
         )
 
 
-def _merged(loads: Sequence[Load], lanes: Sequence[Lane]) -> tuple[list[float], list[Lane]]:
+def _merged(loads: Sequence[Load], streams: Sequence[Stream]) -> tuple[list[float], list[Stream]]:
     """All open loads as one schedule: when, and whose turn it is."""
-    due = [(lane, load.arrivals_s) for load, lane in zip(loads, lanes, strict=True) if isinstance(load, OpenLoad)]
+    due = [(stream, load.arrivals_s) for load, stream in zip(loads, streams, strict=True) if isinstance(load, OpenLoad)]
     if not due:
         return [], []
     times = np.concatenate([arrivals for _, arrivals in due])

@@ -35,17 +35,17 @@ Run = Callable[[Mapping[str, float], int], Mapping[str, LoadResult]]
 @dataclass(frozen=True, slots=True)
 class Interference:
     """`alone_s[i][q]` are latencies in seconds (geometric means over rounds), `slowdown[i][j][q]` those of i beside j,
-    `together[i][q]` beside everybody, `isolation_of[i]` its part of the index. `doubts` say which figures rest on too
-    few requests, or on a generator that was the bottleneck."""
+    `beside_all[i][q]` beside all others, `isolation_of[i]` its part of the index. `warnings` say which figures rest
+    on too few requests, or on a generator that was the bottleneck."""
 
     rates_per_s: Mapping[str, float]
     rounds: int
     alone_s: Mapping[str, Mapping[float, Estimate]]
     slowdown: Mapping[str, Mapping[str, Mapping[float, Estimate]]]
-    together: Mapping[str, Mapping[float, Estimate]]
+    beside_all: Mapping[str, Mapping[float, Estimate]]
     isolation: Estimate
     isolation_of: Mapping[str, Estimate]
-    doubts: tuple[Reason, ...] = ()
+    warnings: tuple[Reason, ...] = ()
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -64,10 +64,10 @@ class Interference:
             "slowdown": {
                 victim: {other: _named(cell) for other, cell in row.items()} for victim, row in self.slowdown.items()
             },
-            "together": {name: _named(row) for name, row in self.together.items()},
+            "beside_all": {name: _named(row) for name, row in self.beside_all.items()},
             "isolation": self.isolation.as_json(),
             "isolation_of": {name: one.as_json() for name, one in self.isolation_of.items()},
-            "doubts": [doubt.as_json() for doubt in self.doubts],
+            "warnings": [warning.as_json() for warning in self.warnings],
         }
 
 
@@ -102,7 +102,7 @@ def measure_interference(
         }
         for members, each in found.items()
     }
-    return _judged(rates_per_s, rounds, asked, latency, _doubts(found, asked))
+    return _judged(rates_per_s, rounds, asked, latency, _warnings(found, asked))
 
 
 Latency = Mapping[tuple[str, ...], Mapping[str, Mapping[float, list[float]]]]
@@ -110,7 +110,11 @@ Latency = Mapping[tuple[str, ...], Mapping[str, Mapping[float, list[float]]]]
 
 
 def _judged(
-    rates_per_s: Mapping[str, float], rounds: int, asked: Sequence[float], latency: Latency, doubts: tuple[Reason, ...]
+    rates_per_s: Mapping[str, float],
+    rounds: int,
+    asked: Sequence[float],
+    latency: Latency,
+    warnings: tuple[Reason, ...],
 ) -> Interference:
     names = tuple(rates_per_s)
 
@@ -133,10 +137,10 @@ def _judged(
             }
             for victim in names
         },
-        together={name: {p: geometric_mean(slowdown(name, names, p)) for p in asked} for name in names},
+        beside_all={name: {p: geometric_mean(slowdown(name, names, p)) for p in asked} for name in names},
         isolation=geometric_mean(index),
         isolation_of={name: geometric_mean(tails[name]) for name in names},
-        doubts=doubts,
+        warnings=warnings,
     )
 
 
@@ -145,10 +149,10 @@ def _pair(names: Sequence[str], one: str, other: str) -> tuple[str, str]:
     return first, second
 
 
-def _doubts(
+def _warnings(
     found: Mapping[tuple[str, ...], Sequence[Mapping[str, LoadResult]]], asked: Sequence[float]
 ) -> tuple[Reason, ...]:
-    doubts: dict[tuple[str, str], Reason] = {}
+    warnings: dict[tuple[str, str], Reason] = {}
     highest = max(asked)
     needed = math.ceil(10 / (1 - highest))
     for results in found.values():
@@ -156,10 +160,12 @@ def _doubts(
             for name, result in each.items():
                 if result.count() < needed:
                     text = f"{name}: {result.count()} requests a round say little of p{100 * highest:g} (want {needed})"
-                    doubts.setdefault((name, "few"), Reason("few-requests", text, {"needed": needed}))
-                if (doubt := result.bottleneck()) is not None:
-                    doubts.setdefault((name, doubt.code), Reason(doubt.code, f"{name}: {doubt.text}", doubt.facts))
-    return tuple(doubts.values())
+                    warnings.setdefault((name, "few"), Reason("few-requests", text, {"needed": needed}))
+                if (warning := result.bottleneck()) is not None:
+                    warnings.setdefault(
+                        (name, warning.code), Reason(warning.code, f"{name}: {warning.text}", warning.facts)
+                    )
+    return tuple(warnings.values())
 
 
 def _named(row: Mapping[float, Estimate]) -> dict[str, Any]:

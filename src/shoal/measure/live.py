@@ -33,21 +33,21 @@ _FEWEST = 100
 @dataclass(frozen=True, slots=True)
 class LiveCapacity:
     """`alone` is one client's load, `saturated` that of many in a closed loop (None if it was not needed for a first
-    guess), `loads` the trials' (in their order). `doubts` say why the answer may be the generator's and not the
+    guess), `loads` the trials' (in their order). `warnings` say why the answer may be the generator's and not the
     server's."""
 
     capacity: Capacity
     alone: LoadResult
     saturated: LoadResult | None
     loads: tuple[LoadResult, ...]
-    doubts: tuple[Reason, ...]
+    warnings: tuple[Reason, ...]
 
     def as_json(self) -> dict[str, Any]:
         return {
             **self.capacity.as_json(),
             "alone_p50_s": self.alone.quantile(0.5).as_json(),
             "saturated_per_s": self.saturated.completed_per_s() if self.saturated is not None else None,
-            "doubts": [doubt.as_json() for doubt in self.doubts],
+            "warnings": [warning.as_json() for warning in self.warnings],
         }
 
 
@@ -91,7 +91,7 @@ def measure_capacity(
     capacity = find_capacity(
         probe, goal, start_per_s=guess, effort=effort, on_trial=on_trial, go_on=lambda: clock.monotonic() < end_s
     )
-    return LiveCapacity(capacity, alone, saturated, tuple(loads), (*capacity.doubts, *_doubts(capacity, loads)))
+    return LiveCapacity(capacity, alone, saturated, tuple(loads), (*capacity.warnings, *_warnings(capacity, loads)))
 
 
 def _closed(
@@ -126,9 +126,9 @@ def live_trial(
     arrivals = poisson(rate_per_s, duration_s, seed=settings.seed * 1009 + number)
     to_skip = int((arrivals < settings.warmup_s).sum())
 
-    def watch(news: Sequence[Floats]) -> bool:
+    def watch(samples: Sequence[Floats]) -> bool:
         nonlocal to_skip
-        (latencies,) = news
+        (latencies,) = samples
         skipped = min(to_skip, len(latencies))
         to_skip -= skipped
         return bool(len(latencies) > skipped and enough(latencies[skipped:]))
@@ -146,13 +146,13 @@ def _check(result: LoadResult) -> None:
         raise Unavailable(f"the load was aborted: {result.aborted.text}", hint="look at the server's log")
 
 
-def _doubts(capacity: Capacity, loads: list[LoadResult]) -> tuple[Reason, ...]:
+def _warnings(capacity: Capacity, loads: list[LoadResult]) -> tuple[Reason, ...]:
     """Where the generator was the bottleneck in a trial that the answer rests on."""
     ends = (capacity.rate_per_s.low, capacity.rate_per_s.high)
     found = []
     for trial, load in zip(capacity.trials, loads, strict=True):
-        doubt = load.bottleneck()
-        if doubt is not None and ends[0] <= trial.rate_per_s <= ends[1]:
-            text = f"at {trial.rate_per_s:.4g}/s {doubt.text}"
-            found.append(Reason(doubt.code, text, {**doubt.facts, "rate_per_s": trial.rate_per_s}))
+        warning = load.bottleneck()
+        if warning is not None and ends[0] <= trial.rate_per_s <= ends[1]:
+            text = f"at {trial.rate_per_s:.4g}/s {warning.text}"
+            found.append(Reason(warning.code, text, {**warning.facts, "rate_per_s": trial.rate_per_s}))
     return tuple(found)

@@ -15,9 +15,9 @@ from typing import Any
 
 from shoal.core import Invalid, Money, Reason
 from shoal.measure.feasibility import Check, Feasibility, contradiction, limited, simulate
-from shoal.measure.looking import Confirmed
 from shoal.measure.packing import Bin, Members, Oracle, Packing, fill, squishy
 from shoal.measure.partition import least_cost, pack
+from shoal.measure.plan_check import Confirmed
 from shoal.measure.profiles import Demand, ServerType
 from shoal.measure.queueing import Queueing
 from shoal.measure.simulated import Serve

@@ -127,11 +127,11 @@ def frontier(
         from shoal.core import Money
         from shoal.measure import report
         from shoal.measure.commands import frontier_view as view
+        from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
         from shoal.measure.cost import mix_cost
         from shoal.measure.frontier import VectorTrial, find_frontier
         from shoal.measure.judge import Effort, Goal
         from shoal.measure.progress import bar, clear
-        from shoal.measure.together import LiveProbe, Together
 
         specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
         goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
@@ -146,13 +146,13 @@ def frontier(
             context.note(view.trial(trial))
 
         with bar("searching") as on_progress:
-            together = Together(
+            load = ConcurrentLoad(
                 {one.name: one.target for one in specs},
                 settings=_settings(warmup, timeout, encoding, max_outstanding, seed), on_progress=on_progress,
             )  # fmt: skip
             found = find_frontier(
-                LiveProbe(together, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
-                start_per_s=together.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
+                ConcurrentProbe(load, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
+                start_per_s=load.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
                 seed=seed, on_trial=told,
             )  # fmt: skip
         document = found.as_json()
@@ -167,8 +167,8 @@ def frontier(
             sections.append(report.mix_costs(cost))
         _write(context, html, "What tenants can have of one server", sections)
         context.show(document, lambda: view.frontier(found, wanted, cost))
-        for doubt in together.doubts():
-            context.note(f"warning: {doubt.text}")
+        for warning in load.warnings():
+            context.note(f"warning: {warning.text}")
 
     guarded(context, act)
 
@@ -202,25 +202,25 @@ def interference(
     def act() -> None:
         from shoal.measure import report
         from shoal.measure.commands import frontier_view as view
+        from shoal.measure.concurrent import ConcurrentLoad
         from shoal.measure.interference import measure_interference
-        from shoal.measure.together import Together
 
         specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
         rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
-        together = Together(
+        load = ConcurrentLoad(
             {one.name: one.target for one in specs},
             settings=_settings(warmup, timeout, encoding, max_outstanding, seed),
         )
         duration_s = seconds_of(duration, "--duration")
         with steps("loads") as on_run:
             found = measure_interference(
-                lambda each, number: together.run(each, duration_s=duration_s, seed=number), rates,
+                lambda each, number: load.run(each, duration_s=duration_s, seed=number), rates,
                 rounds=rounds, seed=seed, on_run=on_run,
             )  # fmt: skip
         _write(context, html, "Who slows down whom", [report.interference(found)])
         context.show(found.as_json(), lambda: view.interference(found))
-        for doubt in found.doubts:
-            context.note(f"warning: {doubt.text}")
+        for warning in found.warnings:
+            context.note(f"warning: {warning.text}")
 
     guarded(context, act)
 
@@ -262,7 +262,7 @@ def compare(
         from shoal.measure import report
         from shoal.measure.commands import frontier_view as view
         from shoal.measure.comparison import compare as compared
-        from shoal.measure.together import Together
+        from shoal.measure.concurrent import ConcurrentLoad
         from shoal.measure.traces import read_trace
         from shoal.measure.types import LoadResult
 
@@ -278,7 +278,7 @@ def compare(
         duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
         whole_s = settings.warmup_s + duration_s
         played = read_trace(trace).faster(speed) if trace is not None else None
-        each = {one.name: Together({one.name: one.target}, settings=settings) for one in specs}
+        each = {one.name: ConcurrentLoad({one.name: one.target}, settings=settings) for one in specs}
 
         def play(name: str, number: int) -> LoadResult:
             if played is not None:
@@ -291,8 +291,8 @@ def compare(
             found = compared(play, [one.name for one in specs], rounds=rounds, slo_s=slo_s, on_run=on_run)
         _write(context, html, "The same requests to several servers", [report.comparison(found)])
         context.show(found.as_json(), lambda: view.comparison(found))
-        for doubt in found.doubts:
-            context.note(f"warning: {doubt.text}")
+        for warning in found.warnings:
+            context.note(f"warning: {warning.text}")
 
     guarded(context, act)
 
@@ -361,7 +361,7 @@ def _serving() -> Serve:
 
 def _model(model: Model) -> Feasibility:
     from shoal.measure.dutycycle import DutyCycle
-    from shoal.measure.looking import Simulated
+    from shoal.measure.plan_check import Simulated
     from shoal.measure.queueing import Queueing
 
     made: Mapping[Model, Callable[[], Feasibility]] = {

@@ -75,12 +75,12 @@ def frontier(found: Frontier, wanted: Mapping[str, float], cost: MixCost | None)
 
 
 def interference(found: Interference) -> None:
-    for p in sorted(next(iter(found.together.values()))):
+    for p in sorted(next(iter(found.beside_all.values()))):
         rows = []
         for victim in found.tenants:
             beside = ["-" if other == victim else ends(found.slowdown[victim][other][p]) for other in found.tenants]
             alone = milliseconds(found.alone_s[victim][p].value)
-            rows.append([victim, alone, *beside, ends(found.together[victim][p])])
+            rows.append([victim, alone, *beside, ends(found.beside_all[victim][p])])
         columns = [f"p{100 * p:g}", "alone", *(f"beside {name}" for name in found.tenants), "beside all"]
         output.put(output.table(columns, rows))
         print()

@@ -229,8 +229,8 @@ def capacity(
                 on_progress=on_progress,
             )
         context.show(found.as_json(), lambda: view.capacity(found))
-        for doubt in found.doubts:
-            context.note(f"warning: {doubt.text}")
+        for warning in found.warnings:
+            context.note(f"warning: {warning.text}")
         if found.capacity.rate_per_s.value == 0:
             raise typer.Exit(FAILED)
 
@@ -276,8 +276,8 @@ def coldstart(
 def _warn(context: CommandContext, results: Sequence[LoadResult]) -> None:
     for result in results:
         name = f"{result.tenant}/{result.model}" if result.tenant else result.model
-        if (doubt := result.bottleneck()) is not None:
-            context.note(f"warning: {name}: {doubt.text}")
+        if (warning := result.bottleneck()) is not None:
+            context.note(f"warning: {name}: {warning.text}")
         if result.aborted is not None:
             context.note(f"aborted: {result.aborted.text}")
 

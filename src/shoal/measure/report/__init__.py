@@ -3,7 +3,7 @@
 """
 
 from shoal.measure.report.bills import mix_costs, plan
-from shoal.measure.report.front import frontier
+from shoal.measure.report.pareto import frontier
 from shoal.measure.report.sections import cold_starts, comparison, interference, latency
 
 __all__ = ["cold_starts", "comparison", "frontier", "interference", "latency", "mix_costs", "plan"]

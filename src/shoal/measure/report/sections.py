@@ -53,7 +53,7 @@ def latency(results: Sequence[LoadResult], *, slo_s: float | None = None) -> Sec
         title="Latency",
         text=["Counted from the moment a request was scheduled, so that no queue hides in the generator."],
         figures=[distribution("Latency distribution", named, table, slo_s=slo_s)] if named else [],
-        warnings=[doubt.text for result in results if (doubt := result.bottleneck()) is not None],
+        warnings=[warning.text for result in results if (warning := result.bottleneck()) is not None],
         simulated=any(result.tenant.startswith(LABEL) for result in results),
     )
 
@@ -79,11 +79,11 @@ def interference(found: Interference, *, simulated: bool = False) -> Section:
     """The slowdown matrix as a heat map, and the isolation index."""
     names = found.tenants
     tables = []
-    for p in sorted(next(iter(found.together.values()))):
+    for p in sorted(next(iter(found.beside_all.values()))):
         rows: list[list[str | Cell]] = []
         for victim in names:
             cells = [Cell("-") if other == victim else _slowdown(found.slowdown[victim][other][p]) for other in names]
-            rows.append([victim, *cells, _slowdown(found.together[victim][p]), time(found.alone_s[victim][p])])
+            rows.append([victim, *cells, _slowdown(found.beside_all[victim][p]), time(found.alone_s[victim][p])])
         caption = f"Slowdown of p{100 * p:g}: the row's tenant beside the column's (1.00 is no disturbance)"
         tables.append(Table(caption, ["tenant", *(f"beside {name}" for name in names), "beside all", "alone"], rows))
     rates = [[name, f"{found.rates_per_s[name]:.4g}/s", number(found.isolation_of[name])] for name in names]
@@ -97,7 +97,7 @@ def interference(found: Interference, *, simulated: bool = False) -> Section:
     ]
     return Section(
         "Interference", text, tables=tables,
-        warnings=[doubt.text for doubt in found.doubts], simulated=simulated,
+        warnings=[warning.text for warning in found.warnings], simulated=simulated,
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def comparison(found: Comparison) -> Section:
             Figure(title, draw, table),
             distribution("Latency distribution", found.latencies_s, spread, slo_s=found.slo_s),
         ],
-        warnings=[doubt.text for doubt in found.doubts],
+        warnings=[warning.text for warning in found.warnings],
     )
 
 

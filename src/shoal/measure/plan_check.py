@@ -1,4 +1,4 @@
-"""Feasibility by simulation: alone, or to confirm what a model on paper says."""
+"""Plan check: feasibility by simulation, alone or to confirm what a queueing model says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEARCHING = Effort(most_requests=1_000)
 
 
 class Simulated:
-    """Simulate the set and look: tighter and slower than a model on paper. `batched` False keeps batches at 1."""
+    """Simulates the set: tighter and slower than a model on paper. `batched` False keeps batches at 1."""
 
     name = "simulated"
     asks = 100

@@ -18,7 +18,7 @@ _FEWEST_FAILURES = 3
 """So many in a row, at least, before a load is given up."""
 
 
-class Lane:
+class Stream:
     """Rows of the record are numbered in the order in which the requests were scheduled; all times are in seconds from
     the load's start. Lists of plain numbers, not numpy arrays: they are written one by one."""
 
@@ -87,7 +87,7 @@ class Lane:
             {"target": self.target.label, "failures": failures, "kind": kind},
         )
 
-    def news(self, now_s: float, late_s: float) -> Floats:
+    def samples(self, now_s: float, late_s: float) -> Floats:
         """Shape (k,): latencies that have become known since the last call, in order of schedule and without gaps;
         infinity for a failure, and for what is unanswered but late already."""
         first, known = self._told, []

@@ -41,7 +41,7 @@ class VectorTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontPoint:
+class ParetoPoint:
     """Where the front crosses a mix. `total` is the sum of normalised throughputs there, between the largest proven to
     be kept and the smallest proven to be broken; `rates_per_s` are those of its value."""
 
@@ -75,11 +75,11 @@ class Gap:
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
     """The answer. `dedicated` is each tenant's capacity alone, in requests per second; `surprise` by how much the last
-    points of the front were not where the others said. Each trial's verdict is right with `confidence`."""
+    points of the Pareto front were not where the others said. Each trial's verdict is right with `confidence`."""
 
     goals: Mapping[str, Goal]
     dedicated: Mapping[str, Estimate]
-    points: tuple[FrontPoint, ...]
+    points: tuple[ParetoPoint, ...]
     trials: tuple[VectorTrial, ...]
     region: Region
     gap: Gap
@@ -102,7 +102,9 @@ class Frontier:
         """(tenants,); a tenant that is not named has rate 0."""
         unknown = sorted(set(rates_per_s) - set(self.goals))
         if unknown:
-            raise Invalid(f"the front is not about {unknown}", where="rates", hint=f"known: {', '.join(self.goals)}")
+            raise Invalid(
+                f"the Pareto front is not about {unknown}", where="rates", hint=f"known: {', '.join(self.goals)}"
+            )
         return np.array([rates_per_s.get(name, 0.0) / self.dedicated[name].value for name in self.goals])
 
     def verdict(self, rates_per_s: Mapping[str, float]) -> Verdict:
@@ -112,7 +114,7 @@ class Frontier:
 
     def total(self, rates_per_s: Mapping[str, float]) -> Estimate:
         """The sum of normalised throughputs that the server takes at this mix of rates, however small or large they
-        are together. The ends are proven; the value is interpolated between neighbouring points of the front."""
+        are together. The ends are proven; the value is interpolated between neighbouring points of the Pareto front."""
         vector = self.normalised(rates_per_s)
         if not vector.sum() > 0:
             raise Invalid("a mix needs at least one rate above 0", where="rates")
@@ -147,7 +149,7 @@ class Frontier:
 
 
 def interpolated(corners: Sequence[Floats], mix: Floats) -> float:
-    """The factor at which a mix (n,) meets the front, if that is flat between neighbouring corners.
+    """The factor at which a mix (n,) meets the Pareto front, if that is flat between neighbouring corners.
 
     On a plane the inverse of the factor is linear in the mix. Neighbours are the corners of a Delaunay triangulation of
     the corners' mixes, which include the tenants alone and so surround every mix. The triangle that holds one mix is

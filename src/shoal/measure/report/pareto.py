@@ -74,14 +74,14 @@ def _plane(found: Frontier) -> Figure:
     marks: list[Mark] = [
         Area("proven to be kept", inner, series=2),
         Area("proven to be broken", outer, pattern=True),
-        Line("front", points, series=0),
+        Line("Pareto front", points, series=0),
         Dots("", points, series=0, tips=tips),
         Rule("sum of 1: no gain", x=scale[0], y=scale[1], slope=True),
     ]
     rows = [[name, rate(found.dedicated[name])] for name in found.tenants]
     table = Table("Capacity alone, with its proven ends", ["tenant", "requests per second"], rows)
     title = "Rates that keep every objective"
-    description = f"Rates of {one} against those of {other}; the front is where objectives begin to break."
+    description = f"Rates of {one} against those of {other}; the Pareto front is where objectives begin to break."
     x, y = Axis(f"{one}, requests/s", Linear(0, reach[0])), Axis(f"{other}, requests/s", Linear(0, reach[1]))
     return Figure(title, partial(chart_of, title, description, x, y, marks), table)
 
@@ -116,7 +116,7 @@ def _totals(found: Frontier, table: Table) -> Figure:
     high = max([1.2, *(value for _, value in places), *(end for _, end in whiskers if end < 3)]) * 1.05
     low = min([0.8, *(value for _, value in places), *(end for end, _ in whiskers if end > 0.3)]) * 0.95
     marks: list[Mark] = [
-        Line("front", places, series=0),
+        Line("Pareto front", places, series=0),
         Dots("proven ends", places, series=0, whiskers_y=whiskers, tips=[f"{value:.3f}" for _, value in places]),
         Rule("no gain", y=1.0),
     ]

@@ -28,8 +28,8 @@ _FEWEST = 6.0
 """Without a single miss, so many over the share allowed prove an objective to be kept (600 for a 99th percentile)."""
 
 
-class Together:
-    """Targets by tenant, prepared once. `loads` keeps every result, those of one run together.
+class ConcurrentLoad:
+    """Targets by tenant, prepared once and loaded at the same time. `loads` keeps the results of each run.
 
     Raises what `prepare` does, and Unavailable from then on if a server stops answering.
     """
@@ -38,7 +38,7 @@ class Together:
         self, targets: Mapping[str, Target], *, settings: Settings | None = None, on_progress: OnProgress = silent
     ) -> None:
         if not targets:
-            raise Invalid("there is nobody to measure", where="targets")
+            raise Invalid("there is no target to measure", where="targets")
         self.targets = dict(targets)
         self.settings = settings or Settings(warmup_s=0.5)
         self.loads: list[dict[str, LoadResult]] = []
@@ -79,13 +79,13 @@ class Together:
         names = list(arrivals_s)
         return self._drive(names, [arrivals_s[name] for name in names], self.settings.warmup_s + duration_s, None, 0.0)
 
-    def doubts(self) -> tuple[Reason, ...]:
+    def warnings(self) -> tuple[Reason, ...]:
         """Where the generator was the bottleneck."""
         found = {}
         for loads in self.loads:
             for name, result in loads.items():
-                if (doubt := result.bottleneck()) is not None:
-                    found[(name, doubt.code)] = Reason(doubt.code, f"{name}: {doubt.text}", doubt.facts)
+                if (warning := result.bottleneck()) is not None:
+                    found[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
         return tuple(found.values())
 
     def _seed(self, name: str, seed: int) -> int:
@@ -112,14 +112,19 @@ class Together:
         return found
 
 
-class LiveProbe:
+class ConcurrentProbe:
     """The probe that `find_frontier` needs. A trial lasts `most_s` at most, longer only where a tenant had too few
     requests in that time to prove anything."""
 
     def __init__(
-        self, together: Together, goals: Mapping[str, Goal], effort: Effort | None = None, *, most_s: float = 120.0
+        self,
+        load: ConcurrentLoad,
+        goals: Mapping[str, Goal],
+        effort: Effort | None = None,
+        *,
+        most_s: float = 120.0,
     ) -> None:
-        self._together = together
+        self._load = load
         self._goals = goals
         self._most = (effort or Effort()).most_requests
         self._most_s = most_s
@@ -127,24 +132,24 @@ class LiveProbe:
 
     def __call__(self, rates_per_s: Mapping[str, float], enough: Callable[[Mapping[str, Floats]], bool]) -> None:
         self._trials += 1
-        together, names = self._together, list(rates_per_s)
-        warmup_s = together.settings.warmup_s
+        load, names = self._load, list(rates_per_s)
+        warmup_s = load.settings.warmup_s
         needed_s = max(_FEWEST / self._goals[name].misses_allowed / rate for name, rate in rates_per_s.items())
         most_s = max(self._most_s, needed_s)
         duration_s = warmup_s + min(most_s, _SPARE * self._most / min(rates_per_s.values()))
-        arrivals = [poisson(rates_per_s[name], duration_s, seed=together._seed(name, self._trials)) for name in names]
+        arrivals = [poisson(rates_per_s[name], duration_s, seed=load._seed(name, self._trials)) for name in names]
         to_skip = [int(np.searchsorted(each, warmup_s)) for each in arrivals]
 
-        def watch(news: Sequence[Floats]) -> bool:
+        def watch(samples: Sequence[Floats]) -> bool:
             told = {}
-            for at, latencies in enumerate(news):
+            for at, latencies in enumerate(samples):
                 skipped = min(to_skip[at], len(latencies))
                 to_skip[at] -= skipped
                 told[names[at]] = latencies[skipped:]
             return enough(told)
 
         # One patience for all: a tenant with a tighter objective is judged by its latency, only somewhat later.
-        together._drive(names, arrivals, duration_s, watch, max(self._goals[name].slo_s for name in names))
+        load._drive(names, arrivals, duration_s, watch, max(self._goals[name].slo_s for name in names))
 
 
 def _check(result: LoadResult) -> None:
