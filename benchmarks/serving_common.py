@@ -27,7 +27,7 @@ from shoal.demo.models import fetch, find, samples
 from shoal.measure.inputs import given_inputs
 from shoal.measure.statistics import Estimate, quantile
 from shoal.measure.types import Target
-from shoal.serve.types import ServiceSpec
+from shoal.serve import ServiceSpec
 
 VARIETY = 16
 """So many different inputs go round in a load."""
@@ -180,7 +180,7 @@ def _serve(
 async def _serving(
     folder: Path, services: Sequence[ServiceSpec], slots: int, scheduler: str, tokens: dict[str, str], pipe: Connection
 ) -> None:
-    from shoal.serve.gateway.standalone import Standalone
+    from shoal.serve import Standalone
 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), ended.set)

@@ -36,7 +36,7 @@ from shoal.measure.inputs import given_inputs
 from shoal.measure.oip import prepare
 from shoal.measure.progress import Progress
 from shoal.measure.types import Failure, LoadResult, Target
-from shoal.serve.contract import read_status
+from shoal.serve import read_status
 
 MODEL, TENANT = "orientation", "bench"
 SERVICES = 10

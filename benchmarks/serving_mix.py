@@ -42,7 +42,7 @@ from shoal.measure.live import measure_capacity
 from shoal.measure.statistics import Estimate
 from shoal.measure.traces import Trace, read_trace
 from shoal.measure.types import Floats, LoadResult
-from shoal.serve.scheduling import DEFAULT, SCHEDULERS
+from shoal.serve import DEFAULT_SCHEDULER, SCHEDULERS
 
 SLO_S = {"silero-vad": 0.05, "orientation": 0.05, "page-rotation": 0.1, "magika": 0.15}
 TENANTS = {f"{model}-{number}": model for model in SLO_S for number in (1, 2)}
@@ -76,7 +76,7 @@ def main() -> int:
     arguments.add_argument("--search", type=float, default=6.0, metavar="S", help="no trial begins later in a search")
     arguments.add_argument("--trace", type=Path, metavar="FILE", help="recorded arrivals: Azure's CSV, or seconds")
     arguments.add_argument("--speed", type=float, default=1.0, help="play the trace so many times as fast")
-    arguments.add_argument("--scheduler", default=DEFAULT, choices=SCHEDULERS, help=f"[{DEFAULT}]")
+    arguments.add_argument("--scheduler", default=DEFAULT_SCHEDULER, choices=SCHEDULERS, help=f"[{DEFAULT_SCHEDULER}]")
     options = options_of(arguments)
     whole_s = WARMUP_S + options.duration
     trace = read_trace(options.trace).faster(options.speed) if options.trace is not None else None

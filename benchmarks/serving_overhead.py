@@ -22,7 +22,7 @@ from serving_common import VARIETY, Gateway, gateway, middle, note, options_of, 
 
 from shoal.base.statistics import quantile
 from shoal.demo.models import fetch, samples
-from shoal.serve.client import InferenceClient
+from shoal.serve import InferenceClient
 
 MODEL, TARGET_MS = "orientation", 0.5
 Ask = Callable[[Mapping[str, Any]], object]

@@ -23,7 +23,7 @@ import numpy as np
 from common import Row, median, parser, report
 from serving_common import gateway
 
-from shoal.serve.types import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.serve import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
 
 SIZES_MIB = (1, 16)
 WORTH = 1.2

@@ -29,9 +29,7 @@ from random import Random
 from common import Row, parser, report
 
 from shoal.base.arrivals import poisson
-from shoal.serve.scheduling import make_scheduler
-from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
+from shoal.serve import QueueSpec, Simulation, Stream, affine, make_scheduler, simulate
 
 Work = tuple[float, float]
 """Bytes and seconds of one request."""

@@ -12,16 +12,14 @@ from random import Random
 import numpy as np
 
 from shoal.measure import Demand, Floats, ModelProfile, Serve, ServerType
-from shoal.serve.scheduling import DEFAULT, Profiles, make_scheduler
-from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Stream, simulate
+from shoal.serve import DEFAULT_SCHEDULER, Profiles, QueueSpec, Stream, make_scheduler, simulate
 
 _WARM_UP = 10
 """Executions of the smallest and of the largest batch that the scheduler knows before, as from a warm-up."""
 _DRAWN = 512
 
 
-def scheduled(name: str = DEFAULT) -> Serve:
+def scheduled(name: str = DEFAULT_SCHEDULER) -> Serve:
     """Serving by the scheduler of this name. Each demand is a tenant's service with as many replicas as fit beside each
     other, guaranteed, with its own objective; what the scheduler refuses or drops is not a number."""
 

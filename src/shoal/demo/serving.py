@@ -10,7 +10,7 @@ from shoal.demo.load import SERVICES, SLO_MS, TENANT, Load
 from shoal.demo.models import fetch, find
 from shoal.demo.play import Demo
 from shoal.demo.stage import PRICE_PER_HOUR
-from shoal.serve.contract import read_status
+from shoal.serve import read_status
 
 ALONE, SHARED, FLOODED, SHOAL = "alone", "shared", "flooded", "shared, with Shoal"
 """The columns: while nothing else runs, beside the training, beside a flood of memory, and so under the guard."""

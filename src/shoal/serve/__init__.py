@@ -4,3 +4,55 @@ that shares compute by weight and deadline (after Perseus, IC2E'20).
 Senses how long each model takes at each batch size and what waits; decides what to execute next and whom to refuse;
 acts by handing batches to replica processes.
 """
+
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.serve.client import InferenceClient
+    from shoal.serve.contract import read_status
+    from shoal.serve.errors import BadModel
+    from shoal.serve.gateway.standalone import Standalone
+    from shoal.serve.manifest import SERVICE, ServiceManifest, parse_service
+    from shoal.serve.runtimes.open import open_runtime, open_warm
+    from shoal.serve.scheduling import DEFAULT_SCHEDULER, SCHEDULERS, Profiles, make_scheduler
+    from shoal.serve.scheduling.interface import QueueSpec
+    from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
+    from shoal.serve.types import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
+
+__all__ = [
+    "DEFAULT_SCHEDULER", "SCHEDULERS", "SERVICE", "BadModel", "DataType", "InferenceClient", "ModelSpec",
+    "Profiles", "QueueSpec", "RuntimeKind", "ServiceManifest", "ServiceSpec", "Simulation", "Standalone", "Stream",
+    "TensorSpec", "affine", "make_scheduler", "open_runtime", "open_warm", "parse_service", "read_status",
+    "simulate",
+]  # fmt: skip
+
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "BadModel": "errors",
+        "DEFAULT_SCHEDULER": "scheduling",
+        "DataType": "types",
+        "InferenceClient": "client",
+        "ModelSpec": "types",
+        "Profiles": "scheduling",
+        "QueueSpec": "scheduling.interface",
+        "RuntimeKind": "types",
+        "SCHEDULERS": "scheduling",
+        "SERVICE": "manifest",
+        "ServiceManifest": "manifest",
+        "ServiceSpec": "types",
+        "Simulation": "scheduling.simulate",
+        "Standalone": "gateway.standalone",
+        "Stream": "scheduling.simulate",
+        "TensorSpec": "types",
+        "affine": "scheduling.simulate",
+        "make_scheduler": "scheduling",
+        "open_runtime": "runtimes.open",
+        "open_warm": "runtimes.open",
+        "parse_service": "manifest",
+        "read_status": "contract",
+        "simulate": "scheduling.simulate",
+    },
+)

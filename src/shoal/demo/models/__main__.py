@@ -136,7 +136,7 @@ def check(
 ) -> None:
     """Call each model with real inputs and judge what it answers."""
     from shoal.demo.models.inputs import samples
-    from shoal.serve.runtimes.open import open_runtime
+    from shoal.serve import open_runtime
 
     def act() -> int:
         models = chosen(names)

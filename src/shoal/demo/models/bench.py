@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shoal.demo.models.catalogue import Model
 from shoal.demo.models.inputs import samples, stack
-from shoal.serve.runtimes.open import open_warm
+from shoal.serve import open_warm
 
 BATCH = 8
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from shoal.core import NotFound
-from shoal.serve.types import DataType, ModelSpec, RuntimeKind, TensorSpec
+from shoal.serve import DataType, ModelSpec, RuntimeKind, TensorSpec
 
 
 class Modality(StrEnum):

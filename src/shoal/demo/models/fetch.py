@@ -24,7 +24,7 @@ from pathlib import Path
 from shoal.base.locks import lock_file
 from shoal.core import Unavailable
 from shoal.demo.models.catalogue import Model, Wheel, find
-from shoal.serve.errors import BadModel
+from shoal.serve import BadModel
 
 Progress = Callable[[str], None]
 """Is told one line about each thing that is done."""

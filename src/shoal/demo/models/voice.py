@@ -17,8 +17,7 @@ from shoal.core import Unavailable
 from shoal.demo.models.catalogue import find
 from shoal.demo.models.fetch import cached, default_cache
 from shoal.demo.models.sounds import SPEECH_HZ
-from shoal.serve.runtimes.open import open_runtime
-from shoal.serve.types import ModelSpec
+from shoal.serve import ModelSpec, open_runtime
 
 
 class VoiceActivity:

@@ -22,7 +22,7 @@ from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, R
 from shoal.serve.scheduling.limits import CostBucket, take_all
 from shoal.serve.scheduling.profile import ExecutionProfile, Profiles
 
-DEFAULT = "deadline"
+DEFAULT_SCHEDULER = "deadline"
 _MAKERS: dict[str, Callable[[int, Profiles], SharedDevice]] = {
     "deadline": DeadlineScheduler,
     "fair": FairScheduler,
@@ -33,7 +33,7 @@ SCHEDULERS = tuple(_MAKERS)
 
 
 def make_scheduler(
-    name: str = DEFAULT, *, slots: int, profiles: Profiles | None = None, ahead_s: float = 0.0
+    name: str = DEFAULT_SCHEDULER, *, slots: int, profiles: Profiles | None = None, ahead_s: float = 0.0
 ) -> Scheduler:
     """A new scheduler for a device with so many compute slots; `profiles` is what was learned about executions, to
     keep or to share. With `ahead_s`, replicas are sent one more execution while they are at one that is shorter (see
@@ -47,7 +47,7 @@ def make_scheduler(
 
 
 __all__ = [
-    "DEFAULT", "SCHEDULERS", "AimdScheduler", "AllShareScheduler", "Batch", "CostBucket", "DeadlineScheduler",
+    "DEFAULT_SCHEDULER", "SCHEDULERS", "AimdScheduler", "AllShareScheduler", "Batch", "CostBucket", "DeadlineScheduler",
     "Decision", "ExecutionProfile", "FairScheduler", "Item", "Profiles", "QueueSpec", "Rejection", "Scheduler",
     "make_scheduler", "take_all",
 ]  # fmt: skip
