@@ -34,7 +34,7 @@ from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
 from shoal.serve.live.extension import Serve, ServeSection
 from shoal.serve.live.gateway import Gateway, NoGateway
-from shoal.serve.live.manager import Services
+from shoal.serve.live.manager import ServiceManager
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
 
@@ -150,7 +150,7 @@ def chosen(*, gateway: Gateway | None = None, schedule: ScheduleSettings | None 
     return [Chosen(Rounds, ScheduleSection()), Chosen(Behind, ServeSection())]
 
 
-def services_of(plane: ControlPlane) -> Services:
+def services_of(plane: ControlPlane) -> ServiceManager:
     found = plane.extensions.get(Serve)
     assert found is not None
     return found.services

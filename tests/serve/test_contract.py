@@ -19,10 +19,10 @@ from shoal.serve.contract import (
     Deployment,
     GatewayConfig,
     GatewayStatus,
-    LedgerTotal,
     ReplicaStatus,
     ServiceStatus,
     TenantEntry,
+    UsageTotal,
     VersionStatus,
 )
 from shoal.serve.types import DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
@@ -57,10 +57,10 @@ service_states = st.builds(
     st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.none() | st.floats(0, 9),
     st.none() | st.floats(0, 9), st.none() | reasons,
 )  # fmt: skip
-ledgers = st.builds(LedgerTotal, words, st.floats(0, 1e9), st.integers(0, 2**40).map(Money))
+usages = st.builds(UsageTotal, words, st.floats(0, 1e9), st.integers(0, 2**40).map(Money))
 statuses = st.builds(
     GatewayStatus, st.integers(1, 2**22), st.integers(0, 2**40), st.floats(0, 2e9), st.integers(0, 99), addresses,
-    addresses, st.lists(service_states, max_size=2).map(tuple), st.lists(ledgers, max_size=2).map(tuple),
+    addresses, st.lists(service_states, max_size=2).map(tuple), st.lists(usages, max_size=2).map(tuple),
 )  # fmt: skip
 
 HOLDER = """

@@ -306,7 +306,7 @@ async def test_a_replica_that_rejoins_needs_not_load_again_what_it_has() -> None
         replica = on.replica(models=before)
         await on.settle()
         assert replica.log == [("load", "n")]
-        assert on.gateway.meter._book._overhead_s == {"ada": pytest.approx(0.01)}  # only what was loaded now
+        assert on.gateway.meter._interval._overhead_s == {"ada": pytest.approx(0.01)}  # only what was loaded now
         assert await outcome(on.ask("m")) == "ok"
 
 
@@ -405,7 +405,7 @@ async def test_what_does_not_fit_is_loaded_when_it_is_asked_for() -> None:
         assert await outcomes([on.ask("a"), on.ask("a")]) == {"ok": 2}
         assert await outcome(on.ask("c")) == "ok"
         assert {name for name, _ in replica.models} == {"a", "c"}
-        assert on.gateway.fleet.members["a"].shelf.inflation > 0
+        assert on.gateway.fleet.members["a"].cache.inflation > 0
         (status,) = report.services(on.gateway)
         assert (status.replicas[0].ready, status.reason) == (True, None)
 
@@ -483,7 +483,7 @@ async def test_an_undeployed_model_is_refused_to_those_who_wait_and_answered_to_
         assert replica.leaving
         with pytest.raises(UnknownModel, match="there is no model 'm'"):
             await on.ask()
-        assert (on.gateway.figures, on.gateway.fleet.reports, on.gateway._profiles.by_key) == ({}, {}, {})
+        assert (on.gateway.stats, on.gateway.fleet.reports, on.gateway._profiles.by_key) == ({}, {}, {})
 
 
 async def test_who_waits_for_the_first_load_of_what_is_undeployed_hears_of_it() -> None:

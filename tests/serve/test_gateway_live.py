@@ -38,8 +38,8 @@ from shoal.serve.errors import (
 )
 from shoal.serve.gateway.process import GatewayProcess
 from shoal.serve.gateway.standalone import Standalone
-from shoal.serve.ledger import read_ledger
 from shoal.serve.types import ModelSpec, PriorityClass, Route
+from shoal.serve.usage import read_usage
 from tests.serve import models
 from tests.serve.gateway_kit import (
     ENDS_WITHIN_S,
@@ -412,7 +412,7 @@ def test_the_gateway_outlives_clients_that_go_away(live: Live, bob: InferenceCli
         with socket.create_connection(("127.0.0.1", live.process.http.port)) as gone:
             gone.sendall(head.encode() + body)
     assert bob.infer("nap", {"x": [[np.float32(0)]]})["y"].size == 1
-    eventually(lambda: sum(live.gateway.waiting(key) for key in live.gateway.figures) == 0)
+    eventually(lambda: sum(live.gateway.waiting(key) for key in live.gateway.stats) == 0)
 
 
 # --- what it says of itself ---
@@ -535,9 +535,9 @@ def test_in_the_end_everything_is_answered_written_down_and_gone(tmp_path: Path)
     assert ended(pid)
     assert not held(tmp_path)
     assert not (tmp_path / "gateway.sock").exists()
-    records = [*read_ledger(tmp_path / "ledger.jsonl")]
+    records = [*read_usage(tmp_path / "usage.jsonl")]
     assert sum(share.use_s for record in records for share in record.shares) >= 0.2
-    assert [total.tenant for total in alone.status().ledger] == ["ada"]
+    assert [total.tenant for total in alone.status().usage] == ["ada"]
 
 
 def test_the_largest_request_is_a_setting_of_both_doors(tmp_path: Path) -> None:

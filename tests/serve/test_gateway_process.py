@@ -17,8 +17,8 @@ import pytest
 from shoal.core import Money
 from shoal.serve.contract import CONFIG_FILE, STATUS_FILE, TenantEntry, held
 from shoal.serve.errors import UnknownModel
-from shoal.serve.ledger import LedgerRecord, read_ledger
 from shoal.serve.types import ModelSpec, Route, ServiceSpec
+from shoal.serve.usage import UsageRecord, read_usage
 from tests.serve import models
 from tests.serve.gateway_kit import (
     ENDS_WITHIN_S,
@@ -113,30 +113,30 @@ def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     # A change of price closes an interval: what came before is on the disk when the gateway is killed.
     on.configure(deployment(linear(on)), price_per_hour=PRICE * 2, slots=1)
     eventually(on.followed)
-    paid = on.status.ledger
+    paid = on.status.usage
     assert paid
     assert on.end(signal.SIGKILL) == -signal.SIGKILL
     assert (on.folder / "s").exists()
-    kept = [*read_ledger(on.folder / "ledger.jsonl")]
-    with (on.folder / "ledger.jsonl").open("ab") as ledger:
-        ledger.write(b'{"start": 17')  # as if it had been killed just then
+    kept = [*read_usage(on.folder / "usage.jsonl")]
+    with (on.folder / "usage.jsonl").open("ab") as usage:
+        usage.write(b'{"start": 17')  # as if it had been killed just then
     on.start()
     second = on.status
     assert second.pid != first.pid
     assert (second.http, second.grpc) == (first.http, first.grpc)
-    assert second.ledger == paid
+    assert second.usage == paid
     eventually(lambda: ready(on, 2))
     assert pids(on, 1, *names) == lives
     np.testing.assert_array_equal(on.client().infer("linear", {"x": ONE})["y"], answer)
     assert on.end(signal.SIGTERM) == 0
-    records = [*read_ledger(on.folder / "ledger.jsonl")]
+    records = [*read_usage(on.folder / "usage.jsonl")]
     assert records[: len(kept)] == kept
     assert overhead_s(kept) > 0
     assert overhead_s(records[len(kept) :]) == 0  # nothing was loaded again, and nothing is charged again
     assert records[-1].bill > Money(0)
 
 
-def overhead_s(records: Sequence[LedgerRecord]) -> float:
+def overhead_s(records: Sequence[UsageRecord]) -> float:
     return sum(share.overhead_s for record in records for share in record.shares if share.tenant == "ada")
 
 
@@ -204,7 +204,7 @@ def test_a_full_disk_stops_neither_serving_nor_counting(on: Home) -> None:
     eventually(lambda: on.status.at > before and on.followed())
     assert on.service("s").requests >= 200  # type: ignore[union-attr]
     assert on.end(signal.SIGTERM) == 0
-    records = [*read_ledger(on.folder / "ledger.jsonl")]
+    records = [*read_usage(on.folder / "usage.jsonl")]
     assert len(records) > 1
     assert all(one.end == another.start for one, another in pairwise(records))
     assert sum(share.use_s for record in records for share in record.shares) > 0

@@ -1,4 +1,4 @@
-"""Who is served by which version, under which name and token; and the figures that are kept of it."""
+"""Who is served by which version, under which name and token; and the stats that are kept of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shoal.core import Invalid, PriorityClass, token_digest
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.errors import UnknownModel
 from shoal.serve.gateway.directory import Directory, queue_key
-from shoal.serve.gateway.figures import WINDOW_S, Figures, Window, merged_quantiles
 from shoal.serve.gateway.routing import Router
+from shoal.serve.gateway.stats import WINDOW_S, Stats, Window, merged_quantiles
 from shoal.serve.types import ModelSpec, Route, ServiceSpec
 
 # --- shares ---
@@ -185,7 +185,7 @@ def test_a_configuration_that_makes_no_sense_is_refused_as_a_whole(config: Gatew
         Directory.of(config)
 
 
-# --- figures ---
+# --- stats ---
 
 latencies = st.lists(st.floats(1e-5, 400.0), min_size=1, max_size=300)
 
@@ -251,16 +251,16 @@ def test_extremes_have_a_place() -> None:
 
 
 def test_a_batch_is_counted_once_and_its_requests_each() -> None:
-    figures = Figures("m", "1")
-    figures.executed(5, 3, 0.1, 0.2, 0.3)
+    stats = Stats("m", "1")
+    stats.executed(5, 3, 0.1, 0.2, 0.3)
     for _ in range(3):
-        figures.answered(1.0, 0.4, now=50.0)
-    figures.failed(2.0, now=60.0)
-    figures.refused(0.5)
-    told = figures.freeze()
+        stats.answered(1.0, 0.4, now=50.0)
+    stats.failed(2.0, now=60.0)
+    stats.refused(0.5)
+    told = stats.freeze()
     assert (told.inferences, told.executions, told.last_at) == (5, 1, 60.0)
     counts = (told.success, told.fail, told.rejected, told.queue, told.compute_input, told.compute_infer)
     assert [one.count for one in counts] == [3, 1, 1, 3, 3, 3]
     assert told.compute_infer.total_s == pytest.approx(0.6)
     assert [(size, one.count, one.total_s) for size, one in told.batches] == [(5, 1, 0.2)]
-    assert figures.busy_s == 0.2
+    assert stats.busy_s == 0.2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core import Unavailable
-from shoal.serve.residency import Resident, Shelf, make_room, worth
+from shoal.serve.residency import ModelCache, Resident, make_room, worth
 
 residents = st.lists(
     st.builds(
@@ -76,33 +76,33 @@ def test_one_larger_than_all_memory_may_be_alone() -> None:
 
 
 def test_a_shelf_counts_what_is_on_it() -> None:
-    shelf = Shelf()
-    shelf.put("a", 10, 1.0, now=0.0)
-    shelf.put("b", 20, 1.0, now=1.0)
-    shelf.put("a", 15, 1.0, now=2.0)  # loaded anew
-    assert (shelf.bytes, "a" in shelf, "c" in shelf) == (35, True, False)
-    shelf.use("a", now=5.0, times=3)
-    shelf.use("c", now=5.0)
-    (a,) = [model for model in shelf if model.key == "a"]
+    cache = ModelCache()
+    cache.put("a", 10, 1.0, now=0.0)
+    cache.put("b", 20, 1.0, now=1.0)
+    cache.put("a", 15, 1.0, now=2.0)  # loaded anew
+    assert (cache.bytes, "a" in cache, "c" in cache) == (35, True, False)
+    cache.use("a", now=5.0, times=3)
+    cache.use("c", now=5.0)
+    (a,) = [model for model in cache if model.key == "a"]
     assert (a.uses, a.used_at) == (3, 5.0)
-    shelf.take("a")
-    assert (shelf.bytes, shelf.inflation) == (20, 0.0)
-    shelf.take("a")
-    shelf.evict("a")
-    assert shelf.bytes == 20
+    cache.take("a")
+    assert (cache.bytes, cache.inflation) == (20, 0.0)
+    cache.take("a")
+    cache.evict("a")
+    assert cache.bytes == 20
 
 
 def test_what_was_popular_once_is_overtaken() -> None:
-    shelf = Shelf()
-    shelf.put("once", 1, 1.0, now=0.0)
-    shelf.use("once", now=0.0, times=50)
+    cache = ModelCache()
+    cache.put("once", 1, 1.0, now=0.0)
+    cache.use("once", now=0.0, times=50)
     for at in range(200):
-        shelf.put(f"m{at}", 1, 1.0, now=at)
-        shelf.use(f"m{at}", now=at)
-        for key in make_room([*shelf], 0, 3):
-            shelf.evict(key)
-    assert "once" not in shelf
-    assert shelf.inflation >= 50
+        cache.put(f"m{at}", 1, 1.0, now=at)
+        cache.use(f"m{at}", now=at)
+        for key in make_room([*cache], 0, 3):
+            cache.evict(key)
+    assert "once" not in cache
+    assert cache.inflation >= 50
 
 
 def total_load_s(by: str, seed: int, *, models: int = 200, requests: int = 20_000) -> float:
@@ -112,15 +112,15 @@ def total_load_s(by: str, seed: int, *, models: int = 200, requests: int = 20_00
     loads = [0.05 + size / 1e9 * rng.uniform(0.5, 4) for size in sizes]
     rng.shuffle(names := [*range(models)])
     trace = rng.choices(names, [1 / (rank + 1) for rank in range(models)], k=requests)
-    shelf, budget, spent = Shelf(), sum(sizes) // 5, 0.0
+    cache, budget, spent = ModelCache(), sum(sizes) // 5, 0.0
     for at, name in enumerate(trace):
         key = str(name)
-        if key not in shelf:
+        if key not in cache:
             spent += loads[name]
-            for victim in make_room([*shelf], sizes[name], budget, by=by):
-                shelf.evict(victim)
-            shelf.put(key, sizes[name], loads[name], at)
-        shelf.use(key, at)
+            for victim in make_room([*cache], sizes[name], budget, by=by):
+                cache.evict(victim)
+            cache.put(key, sizes[name], loads[name], at)
+        cache.use(key, at)
     return spent
 
 

@@ -137,7 +137,7 @@ def _table(measured: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 
 def _cost(demo: Demo) -> list[dict[str, Any]]:
-    """Compute-seconds and what they cost, by tenant, from the gateway's ledger."""
+    """Compute-seconds and what they cost, by tenant, from the usage that the gateway counts."""
     status = read_status(Home(demo.stage.home).serve_folder)
-    totals = status.ledger if status is not None else ()
+    totals = status.usage if status is not None else ()
     return [{"tenant": one.tenant, "device_s": one.device_s, "cost": str(one.cost)} for one in totals]

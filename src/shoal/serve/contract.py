@@ -151,7 +151,7 @@ class ServiceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerTotal:
+class UsageTotal:
     """What a tenant used and owes, in all."""
 
     tenant: str
@@ -172,7 +172,7 @@ class GatewayStatus:
     http: Address
     grpc: Address
     services: tuple[ServiceStatus, ...] = ()
-    ledger: tuple[LedgerTotal, ...] = ()
+    usage: tuple[UsageTotal, ...] = ()
     killed: tuple[ReplicaKill, ...] = ()
     version: int = VERSION
 

@@ -1,7 +1,7 @@
 """Which loaded models make room for another one: a pure choice between what is cheap to bring back and what is used.
 
 `gdsf` is Greedy-Dual-Size-Frequency (Cherkasova, 1998): a model is worth its uses times its load time per byte, on top
-of what the shelf had to give up last when it was used. So what was popular long ago is overtaken by what is used now.
+of what the cache had to give up last when it was used. So what was popular long ago is overtaken by what is used now.
 `lru` is the classic to compare with.
 """
 
@@ -15,7 +15,7 @@ from shoal.core import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A loaded model. `age` is the `Shelf`'s inflation when it was used last; `pinned` models are never evicted."""
+    """A loaded model. `age` is the cache's inflation when it was used last; `pinned` models are never evicted."""
 
     key: str
     bytes: int
@@ -62,7 +62,7 @@ def make_room(
     return tuple(model.key for model in evicted if model.key not in kept)
 
 
-class Shelf:
+class ModelCache:
     """What one replica has loaded, and how it was used; by keys of the caller's choice. Times are of one clock.
 
     `inflation` is the greatest worth that was ever evicted from it.

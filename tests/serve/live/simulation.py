@@ -1,4 +1,4 @@
-"""Services in virtual time: a gateway that outlives servers and sees replicas come and go, and a day of wishes."""
+"""Services in virtual time: a gateway that outlives servers and sees replicas come and go, and a day of changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
-from shoal.serve.live.gateway import Look, Wish
+from shoal.serve.live.gateway import GatewayDesired, ObservedGateway
 from shoal.serve.manifest import ServiceManifest
 from tests.control.simulation import (
     Crash,
@@ -37,10 +37,10 @@ class SimulatedGateway:
     """Knows of a replica what its launch said: its name, and the token that says of which deployment it is."""
 
     world: World | None = None
-    wish: Wish | None = None
+    desired: GatewayDesired | None = None
     dead_until: float = 0.0
     started: float = 0.0
-    wishes: int = 0
+    changes: int = 0
     launched: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     socket = "/simulated/replicas.sock"
@@ -48,12 +48,12 @@ class SimulatedGateway:
     def require(self) -> None:
         return
 
-    def serve(self, wish: Wish) -> None:
-        self.wishes += wish != self.wish
-        self.wish = wish
+    def serve(self, desired: GatewayDesired) -> None:
+        self.changes += desired != self.desired
+        self.desired = desired
 
     def rest(self) -> bool:
-        self.wish = None
+        self.desired = None
         return True
 
     def die(self, for_s: float) -> None:
@@ -68,15 +68,15 @@ class SimulatedGateway:
     def killed(self, name: str, since: float) -> str | None:
         return None
 
-    def look(self) -> Look:
+    def observe(self) -> ObservedGateway:
         assert self.world is not None
         now = self.world.clock.now()
-        if self.wish is None or now < self.dead_until:
-            return Look(None, "the gateway does not run")
+        if self.desired is None or now < self.dead_until:
+            return ObservedGateway(None, "the gateway does not run")
         seen = {gang: self.launched[gang] for gang in self.world.cluster.alive() if gang in self.launched}
-        services: dict[str, list[ReplicaStatus]] = {one.id: [] for one in self.wish.services}
+        services: dict[str, list[ReplicaStatus]] = {one.id: [] for one in self.desired.services}
         for gang, (name, digest) in seen.items():
-            deployment = next((one for one in self.wish.services if one.replica_token_hash == digest), None)
+            deployment = next((one for one in self.desired.services if one.replica_token_hash == digest), None)
             status = self.world.cluster.status(gang)
             if deployment is None or status is None or status.ranks[0].started_at is None:
                 continue
@@ -85,7 +85,7 @@ class SimulatedGateway:
             ready = not broken and now - since >= LOAD_S
             services[deployment.id].append(ReplicaStatus(name, ready, "" if ready else "loading", broken))
         found = tuple(ServiceStatus(service_id, tuple(replicas)) for service_id, replicas in services.items())
-        return Look(GatewayStatus(1, 1, now, 1, Address(port=1), Address(port=2), found))
+        return ObservedGateway(GatewayStatus(1, 1, now, 1, Address(port=1), Address(port=2), found))
 
 
 def service(name: str = "ocr", **fields: object) -> ServiceManifest:
@@ -112,7 +112,7 @@ def make_world(folder: Path, draw: random.Random | None = None, *, machines: int
     return world
 
 
-async def simulate(seed: int, folder: Path, *, wishes: int = 40, crash_rate: float = 0.03) -> World:
+async def simulate(seed: int, folder: Path, *, changes: int = 40, crash_rate: float = 0.03) -> World:
     """Services deployed, updated, scaled and undeployed while servers, replicas and the gateway die; then calm."""
     draw = random.Random(seed)
     world = make_world(folder, draw, machines=3)
@@ -121,7 +121,7 @@ async def simulate(seed: int, folder: Path, *, wishes: int = 40, crash_rate: flo
     world.fault = lambda point: crash_at(draw, crash_rate, point)
     await reopen(world)
     await tenants(world)
-    for number in range(wishes):
+    for number in range(changes):
         await _wish(world, draw, number)
         await _sleep(world, draw.choice((0.1, 1.0, 5.0, 20.0)))
         if draw.random() < 0.15:

@@ -18,13 +18,13 @@ from shoal.base.processes import start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayStatus, ReplicaKill, TenantEntry
-from shoal.serve.live.gateway import LocalGateway, NoGateway, Wish
+from shoal.serve.live.gateway import GatewayDesired, LocalGateway, NoGateway
 from shoal.serve.live.settings import ServeSettings
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))
 SPEC = ServiceSpec("ocr", "ada", (ModelSpec("m", "m.onnx"),))
-WISH = Wish((TenantEntry("ada", 2.0, ("a" * 64,)),), ("b" * 64,), (Deployment("s-1", 1, SPEC, "c" * 64),))
+DESIRED = GatewayDesired((TenantEntry("ada", 2.0, ("a" * 64,)),), ("b" * 64,), (Deployment("s-1", 1, SPEC, "c" * 64),))
 
 
 class Starts:
@@ -62,18 +62,18 @@ def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
 
 
 def up(gateway: LocalGateway) -> bool:
-    gateway.serve(WISH)
-    return gateway.look().status is not None
+    gateway.serve(DESIRED)
+    return gateway.observe().status is not None
 
 
 def test_it_is_started_told_and_adopted_by_the_next_server(folder: Path, starts: Starts) -> None:
     first = LocalGateway(folder, start=starts)
-    assert first.look().why == "the gateway does not run yet"
-    first.serve(WISH)
-    found = first.look()
+    assert first.observe().why == "the gateway does not run yet"
+    first.serve(DESIRED)
+    found = first.observe()
     assert found.why == "the gateway is starting" or found.status is not None
     until(lambda: up(first))
-    status = first.look().status
+    status = first.observe().status
     assert status is not None
     assert (status.pid, [one.id for one in status.services]) == (starts.processes[0].pid, ["s-1"])
     second = LocalGateway(folder, start=starts)
@@ -84,24 +84,24 @@ def test_it_is_started_told_and_adopted_by_the_next_server(folder: Path, starts:
 def test_what_it_is_told_is_private_and_written_only_when_it_changes(folder: Path, starts: Starts) -> None:
     settings = ServeSettings(slots=3, price_per_hour=Money.usd("1.5"), anonymous="ada")
     gateway = LocalGateway(folder, settings, start=starts)
-    gateway.serve(WISH)
+    gateway.serve(DESIRED)
     config = contract.read_config(folder)
     assert config is not None
     assert (config.generation, config.slots, config.price_per_hour, config.anonymous) == (1, 3, Money.usd("1.5"), "ada")
-    assert (config.tenants, config.admin_token_hashes, config.services) == (*vars_of(WISH),)
+    assert (config.tenants, config.admin_token_hashes, config.services) == (*vars_of(DESIRED),)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    gateway.serve(WISH)
+    gateway.serve(DESIRED)
     assert contract.read_config(folder) == config
-    gateway.serve(Wish())
+    gateway.serve(GatewayDesired())
     changed = contract.read_config(folder)
     assert changed is not None
     assert (changed.generation, changed.services) == (2, ())
-    LocalGateway(folder, settings, start=starts).serve(Wish())
+    LocalGateway(folder, settings, start=starts).serve(GatewayDesired())
     assert contract.read_config(folder) == changed
 
 
-def vars_of(wish: Wish) -> tuple[object, ...]:
-    return wish.tenants, wish.admin_token_hashes, wish.services
+def vars_of(desired: GatewayDesired) -> tuple[object, ...]:
+    return desired.tenants, desired.admin_token_hashes, desired.services
 
 
 def test_why_it_killed_a_replica_is_read_for_one_attempt(folder: Path, starts: Starts) -> None:
@@ -117,13 +117,13 @@ def test_why_it_killed_a_replica_is_read_for_one_attempt(folder: Path, starts: S
 def test_a_killed_gateway_is_started_again_where_it_was(folder: Path, starts: Starts) -> None:
     gateway = LocalGateway(folder, start=starts)
     until(lambda: up(gateway))
-    before = gateway.look().status
+    before = gateway.observe().status
     assert before is not None
     os.kill(before.pid, signal.SIGKILL)
     starts.processes[0].wait()
-    assert gateway.look().status is None
+    assert gateway.observe().status is None
     until(lambda: up(gateway))
-    after = gateway.look().status
+    after = gateway.observe().status
     assert after is not None
     assert after.pid != before.pid
     assert (after.http, after.grpc) == (before.http, before.grpc)
@@ -133,15 +133,15 @@ def test_one_that_does_not_come_up_is_tried_ever_more_slowly_and_says_why(folder
     starts, clock = Starts("--fail"), ManualClock()
     gateway = LocalGateway(folder, start=starts, clock=clock)
     for number in range(1, 4):
-        gateway.serve(WISH)
+        gateway.serve(DESIRED)
         assert len(starts.processes) == number
         starts.processes[-1].wait()
-        gateway.serve(WISH)
+        gateway.serve(DESIRED)
         assert len(starts.processes) == number
-        assert gateway.look().why == "the gateway ended with code 1: cannot bind the port: it is taken"
-        assert gateway.look().failing is (number == 3)
+        assert gateway.observe().why == "the gateway ended with code 1: cannot bind the port: it is taken"
+        assert gateway.observe().failing is (number == 3)
         clock.advance(0.25 * 2 ** (number - 1) - 0.01)
-        gateway.serve(WISH)
+        gateway.serve(DESIRED)
         assert len(starts.processes) == number
         clock.advance(0.01)
 
@@ -162,11 +162,11 @@ def test_a_gateway_that_says_nothing_is_not_believed(folder: Path, starts: Start
     gateway = LocalGateway(folder, start=starts)
     until(lambda: up(gateway))
     clock = ManualClock(time.time() + 60)
-    assert "has said nothing for" in LocalGateway(folder, start=starts, clock=clock).look().why
+    assert "has said nothing for" in LocalGateway(folder, start=starts, clock=clock).observe().why
     os.kill(starts.processes[0].pid, signal.SIGSTOP)
     os.waitid(os.P_PID, starts.processes[0].pid, os.WSTOPPED)
     (folder / contract.STATUS_FILE).write_text("{")
-    assert "cannot be understood" in gateway.look().why
+    assert "cannot be understood" in gateway.observe().why
 
 
 def test_it_ends_when_there_is_nothing_to_serve(folder: Path, starts: Starts) -> None:
@@ -185,7 +185,7 @@ def test_a_long_home_still_has_a_socket(tmp_path: Path, starts: Starts) -> None:
     assert LocalGateway(tmp_path / "serve").socket == str(tmp_path / "serve" / "replicas.sock")
     deep = LocalGateway(tmp_path / ("x" * 100) / "serve", start=starts)
     assert len(deep.socket) < 100
-    deep.serve(WISH)
+    deep.serve(DESIRED)
     place = Path(deep.socket).parent
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
@@ -195,13 +195,13 @@ def test_a_socket_that_others_could_take_is_refused(tmp_path: Path, starts: Star
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(Unavailable, match="others may enter"):
-        LocalGateway(folder, start=starts).serve(WISH)
+        LocalGateway(folder, start=starts).serve(DESIRED)
     assert starts.processes == []
 
 
 def test_where_it_listens_is_what_was_set(folder: Path, starts: Starts) -> None:
     settings = ServeSettings(http=Address("127.0.0.1", 41017), grpc=Address("127.0.0.1", 41018))
-    LocalGateway(folder, settings, start=starts).serve(WISH)
+    LocalGateway(folder, settings, start=starts).serve(DESIRED)
     config = contract.read_config(folder)
     assert config is not None
     assert (config.http.port, config.grpc.port) == (41017, 41018)
@@ -209,9 +209,9 @@ def test_where_it_listens_is_what_was_set(folder: Path, starts: Starts) -> None:
 
 def test_without_a_gateway_nothing_is_deployed() -> None:
     none = NoGateway()
-    none.serve(WISH)
+    none.serve(DESIRED)
     assert none.rest()
-    assert none.look().status is None
+    assert none.observe().status is None
     assert none.killed("ada/a-0-1", 0.0) is None
     with pytest.raises(Unavailable, match="no gateway"):
         none.require()

@@ -136,7 +136,7 @@ def test_an_update_replaces_one_by_one_without_a_gap(tmp_path: Path) -> None:
 
         def done() -> bool:
             nonlocal fewest
-            status = gateway.look().status
+            status = gateway.observe().status
             assert status is not None
             fewest = min(fewest, len(status.services[0].ready))
             return services_of(plane).service(ocr).state is READY
@@ -144,8 +144,8 @@ def test_an_update_replaces_one_by_one_without_a_gap(tmp_path: Path) -> None:
         await world.until(done)
         assert fewest == 2
         assert names(world, ocr) == ["ocr-2-2", "ocr-3-2"]
-        assert gateway.wish is not None
-        await world.until(lambda: gateway.wish is not None and len(gateway.wish.services) == 1)
+        assert gateway.desired is not None
+        await world.until(lambda: gateway.desired is not None and len(gateway.desired.services) == 1)
 
     play(tmp_path, scene)
 
@@ -162,9 +162,9 @@ def test_routes_and_limits_change_without_touching_a_replica(tmp_path: Path) -> 
         await deploy(world, models=models, routes={"m": {"shares": {"1": 0.9, "2": 0.1}}}, rate_limit=2.0)
         record = services_of(plane).service(ocr)
         assert (record.state, record.generation, record.deployment) == (READY, 1, 2)
-        await world.until(lambda: gateway.wish is not None and gateway.wish.services[0].spec.rate_limit == 2.0)
-        assert gateway.wish is not None
-        assert dict(gateway.wish.services[0].spec.routes)["m"].shares == (("1", 0.9), ("2", 0.1))
+        await world.until(lambda: gateway.desired is not None and gateway.desired.services[0].spec.rate_limit == 2.0)
+        assert gateway.desired is not None
+        assert dict(gateway.desired.services[0].spec.routes)["m"].shares == (("1", 0.9), ("2", 0.1))
         assert names(world, ocr) == ["ocr-0-1"]
 
     play(tmp_path, scene)
@@ -193,8 +193,8 @@ def test_what_a_service_waits_for_is_told(tmp_path: Path) -> None:
         assert plane is not None
         await plane.put_tenant("ada", quota=Quota(accelerators=2), actor="admin")
         ocr = await deploy(world, replicas=3, resources={"accelerators": 1})
-        await world.until(lambda: "2 of 3 replicas ready" in summary_of(services_of(plane).look(ocr)))
-        await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(services_of(plane).look(ocr)))
+        await world.until(lambda: "2 of 3 replicas ready" in summary_of(services_of(plane).snapshot(ocr)))
+        await world.until(lambda: "quota of ada leaves 0 of 2" in summary_of(services_of(plane).snapshot(ocr)))
         found = await services_of(plane).explain(ocr)
         assert [cause.subject for cause in found.causes] == ["replica ocr-2-1"]
         assert found.causes[0].change == "raise the quota: shoal quota ada --accelerators 3; or end jobs of ada"
@@ -352,14 +352,14 @@ def test_the_gateway_is_told_of_tenants_and_tokens_as_they_change(tmp_path: Path
             TokenRecord("t-2", None, token_digest("root"), "", 0.0), NewEvent(0.0, "token.created", "admin")
         )
         await plane.put_tenant("ada", weight=3.0, actor="admin")
-        await world.until(lambda: bool(gateway.wish and gateway.wish.admin_token_hashes))
-        assert gateway.wish is not None
-        assert gateway.wish.admin_token_hashes == (token_digest("root"),)
-        assert [(one.name, one.weight, one.token_hashes) for one in gateway.wish.tenants] == [
+        await world.until(lambda: bool(gateway.desired and gateway.desired.admin_token_hashes))
+        assert gateway.desired is not None
+        assert gateway.desired.admin_token_hashes == (token_digest("root"),)
+        assert [(one.name, one.weight, one.token_hashes) for one in gateway.desired.tenants] == [
             ("ada", 3.0, (token_digest("secret"),))
         ]
         await store.revoke_token("t-1", NewEvent(0.0, "token.revoked", "admin", tenant="ada"))
-        await world.until(lambda: gateway.wish is not None and gateway.wish.tenants[0].token_hashes == ())
+        await world.until(lambda: gateway.desired is not None and gateway.desired.tenants[0].token_hashes == ())
 
     play(tmp_path, scene)
 
@@ -372,8 +372,8 @@ def test_nothing_is_written_while_nothing_happens(tmp_path: Path) -> None:
         assert store is not None
         assert isinstance(gateway, SimulatedGateway)
         await until(world, await deploy(world), READY)
-        seq, told = store.last_seq(), gateway.wishes
+        seq, told = store.last_seq(), gateway.changes
         await asyncio.sleep(600)
-        assert (store.last_seq(), gateway.wishes) == (seq, told)
+        assert (store.last_seq(), gateway.changes) == (seq, told)
 
     play(tmp_path, scene)

@@ -1,4 +1,4 @@
-"""The keeper's plan in a toy world where anything may happen to replicas, gateway and wishes between two turns."""
+"""The reconciler's plan in a toy world where anything may happen to replicas, gateway and changes between two turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.service_lifecycle import TRANSITIONS, ServiceState, check_step
 from shoal.contract.service_records import ServiceRecord
 from shoal.core import Conflict
-from shoal.serve.live.plan import FAILURES, Plan, Replica, Sight, plan
+from shoal.serve.live.plan import FAILURES, ObservedService, Plan, Replica, plan
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 
@@ -30,8 +30,8 @@ def replica(index: int, generation: int = 1, state: JobState = R, **fields: obje
     return Replica(f"s-1-{index}", f"ocr-{index}-{generation}", index, generation, state, **fields)  # type: ignore[arg-type]
 
 
-def sees(*ready: Replica, **fields: object) -> Sight:
-    return Sight(True, ready=frozenset(one.name for one in ready), **fields)  # type: ignore[arg-type]
+def sees(*ready: Replica, **fields: object) -> ObservedService:
+    return ObservedService(True, ready=frozenset(one.name for one in ready), **fields)  # type: ignore[arg-type]
 
 
 def ids(found: Plan) -> list[str]:
@@ -54,11 +54,13 @@ def test_ready_is_when_every_wanted_replica_takes_requests() -> None:
     assert (found.state, found.reason, found.serves) == (ServiceState.READY, None, 1)
     was_ready = service(state=ServiceState.READY)
     assert plan(was_ready, [one, two], sees(two)).state is ServiceState.DEGRADED
-    dark = plan(was_ready, [one, two], Sight(False, "it fell over"))
+    dark = plan(was_ready, [one, two], ObservedService(False, "it fell over"))
     assert dark.state is ServiceState.DEGRADED
     assert dark.reason is not None
     assert dark.reason.text == "0 of 2 replicas ready: it fell over"
-    assert plan(was_ready, [one, two], Sight(False, "it fell over", failing=True)).state is ServiceState.FAILED
+    assert (
+        plan(was_ready, [one, two], ObservedService(False, "it fell over", failing=True)).state is ServiceState.FAILED
+    )
 
 
 def test_scaling_down_takes_the_unready_first_then_the_newest() -> None:
@@ -66,7 +68,7 @@ def test_scaling_down_takes_the_unready_first_then_the_newest() -> None:
     assert ids(plan(service(replicas=2), three, sees(*three))) == ["s-1-2"]
     assert ids(plan(service(replicas=2), three, sees(three[1], three[2]))) == ["s-1-0"]
     assert ids(plan(service(replicas=0), three, sees(*three))) == ["s-1-2", "s-1-1", "s-1-0"]
-    empty = plan(service(replicas=0), [], Sight(False))
+    empty = plan(service(replicas=0), [], ObservedService(False))
     assert (empty.state, empty.create) == (ServiceState.READY, 0)
 
 
@@ -97,7 +99,7 @@ def test_a_generation_that_never_served_leaves_at_once() -> None:
 def test_older_replicas_stay_while_nobody_can_say_who_is_ready() -> None:
     old, new = replica(0), replica(1, 2)
     rolling = service(replicas=1, generation=2, serves=1)
-    assert plan(rolling, [old, new], Sight(False, "restarting")).cancel == ()
+    assert plan(rolling, [old, new], ObservedService(False, "restarting")).cancel == ()
     assert plan(rolling, [old, new], sees()).cancel == ()
 
 
@@ -153,9 +155,9 @@ def test_a_bad_update_degrades_a_service_that_goes_on() -> None:
 
 def test_stopping_ends_everything_and_stopped_is_when_nothing_is_left() -> None:
     stopping = service(state=ServiceState.STOPPING)
-    found = plan(stopping, [replica(0), replica(1, leaving=True)], Sight(False))
+    found = plan(stopping, [replica(0), replica(1, leaving=True)], ObservedService(False))
     assert (ids(found), found.state, found.create) == (["s-1-0"], ServiceState.STOPPING, 0)
-    assert plan(stopping, [], Sight(False)).state is ServiceState.STOPPED
+    assert plan(stopping, [], ObservedService(False)).state is ServiceState.STOPPED
 
 
 def test_every_state_is_reachable_and_only_stopped_is_final() -> None:
@@ -188,9 +190,9 @@ class Toy:
     launched: list[str] = field(default_factory=list)
 
     def turn(self) -> None:
-        """One turn of the keeper, with what must hold of each."""
-        sight = Sight(self.gateway, "dead", ready=frozenset(self.ready) if self.gateway else frozenset())
-        found = plan(self.service, list(self.replicas.values()), sight, surge=self.surge)
+        """One turn of the reconciler, with what must hold of each."""
+        observed = ObservedService(self.gateway, "dead", ready=frozenset(self.ready) if self.gateway else frozenset())
+        found = plan(self.service, list(self.replicas.values()), observed, surge=self.surge)
         wanted = self.service.replicas
         stays = [one for one in self.replicas.values() if not one.leaving and one.job_id not in ids(found)]
         if found.create:

@@ -14,9 +14,9 @@ from shoal.serve.errors import NotReady, RateLimited, UnknownModel
 from shoal.serve.gateway.backend import IndexEntry, ModelState, ModelStatistics
 from shoal.serve.gateway.directory import Directory, Entry
 from shoal.serve.gateway.dispatcher import Call, Dispatcher, Queue
-from shoal.serve.gateway.figures import Figures
 from shoal.serve.gateway.fleet import Fleet
 from shoal.serve.gateway.meter import Meter
+from shoal.serve.gateway.stats import Stats
 from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.scheduling import CostBucket, Profiles, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
@@ -46,7 +46,7 @@ class Gateway:
         self.slots = slots
         self.meter = meter
         self.directory = Directory()
-        self.figures: dict[str, Figures] = {}
+        self.stats: dict[str, Stats] = {}
         self.fleet = Fleet(self.directory, self)
         self._profiles = Profiles()
         self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles, ahead_s=_AHEAD_S)
@@ -74,7 +74,7 @@ class Gateway:
             self._profiles.by_key.pop(key, None)
             self.fleet.forget(key)
             self._announce(key)
-        self.figures = {key: one for key, one in self.figures.items() if one.service_id in self.directory.services}
+        self.stats = {key: one for key, one in self.stats.items() if one.service_id in self.directory.services}
         for entry in self.directory:
             for version in entry.versions:
                 self._open(entry, version)
@@ -82,16 +82,16 @@ class Gateway:
 
     def _open(self, entry: Entry, version: str) -> None:
         key = entry.key(version)
-        figures = self.figures.get(key)
-        if figures is None or figures.service_id != entry.service_id:
-            figures = self.figures[key] = Figures(entry.name, version, entry.service_id)
-        figures.shadow = entry.shadows(version)
+        stats = self.stats.get(key)
+        if stats is None or stats.service_id != entry.service_id:
+            stats = self.stats[key] = Stats(entry.name, version, entry.service_id)
+        stats.shadow = entry.shadows(version)
         known = self._dispatcher.queues.get(key)
         if known is None:
             spec = self._queue_spec(entry, version, 1)
-            self._dispatcher.open_queue(Queue(spec, entry.service_id, entry.name, version, figures))
+            self._dispatcher.open_queue(Queue(spec, entry.service_id, entry.name, version, stats))
         else:
-            known.service_id, known.figures = entry.service_id, figures
+            known.service_id, known.stats = entry.service_id, stats
         self.changed(key)
 
     def _queue_spec(self, entry: Entry, version: str, max_batch: int) -> QueueSpec:
@@ -188,7 +188,7 @@ class Gateway:
         """Nobody can execute it now: see to it that somebody soon will. Raises NotReady with the reason why nobody is
         going to."""
         if not self.fleet.seek(entry.service_id, queue.spec.key):
-            queue.figures.failed(0.0, time.time())
+            queue.stats.failed(0.0, time.time())
             raise self._not_ready(entry, queue.version)
 
     def _not_ready(self, entry: Entry, version: str) -> NotReady:
@@ -206,7 +206,7 @@ class Gateway:
             async with asyncio.timeout(_LONGEST_WAIT_S if patience_s is None else patience_s):
                 await news.wait()
         except TimeoutError:
-            queue.figures.failed(self._dispatcher.clock() - began, time.time())
+            queue.stats.failed(self._dispatcher.clock() - began, time.time())
             raise self._not_ready(entry, queue.version) from None
         return replace(self._later(entry, request, began), version=queue.version)
 
@@ -226,7 +226,7 @@ class Gateway:
         cost_s = profile.expected_s(samples) * profile.scale(size) * queue.spec.slots
         retry_after_s = bucket.take(cost_s, now)
         if retry_after_s > 0:
-            queue.figures.refused(0.0)
+            queue.stats.refused(0.0)
             raise RateLimited(
                 f"service {entry.service.name!r} used up its {bucket.rate:g} compute-seconds per second",
                 where=f"model {entry.name!r}", retry_after_s=retry_after_s,
@@ -291,7 +291,7 @@ class Gateway:
                 if version not in entry.versions:
                     raise _no_version(entry, version)
         return [
-            self.figures[entry.key(one)].freeze()
+            self.stats[entry.key(one)].freeze()
             for entry in entries
             for one in entry.versions
             if version is None or one == version

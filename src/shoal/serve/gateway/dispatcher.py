@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from shoal.core import Overloaded, ShoalError
 from shoal.serve.errors import DeadlineMissed, ReplicaLost
-from shoal.serve.gateway.figures import Figures
+from shoal.serve.gateway.stats import Stats
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, Scheduler
 from shoal.serve.types import InferRequest, InferResponse
 
@@ -64,7 +64,7 @@ class Queue:
     service_id: str
     model: str
     version: str
-    figures: Figures
+    stats: Stats
     executors: Sequence[Executor] = ()
     waiting: dict[int, Call] = field(default_factory=dict)
     running: dict[int, Call] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Dispatcher:
         item = Item(self._next, queue.spec.key, now, deadline, samples, batch_key, size)
         refused = self._scheduler.offer(item, now)
         if refused is not None:
-            queue.figures.refused(0.0)
+            queue.stats.refused(0.0)
             raise _refusal(refused)
         loop, future = asyncio.get_running_loop(), None
         if shadow:
@@ -201,7 +201,7 @@ class Dispatcher:
         decision = self._scheduler.decide(now)
         for rejection in decision.rejected:
             call = self.queues[rejection.item.queue].waiting.pop(rejection.item.number)
-            call.queue.figures.refused(now - call.item.arrived)
+            call.queue.stats.refused(now - call.item.arrived)
             self._accounts.spared(call)
             self._fail(call, _refusal(rejection))
         for batch in decision.batches:
@@ -230,7 +230,7 @@ class Dispatcher:
                     mortal = mortal or call.item.deadline < inf
                 elif self._scheduler.withdraw(call.item):
                     del queue.waiting[call.item.number]
-                    queue.figures.refused(now - call.item.arrived)
+                    queue.stats.refused(now - call.item.arrived)
                     self._accounts.spared(call)
                     self._fail(call, DeadlineMissed("nobody was free until its deadline", where=queue.spec.key))
             for call in [*queue.running.values()] if queue.running else ():
@@ -283,7 +283,7 @@ class Dispatcher:
         self, calls: Sequence[Call], given_up: Sequence[bool], result: Execution, now: float
     ) -> tuple[float, int]:
         """The device's time, and of how many calls the model made an answer: in the others it failed."""
-        figures, wall = calls[0].queue.figures, time.time()
+        stats, wall = calls[0].queue.stats, time.time()
         answered = samples = done = 0
         for call, over, response in zip(calls, given_up, result.responses, strict=True):
             if over:
@@ -295,7 +295,7 @@ class Dispatcher:
             answered += 1
             samples += call.item.samples
             arrived = call.item.arrived
-            figures.answered(now - arrived, call.started - arrived, wall)
+            stats.answered(now - arrived, call.started - arrived, wall)
             response.compute_s = result.device_s
             response.queue_s = max(0.0, now - arrived - result.device_s)
             if call.future is None:
@@ -303,12 +303,12 @@ class Dispatcher:
             elif not call.future.done():
                 call.future.set_result(response)
         if answered:
-            figures.executed(samples, answered, result.compute_input_s, result.compute_infer_s, result.compute_output_s)
+            stats.executed(samples, answered, result.compute_input_s, result.compute_infer_s, result.compute_output_s)
         return result.device_s, answered + done
 
     def _fail(self, call: Call, error: BaseException) -> None:
         if not isinstance(error, Overloaded):
-            call.queue.figures.failed(self.clock() - call.item.arrived, time.time())
+            call.queue.stats.failed(self.clock() - call.item.arrived, time.time())
         if call.future is None:
             call.queue.copies -= 1
         elif not call.future.done():

@@ -19,7 +19,7 @@ from shoal.serve.contract import Deployment
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.directory import Directory, queue_key
 from shoal.serve.gateway.hub_replica import HubEvents, Replica
-from shoal.serve.residency import Shelf, make_room
+from shoal.serve.residency import ModelCache, make_room
 from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.types import ModelSpec
 
@@ -37,7 +37,7 @@ class Member:
     """A replica of a deployment. Models go by their queue's key.
 
     `specs` are the deployment's models. Of these, `ahead` are still to be loaded because they were deployed, and
-    `wanted` because somebody asks for them; `problems` says why one cannot be. `shelf` is what takes up its memory.
+    `wanted` because somebody asks for them; `problems` says why one cannot be. `cache` is what takes up its memory.
     `brought_up` once nothing was ahead of it any more.
     """
 
@@ -47,7 +47,7 @@ class Member:
     ahead: dict[str, None]
     wanted: dict[str, None] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    shelf: Shelf = field(default_factory=Shelf)
+    cache: ModelCache = field(default_factory=ModelCache)
     loading: str | None = None
     brought_up: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -271,7 +271,7 @@ class Fleet(HubEvents):
         """The replica of this name executed so many requests: what memory goes by."""
         member = self.members.get(name)
         if member is not None and member.budget:
-            member.shelf.use(key, _now(), times)
+            member.cache.use(key, _now(), times)
 
     async def load(self, service_id: str, key: str) -> None:
         """Load the model, anew where it is loaded, in all of the service's replicas that have it deployed. Raises
@@ -305,7 +305,7 @@ class Fleet(HubEvents):
         self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)
         if member.budget:
-            member.shelf.put(key, report.resident_bytes, report.load_s + report.warmup_s, _now())
+            member.cache.put(key, report.resident_bytes, report.load_s + report.warmup_s, _now())
 
     def _all_changed(self, member: Member) -> None:
         for key in member.specs:
@@ -396,7 +396,7 @@ class Fleet(HubEvents):
 
     def _fits(self, member: Member, key: str) -> bool:
         wanted_bytes = self._expected_bytes(key, member.specs[key])
-        return not member.budget or not any(member.shelf) or member.shelf.bytes + wanted_bytes <= member.budget
+        return not member.budget or not any(member.cache) or member.cache.bytes + wanted_bytes <= member.budget
 
     def _expected_bytes(self, key: str, spec: ModelSpec) -> int:
         """As many as it took the last time; at first its file's size, and as much again to work with."""
@@ -412,7 +412,7 @@ class Fleet(HubEvents):
         if not member.budget:
             return
         others = [
-            replace(model, pinned=self._events.waiting(model.key) > 0) for model in member.shelf if model.key != key
+            replace(model, pinned=self._events.waiting(model.key) > 0) for model in member.cache if model.key != key
         ]
         try:
             victims = make_room(others, size, member.budget)
@@ -420,7 +420,7 @@ class Fleet(HubEvents):
             victims = make_room([replace(model, pinned=False) for model in others], size, member.budget)
         for victim in victims:
             log.info("replica %s: %s makes room for %s", member.replica.name, victim, key)
-            member.shelf.evict(victim)
+            member.cache.evict(victim)
             await self._unload(member, victim)
 
     async def _reload(self, member: Member, key: str) -> None:
@@ -432,7 +432,7 @@ class Fleet(HubEvents):
 
     async def _withhold(self, member: Member, key: str) -> None:
         async with member.lock:  # so that what is being loaded now is unloaded as well
-            member.shelf.take(key)
+            member.cache.take(key)
             try:
                 await self._unload(member, key)
             except ReplicaLost:

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from shoal.core import Money, PriorityClass
-from shoal.serve.contract import GatewayConfig, LedgerTotal
-from shoal.serve.ledger import LedgerBook, LedgerRecord
+from shoal.serve.contract import GatewayConfig, UsageTotal
+from shoal.serve.usage import OpenInterval, UsageRecord
 
 log = logging.getLogger("shoal.serve")
 
@@ -30,8 +30,8 @@ class Meter:
         self, config: GatewayConfig, file: Path | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
-        self._book = LedgerBook(config.price_per_hour, config.slots, clock(), _reserved(config))
-        self._totals: dict[str, LedgerTotal] = {}
+        self._interval = OpenInterval(config.price_per_hour, config.slots, clock(), _reserved(config))
+        self._totals: dict[str, UsageTotal] = {}
         self._due = clock() + INTERVAL_S
         self._file: int | None = None
         self._unwritten = bytearray()
@@ -40,28 +40,28 @@ class Meter:
             self._restore(file)
 
     def use(self, tenant: str, slot_s: float) -> None:
-        self._book.use(tenant, slot_s)
+        self._interval.use(tenant, slot_s)
 
     def overhead(self, tenant: str, slot_s: float) -> None:
-        self._book.overhead(tenant, slot_s)
+        self._interval.overhead(tenant, slot_s)
 
     def follow(self, config: GatewayConfig) -> None:
         """A changed price or reservation counts from now on. The slots are those of the beginning."""
         reserved = _reserved(config)
-        if (self._book.price_per_hour, self._book.reserved) == (config.price_per_hour, reserved):
+        if (self._interval.price_per_hour, self._interval.reserved) == (config.price_per_hour, reserved):
             return
         self._close()
-        if self._book.price_per_hour == config.price_per_hour:
-            self._book.reserved = reserved
+        if self._interval.price_per_hour == config.price_per_hour:
+            self._interval.reserved = reserved
         else:
-            self._book = LedgerBook(config.price_per_hour, self._book.slots, self._book.opened, reserved)
+            self._interval = OpenInterval(config.price_per_hour, self._interval.slots, self._interval.opened, reserved)
 
     def close_interval(self) -> None:
         """Write the interval down, if it is over."""
         if self._clock() >= self._due:
             self._close()
 
-    def totals(self) -> tuple[LedgerTotal, ...]:
+    def totals(self) -> tuple[UsageTotal, ...]:
         """Of all closed intervals."""
         return tuple(total for _, total in sorted(self._totals.items()) if total.tenant)
 
@@ -72,7 +72,7 @@ class Meter:
             self._file = None
 
     def _close(self) -> None:
-        record = self._book.close(self._clock())
+        record = self._interval.close(self._clock())
         self._due = record.end + INTERVAL_S
         self._count(record)
         if record.bill.micro_usd or any(share.use_s or share.overhead_s for share in record.shares):
@@ -80,11 +80,11 @@ class Meter:
             self._unwritten += orjson.dumps({**record.as_json(), "totals": totals}) + b"\n"
         self._write()
 
-    def _count(self, record: LedgerRecord) -> None:
+    def _count(self, record: UsageRecord) -> None:
         for share in record.shares:
-            known = self._totals.get(share.tenant) or LedgerTotal(share.tenant, 0.0, Money(0))
+            known = self._totals.get(share.tenant) or UsageTotal(share.tenant, 0.0, Money(0))
             device_s = known.device_s + share.use_s + share.overhead_s
-            self._totals[share.tenant] = LedgerTotal(share.tenant, device_s, known.cost + share.cost)
+            self._totals[share.tenant] = UsageTotal(share.tenant, device_s, known.cost + share.cost)
 
     def _write(self) -> None:
         """As much as the disk takes; the rest is tried again with the next interval."""
@@ -94,7 +94,7 @@ class Meter:
             while self._unwritten:
                 del self._unwritten[: os.write(self._file, self._unwritten)]
         except OSError as error:
-            log.error("the ledger cannot be written, %d bytes wait: %s", len(self._unwritten), error)
+            log.error("the usage file cannot be written, %d bytes wait: %s", len(self._unwritten), error)
             if len(self._unwritten) > _MOST_UNWRITTEN:
                 log.error("these are too many: they are dropped; the totals are kept")
                 self._unwritten[:] = b"\n"
@@ -111,9 +111,9 @@ class Meter:
             if totals is not None:
                 self._totals = totals
                 return
-            log.warning("a line of the ledger cannot be read, and is left out: %.80r", line)
+            log.warning("a line of the usage file cannot be read, and is left out: %.80r", line)
         if size:
-            log.error("no line at the end of the ledger can be read: the totals begin anew (%s)", file)
+            log.error("no line at the end of the usage file can be read: the totals begin anew (%s)", file)
 
 
 def _reserved(config: GatewayConfig) -> dict[str, int]:
@@ -128,11 +128,11 @@ def _reserved(config: GatewayConfig) -> dict[str, int]:
     return reserved or {tenant.name: round(tenant.weight * 1000) for tenant in config.tenants}
 
 
-def _totals_in(line: bytes) -> dict[str, LedgerTotal] | None:
+def _totals_in(line: bytes) -> dict[str, UsageTotal] | None:
     try:
         found: dict[str, Any] = orjson.loads(line)["totals"]
         return {
-            tenant: LedgerTotal(tenant, float(device_s), Money(int(micro_usd)))
+            tenant: UsageTotal(tenant, float(device_s), Money(int(micro_usd)))
             for tenant, (device_s, micro_usd) in found.items()
         }
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):

@@ -40,7 +40,7 @@ log = logging.getLogger("shoal.serve")
 
 _LOOK_EVERY_S = 0.1
 DRAIN_S = 10.0
-LEDGER_FILE = "ledger.jsonl"
+USAGE_FILE = "usage.jsonl"
 _KILLS = 200
 """So many are remembered in the status."""
 
@@ -68,7 +68,7 @@ class GatewayProcess:
             if config is None:
                 raise Invalid("there is no configuration to follow", where=str(self.folder / CONFIG_FILE))
             stack.callback(self._tell_if_reporting)
-            meter = Meter(config, self.folder / LEDGER_FILE)
+            meter = Meter(config, self.folder / USAGE_FILE)
             stack.callback(meter.close)
             self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
             self.gateway.follow(config)
@@ -159,7 +159,7 @@ class GatewayProcess:
             http=self.http,
             grpc=self.grpc,
             services=report.services(self.gateway),
-            ledger=self.gateway.meter.totals(),
+            usage=self.gateway.meter.totals(),
             killed=tuple(self._killed),
         )
         write_status(self.folder, status)

@@ -10,7 +10,7 @@ from shoal.core import Reason
 from shoal.serve.contract import ReplicaStatus, ServiceStatus, VersionStatus
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.directory import Entry
-from shoal.serve.gateway.figures import Figures, merged_quantiles
+from shoal.serve.gateway.stats import Stats, merged_quantiles
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -21,18 +21,18 @@ def services(gateway: Gateway) -> tuple[ServiceStatus, ...]:
     entries: dict[str, list[Entry]] = {service_id: [] for service_id in sorted(gateway.directory.services)}
     for entry in gateway.directory:
         entries[entry.service_id].append(entry)
-    figures: dict[str, list[Figures]] = {}
-    for one in gateway.figures.values():
+    stats: dict[str, list[Stats]] = {}
+    for one in gateway.stats.values():
         if not one.shadow:  # what callers asked for
-            figures.setdefault(one.service_id, []).append(one)
-    return tuple(_service(gateway, service_id, own, figures.get(service_id, [])) for service_id, own in entries.items())
+            stats.setdefault(one.service_id, []).append(one)
+    return tuple(_service(gateway, service_id, own, stats.get(service_id, [])) for service_id, own in entries.items())
 
 
-def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], figures: Sequence[Figures]) -> ServiceStatus:
+def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], stats: Sequence[Stats]) -> ServiceStatus:
     now = time.time()
     states = [(entry, version, *gateway.state(entry, version)) for entry in entries for version in entry.versions]
     versions = tuple(VersionStatus(entry.name, version, str(state), why) for entry, version, state, why in states)
-    p50, p99 = merged_quantiles([one.window for one in figures], (0.5, 0.99), now)
+    p50, p99 = merged_quantiles([one.window for one in stats], (0.5, 0.99), now)
     return ServiceStatus(
         id=service_id,
         replicas=tuple(
@@ -40,10 +40,10 @@ def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], figure
             for member in gateway.fleet.of(service_id)
         ),
         models=versions,
-        requests=sum(one.success.count + one.fail.count + one.rejected.count for one in figures),
-        rejected=sum(one.rejected.count for one in figures),
-        failed=sum(one.fail.count for one in figures),
-        rate_per_s=sum(one.window.rate_per_s(now) for one in figures),
+        requests=sum(one.success.count + one.fail.count + one.rejected.count for one in stats),
+        rejected=sum(one.rejected.count for one in stats),
+        failed=sum(one.fail.count for one in stats),
+        rate_per_s=sum(one.window.rate_per_s(now) for one in stats),
         p50_s=p50,
         p99_s=p99,
         reason=_why_not(gateway, service_id, entries, versions),
@@ -95,7 +95,7 @@ class Metrics:
         )
         waiting = GaugeMetricFamily("shoal_serve_waiting", "Requests that wait.", labels=labels)
         now = time.time()
-        for key, one in list(self._gateway.figures.items()):
+        for key, one in list(self._gateway.stats.items()):
             at = (key.partition("/")[0], one.name, one.version)
             for outcome, total in (("success", one.success), ("failed", one.fail), ("rejected", one.rejected)):
                 requests.add_metric((*at, outcome), total.count)

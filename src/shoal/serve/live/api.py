@@ -33,7 +33,7 @@ from shoal.extension.web import (
     read_body,
     read_key,
 )
-from shoal.serve.live.manager import Services
+from shoal.serve.live.manager import ServiceManager
 from shoal.serve.live.responses import explanation_view, service_detail, service_view
 from shoal.serve.manifest import SERVICE, parse_service, service_schema
 
@@ -43,16 +43,18 @@ manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
 ServiceRef = Annotated[str, Path(description="the service's name, or its id", max_length=128)]
 
 
-async def get_services(request: Request) -> Services:
+async def get_services(request: Request) -> ServiceManager:
     from shoal.serve.live.extension import Serve
 
     return extension_of(request, Serve).services
 
 
-Known = Annotated[Services, Depends(get_services)]
+Manager = Annotated[ServiceManager, Depends(get_services)]
 
 
-async def find_service(services: Services, who: Principal, ref: str, *, tenant: str | None = None) -> ServiceRecord:
+async def find_service(
+    services: ServiceManager, who: Principal, ref: str, *, tenant: str | None = None
+) -> ServiceRecord:
     """The service by name (the live one, else the newest that was) or by id.
 
     Another tenant's does not exist. Raises NotFound, or Conflict when several tenants have a live one of the name.
@@ -90,15 +92,15 @@ async def find_service(services: Services, who: Principal, ref: str, *, tenant: 
         "parameters": key_and_tenant("the same key twice is one deployment"),
     },
 )
-async def deploy(request: Request, services: Known, who: Who) -> Response:
+async def deploy(request: Request, services: Manager, who: Who) -> Response:
     """The body is a manifest, YAML or JSON. Answered once it is durable; asking for the service with `wait_s` then
     waits until it is ready."""
     key = read_key(request)
     manifest = await parse_body(await read_body(request), parse_service)
     tenant = owner(manifest.tenant, who, request.query_params.get("tenant"))
     service, created = await services.deploy(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
-    look = services.look(service.id)
-    return answer(service_view(look), 201 if created else 200, {"Location": f"/v1/services/{service.id}"})
+    snapshot = services.snapshot(service.id)
+    return answer(service_view(snapshot), 201 if created else 200, {"Location": f"/v1/services/{service.id}"})
 
 
 @manifests.get(
@@ -115,7 +117,7 @@ async def schema() -> Response:
     responses={**shows(models.CheckView), **fails(403, 404, 409, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest(SERVICE)},
 )
-async def check(request: Request, services: Known, who: Asker, tenant: TenantQuery = None) -> Response:
+async def check(request: Request, services: Manager, who: Asker, tenant: TenantQuery = None) -> Response:
     """Answers with the manifest as it was understood, and remarks on what would happen to its replicas here."""
     manifest = await parse_body(await read_body(request), parse_service)
     name = owner(manifest.tenant, who, tenant)
@@ -132,7 +134,7 @@ async def check(request: Request, services: Known, who: Asker, tenant: TenantQue
 
 @router.get("", summary="List services, newest first", responses={**shows(models.ServiceList), **fails(404, 422, 503)})
 async def list_services(
-    services: Known,
+    services: Manager,
     who: Who,
     tenant: TenantQuery = None,
     state: Annotated[list[ServiceState] | None, Query(description="only in these states; else all but STOPPED")] = None,
@@ -148,9 +150,9 @@ async def list_services(
         before_id=before,
     )
     found = await services.stored(asked)
-    looks = [services.look_at(service) for service in found]
+    looks = [services.snapshot_of(service) for service in found]
     following = found[-1].id if len(found) == limit else None
-    return answer({"services": [service_view(look) for look in looks], "next": following})
+    return answer({"services": [service_view(snapshot) for snapshot in looks], "next": following})
 
 
 @router.get(
@@ -159,14 +161,14 @@ async def list_services(
     responses={**shows(models.ServiceDetail), **fails(404, 409, 422, 503)},
 )
 async def show(
-    api: FromApi, services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, wait_s: Wait = 0.0
+    api: FromApi, services: Manager, who: Who, ref: ServiceRef, tenant: TenantQuery = None, wait_s: Wait = 0.0
 ) -> Response:
     """With `wait_s`, answers when the service is ready, or will not be by waiting, or has stopped; or when that time is
     over."""
     service = await find_service(services, who, ref, tenant=tenant)
     if wait_s > 0:
         await api.until(lambda: services.service(service.id).settled, wait_s, who, service_id=service.id)
-    return answer(service_detail(services.look(service.id)))
+    return answer(service_detail(services.snapshot(service.id)))
 
 
 @router.post(
@@ -175,7 +177,7 @@ async def show(
     responses={**shows(models.ServiceView), **fails(404, 409, 422, 503)},
 )
 async def scale(
-    services: Known,
+    services: Manager,
     who: Who,
     ref: ServiceRef,
     body: models.ScaleGiven,
@@ -184,19 +186,19 @@ async def scale(
 ) -> Response:
     service = await find_service(services, who, ref, tenant=tenant)
     await services.scale(service.id, body.replicas, actor=who.actor, cause=cause)
-    return answer(service_view(services.look(service.id)))
+    return answer(service_view(services.snapshot(service.id)))
 
 
 @router.delete(
     "/{ref}", summary="Undeploy a service", responses={**shows(models.ServiceView), **fails(404, 409, 422, 503)}
 )
 async def undeploy(
-    services: Known, who: Who, ref: ServiceRef, tenant: TenantQuery = None, cause: Cause = ""
+    services: Manager, who: Who, ref: ServiceRef, tenant: TenantQuery = None, cause: Cause = ""
 ) -> Response:
     """Its replicas are asked to end; it is STOPPED, and its name free, when all have."""
     service = await find_service(services, who, ref, tenant=tenant)
     await services.undeploy(service.id, actor=who.actor, cause=cause)
-    return answer(service_view(services.look(service.id)))
+    return answer(service_view(services.snapshot(service.id)))
 
 
 @router.get(
@@ -204,7 +206,7 @@ async def undeploy(
     summary="Why it is not ready",
     responses={**shows(models.ServiceExplanationView), **fails(404, 409, 422, 503)},
 )
-async def explain(services: Known, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
+async def explain(services: Manager, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
     """The gateway's reasons and each replica's, with what would have to change."""
     service = await find_service(services, who, ref, tenant=tenant)
     return answer(explanation_view(await services.explain(service.id)))
@@ -212,7 +214,7 @@ async def explain(services: Known, who: Asker, ref: ServiceRef, tenant: TenantQu
 
 @router.get("/{ref}/events", summary="The events of one service and its replicas", responses=EVENTS_ANSWERED)
 async def events(
-    api: FromApi, services: Known, who: Who, ref: ServiceRef, asked: AskedEvents, tenant: TenantQuery = None
+    api: FromApi, services: Manager, who: Who, ref: ServiceRef, asked: AskedEvents, tenant: TenantQuery = None
 ) -> Response:
     """From the first event; a stream ends with the service's last event."""
     service = await find_service(services, who, ref, tenant=tenant)

@@ -19,8 +19,8 @@ from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, connection_name, parse_replica_name
 from shoal.serve.live.gateway import Gateway, LocalGateway
-from shoal.serve.live.manager import Services
-from shoal.serve.live.reconciler import ServiceKeeper
+from shoal.serve.live.manager import ServiceManager
+from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.settings import ServeSettings
 
 DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
@@ -73,18 +73,18 @@ class Serve(Extension):
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
-        self.services = Services(server, gateway, wake=lambda: self.keeper.wake())
-        self.keeper = ServiceKeeper(self.services, server, gateway, replica_token=self._replica_token)
+        self.services = ServiceManager(server, gateway, wake=lambda: self.reconciler.wake())
+        self.reconciler = ServiceReconciler(self.services, server, gateway, replica_token=self._replica_token)
 
     async def open(self) -> None:
         self.services.open()
-        self.keeper.open()
+        self.reconciler.open()
 
     async def close(self) -> None:
-        await self.keeper.close()
+        await self.reconciler.close()
 
     def committed(self, events: Iterable[Event]) -> None:
-        self.keeper.committed(events)
+        self.reconciler.committed(events)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         """A replica is given the token by which its gateway knows it."""
@@ -107,7 +107,7 @@ class Serve(Extension):
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """A service's requests are counted by its gateway."""
-        known = self.services.known(job.service_id) if job.service_id is not None else None
+        known = self.services.live_service(job.service_id) if job.service_id is not None else None
         status = self.services.gateway_seen.status
         if known is None or status is None:
             return None
@@ -128,7 +128,7 @@ class Serve(Extension):
         for known in self.services.live():
             service = known.record
             states[service.tenant, service.state.value] += 1
-            ready[service.tenant, service.name] = float(len(known.sight.ready))
+            ready[service.tenant, service.name] = float(len(known.observed.ready))
         return (
             gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), states),
             gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),

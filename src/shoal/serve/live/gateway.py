@@ -41,7 +41,7 @@ _KILL_AFTER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GatewayDesired:
     """What the gateway is to know."""
 
     tenants: tuple[TenantEntry, ...] = ()
@@ -50,7 +50,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ObservedGateway:
     """`status` is what a living gateway said within the last seconds; without one, `why` says what is the matter.
     `failing` when it does not stay up: it is tried on, but there is little hope."""
 
@@ -69,7 +69,7 @@ class Gateway(Protocol):
         """Raises Unavailable where nothing can be served."""
         ...
 
-    def serve(self, wish: Wish) -> None:
+    def serve(self, desired: GatewayDesired) -> None:
         """See that a gateway runs and knows this. Returns at once; may be repeated. Raises Unavailable."""
         ...
 
@@ -77,7 +77,7 @@ class Gateway(Protocol):
         """Nothing is to be served any more: see that it ends. True once it has."""
         ...
 
-    def look(self) -> Look: ...
+    def observe(self) -> ObservedGateway: ...
 
     def killed(self, name: str, since: float) -> str | None:
         """Why the gateway killed the replica of this `connection_name` after that time, if it did."""
@@ -92,14 +92,14 @@ class NoGateway:
     def require(self) -> None:
         raise Unavailable("this server has no gateway", hint="start it with `shoal up`")
 
-    def serve(self, wish: Wish) -> None:  # noqa: ARG002 - the protocol's
+    def serve(self, desired: GatewayDesired) -> None:  # noqa: ARG002 - the protocol's
         return
 
     def rest(self) -> bool:
         return True
 
-    def look(self) -> Look:
-        return Look(None, "this server has no gateway")
+    def observe(self) -> ObservedGateway:
+        return ObservedGateway(None, "this server has no gateway")
 
     def killed(self, name: str, since: float) -> str | None:  # noqa: ARG002 - the protocol's
         return None
@@ -154,10 +154,10 @@ class LocalGateway:
                 hint="pip install 'shoal[serve]', then restart the server",
             )
 
-    def serve(self, wish: Wish) -> None:
+    def serve(self, desired: GatewayDesired) -> None:
         self._asked_at = None
         self._make_folders()
-        self._tell(wish)
+        self._tell(desired)
         if contract.held(self._folder):
             self._ended = ""
             return
@@ -165,7 +165,7 @@ class LocalGateway:
             return
         now = self._clock.monotonic()
         if self._child is not None:
-            self._mourn(self._child, now)
+            self._on_exit(self._child, now)
         if now >= self._start_at:
             self._child = self._start(self._command(), self.log_file)
             self._started_at = now
@@ -176,7 +176,7 @@ class LocalGateway:
             self._child = None
         if not self._folder.is_dir() or not contract.held(self._folder):
             return self._child is None
-        self._tell(Wish())
+        self._tell(GatewayDesired())
         status, now = self._read_status(), self._clock.monotonic()
         if status is None:
             return False
@@ -187,21 +187,21 @@ class LocalGateway:
             send(Process(status.pid, status.started), signal.SIGKILL)
         return False
 
-    def look(self) -> Look:
+    def observe(self) -> ObservedGateway:
         if not self._folder.is_dir() or not contract.held(self._folder):
             starting = self._child is not None and self._child.poll() is None
             why = self._ended or ("the gateway is starting" if starting else "the gateway does not run yet")
-            return Look(None, why, failing=self._ends >= _FAILING_ENDS)
+            return ObservedGateway(None, why, failing=self._ends >= _FAILING_ENDS)
         try:
             status = self._read_status()
         except Invalid as error:
-            return Look(None, f"what the gateway says cannot be understood: {error}")
+            return ObservedGateway(None, f"what the gateway says cannot be understood: {error}")
         if status is None or start_ticks(status.pid) != status.started:
-            return Look(None, "the gateway is starting")
+            return ObservedGateway(None, "the gateway is starting")
         age = self._clock.now() - status.at
         if age > _STALE_S:
-            return Look(None, f"the gateway (pid {status.pid}) has said nothing for {age:.0f} s")
-        return Look(status)
+            return ObservedGateway(None, f"the gateway (pid {status.pid}) has said nothing for {age:.0f} s")
+        return ObservedGateway(status)
 
     def killed(self, name: str, since: float) -> str | None:
         status = self._read_status_gently()
@@ -221,7 +221,7 @@ class LocalGateway:
         if found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise Unavailable("others may enter the directory of the replicas' socket", where=str(place))
 
-    def _tell(self, wish: Wish) -> None:
+    def _tell(self, desired: GatewayDesired) -> None:
         if self._config is None:
             try:
                 self._config = contract.read_config(self._folder)
@@ -236,10 +236,10 @@ class LocalGateway:
             http=_kept(settings.http, status.http if status else known.http if known else None),
             grpc=_kept(settings.grpc, status.grpc if status else known.grpc if known else None),
             price_per_hour=settings.price_per_hour,
-            tenants=wish.tenants,
-            admin_token_hashes=wish.admin_token_hashes,
+            tenants=desired.tenants,
+            admin_token_hashes=desired.admin_token_hashes,
             anonymous=settings.anonymous,
-            services=wish.services,
+            services=desired.services,
             http_limits=settings.limits,
         )
         if config != known:
@@ -269,7 +269,7 @@ class LocalGateway:
     def _command(self) -> tuple[str, ...]:
         return (sys.executable, "-m", "shoal.serve.gateway", "--home-dir", str(self._folder))
 
-    def _mourn(self, child: subprocess.Popen[bytes], now: float) -> None:
+    def _on_exit(self, child: subprocess.Popen[bytes], now: float) -> None:
         """It ended: wait before the next start, longer each time unless it had lived long."""
         self._child = None
         steady = now - self._started_at > _STEADY_S

@@ -13,8 +13,8 @@ from shoal.core import Conflict, NotFound, Reason
 from shoal.extension import LiveJob, Server
 from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import Gateway, Look
-from shoal.serve.live.plan import UNSEEN, Plan, Replica, Sight
+from shoal.serve.live.gateway import Gateway, ObservedGateway
+from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, Replica
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.manifest import ServiceManifest, parse_service
 
@@ -22,13 +22,13 @@ Step = Callable[[ServiceRecord], ServiceChange | None]
 
 
 @dataclass(slots=True)
-class Known:
+class LiveService:
     """A live service: its row, what it and older generations were deployed as, and how it was seen last."""
 
     record: ServiceRecord
     manifests: dict[int, ServiceManifest]
     plan: Plan | None = None
-    sight: Sight = UNSEEN
+    observed: ObservedService = UNSEEN
     status: ServiceStatus | None = None
 
     @property
@@ -45,7 +45,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaLook:
+class ReplicaSnapshot:
     """A replica's job; whether the gateway sends it requests, and if not what it is at."""
 
     job: JobRecord
@@ -55,13 +55,13 @@ class ReplicaLook:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceLook:
+class ServiceSnapshot:
     """Everything that can be shown of a service. `http` and `grpc` are where its gateway listens."""
 
     record: ServiceRecord
     manifest: ServiceManifest
     reason: Reason | None
-    replicas: tuple[ReplicaLook, ...] = ()
+    replicas: tuple[ReplicaSnapshot, ...] = ()
     status: ServiceStatus | None = None
     http: Address | None = None
     grpc: Address | None = None
@@ -83,7 +83,7 @@ class ServiceExplanation:
     causes: tuple[ServiceCause, ...]
 
 
-class Services:
+class ServiceManager:
     """`wake` is called after every change."""
 
     def __init__(self, server: Server, gateway: Gateway, *, wake: Callable[[], None]) -> None:
@@ -91,9 +91,9 @@ class Services:
         self._store = server.store
         self._gateway = gateway
         self._wake = wake
-        self._live: dict[str, Known] = {}
+        self._live: dict[str, LiveService] = {}
         self._deploying = asyncio.Lock()
-        self.gateway_seen = Look(None, UNSEEN.why)
+        self.gateway_seen = ObservedGateway(None, UNSEEN.why)
 
     def open(self) -> None:
         """Read the live services back, as after a restart."""
@@ -103,12 +103,12 @@ class Services:
     def _recall(self, record: ServiceRecord) -> None:
         deployments = self._store.deployments(record.id)
         manifests = {one.generation: parse_service(one.manifest, source=record.id) for one in deployments}
-        self._live[record.id] = Known(record, manifests)
+        self._live[record.id] = LiveService(record, manifests)
 
-    def live(self) -> list[Known]:
+    def live(self) -> list[LiveService]:
         return list(self._live.values())
 
-    def known(self, service_id: str) -> Known | None:
+    def live_service(self, service_id: str) -> LiveService | None:
         """A live service."""
         return self._live.get(service_id)
 
@@ -172,7 +172,7 @@ class Services:
                 )
                 self._server.fault("before-commit")
                 await self._store.apply_service(change)
-                self._live[change.after.id] = Known(change.after, {change.after.generation: manifest})
+                self._live[change.after.id] = LiveService(change.after, {change.after.generation: manifest})
                 self._wake()
                 self._server.fault("after-commit")
                 return change.after, True
@@ -258,7 +258,7 @@ class Services:
             if known.record is change.before:  # changed behind our back: read it
                 known.record = self._store.service(service_id) or known.record
 
-    def _applied(self, known: Known, change: ServiceChange) -> None:
+    def _applied(self, known: LiveService, change: ServiceChange) -> None:
         known.record = change.after
         for job in change.jobs:
             self._server.submitted(job)
@@ -273,25 +273,25 @@ class Services:
         found = [_replica(live) for live in self._server.replicas(service_id)]
         return sorted(found, key=lambda replica: replica.index)
 
-    def look(self, service_id: str) -> ServiceLook:
+    def snapshot(self, service_id: str) -> ServiceSnapshot:
         """Raises NotFound."""
-        return self.look_at(self.service(service_id))
+        return self.snapshot_of(self.service(service_id))
 
-    def look_at(self, record: ServiceRecord) -> ServiceLook:
+    def snapshot_of(self, record: ServiceRecord) -> ServiceSnapshot:
         """As it is now, if it is live."""
         known = self._live.get(record.id)
         if known is None:
-            return ServiceLook(record, parse_service(record.manifest, source=record.id), None)
-        texts = {**dict(known.sight.loading), **dict(known.sight.broken)}
+            return ServiceSnapshot(record, parse_service(record.manifest, source=record.id), None)
+        texts = {**dict(known.observed.loading), **dict(known.observed.broken)}
         jobs = {live.job.id: live.job for live in self._server.replicas(record.id)}
         replicas = tuple(
-            ReplicaLook(
-                jobs[one.job_id], one, one.name in known.sight.ready, texts.get(one.name) or one.why or one.last
+            ReplicaSnapshot(
+                jobs[one.job_id], one, one.name in known.observed.ready, texts.get(one.name) or one.why or one.last
             )
             for one in self.replicas(record.id)
         )
         gateway = self.gateway_seen.status
-        return ServiceLook(
+        return ServiceSnapshot(
             known.record, known.manifest, known.reason, replicas, known.status,
             http=gateway.http if gateway else None, grpc=gateway.grpc if gateway else None,
         )  # fmt: skip
@@ -299,19 +299,19 @@ class Services:
     async def explain(self, service_id: str) -> ServiceExplanation:
         """Why a service is not ready: the gateway's reasons, and those of each replica. Of its waiting replicas of one
         generation the oldest is explained: they are alike, and the others wait behind it."""
-        look = self.look(service_id)
-        record = look.record
+        snapshot = self.snapshot(service_id)
+        record = snapshot.record
         known = self._live.get(service_id)
         causes: list[ServiceCause] = []
-        if known is not None and not known.sight.alive:
-            seen = Reason("gateway", known.sight.why)
+        if known is not None and not known.observed.alive:
+            seen = Reason("gateway", known.observed.why)
             causes.append(ServiceCause("gateway", seen, "see HOME/serve/gateway.log"))
-        if look.status is not None and look.status.reason is not None:
-            causes.append(ServiceCause("gateway", look.status.reason))
-        if look.reason is not None and not look.replicas:
-            causes.append(ServiceCause("service", look.reason, "deploy it again once that is mended"))
+        if snapshot.status is not None and snapshot.status.reason is not None:
+            causes.append(ServiceCause("gateway", snapshot.status.reason))
+        if snapshot.reason is not None and not snapshot.replicas:
+            causes.append(ServiceCause("service", snapshot.reason, "deploy it again once that is mended"))
         waiting: set[int] = set()
-        for one in look.replicas:
+        for one in snapshot.replicas:
             if one.ready:
                 continue
             if one.replica.state is JobState.QUEUED and not one.replica.leaving:
@@ -321,29 +321,33 @@ class Services:
                     continue
                 waiting.add(one.replica.generation)
             causes += await self._replica_causes(one)
-        for model in look.status.models if look.status is not None else ():
+        for model in snapshot.status.models if snapshot.status is not None else ():
             if model.state != "READY" and model.reason:
                 seen = Reason("model", model.reason, {"state": model.state})
                 causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
-        return ServiceExplanation(record, summary_of(look), tuple(causes))
+        return ServiceExplanation(record, summary_of(snapshot), tuple(causes))
 
-    async def _replica_causes(self, look: ReplicaLook) -> list[ServiceCause]:
-        subject = f"replica {look.replica.name}"
-        if look.replica.leaving:
+    async def _replica_causes(self, snapshot: ReplicaSnapshot) -> list[ServiceCause]:
+        subject = f"replica {snapshot.replica.name}"
+        if snapshot.replica.leaving:
             return [ServiceCause(subject, Reason("leaving", "it was asked to end"))]
-        if look.replica.state is not JobState.QUEUED:
-            text = look.text or f"it is {look.replica.state}, and not ready in the gateway yet"
-            return [ServiceCause(subject, Reason("starting", text), f"see `shoal logs {look.replica.name}`")]
-        found = await self._server.explain(look.replica.job_id)
+        if snapshot.replica.state is not JobState.QUEUED:
+            text = snapshot.text or f"it is {snapshot.replica.state}, and not ready in the gateway yet"
+            return [ServiceCause(subject, Reason("starting", text), f"see `shoal logs {snapshot.replica.name}`")]
+        found = await self._server.explain(snapshot.replica.job_id)
         blocking = [cause for cause in found.causes if cause.blocking]
         if not blocking:
             return [ServiceCause(subject, Reason("waiting", found.summary))]
         return [ServiceCause(subject, cause.reason, cause.change) for cause in blocking]
 
 
-def summary_of(look: ServiceLook) -> str:
+def summary_of(snapshot: ServiceSnapshot) -> str:
     """In what state a service is, and why."""
-    return f"{look.record.state}: {look.reason.text}" if look.reason is not None else f"{look.record.state}"
+    return (
+        f"{snapshot.record.state}: {snapshot.reason.text}"
+        if snapshot.reason is not None
+        else f"{snapshot.record.state}"
+    )
 
 
 def _replica(live: LiveJob) -> Replica:

@@ -47,7 +47,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservedService:
     """What the gateway says of one service.
 
     `alive` False: there is no gateway to say anything, for the reason `why`; `failing` when there will hardly be one.
@@ -63,7 +63,7 @@ class Sight:
     failing: bool = False
 
 
-UNSEEN = Sight(False, "the gateway was not asked yet")
+UNSEEN = ObservedService(False, "the gateway was not asked yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ class Plan:
     serves: int
 
 
-def plan(service: ServiceRecord, replicas: Sequence[Replica], sight: Sight, *, surge: bool = True) -> Plan:
+def plan(service: ServiceRecord, replicas: Sequence[Replica], observed: ObservedService, *, surge: bool = True) -> Plan:
     """`surge`: an update starts a new replica before an old one ends; else an old one ends first."""
     if service.state is ServiceState.STOPPING:
         return _stop(service, replicas)
     staying = [replica for replica in replicas if not replica.leaving]
-    ready = [replica for replica in staying if replica.name in sight.ready]
+    ready = [replica for replica in staying if replica.name in observed.ready]
     serves = max((service.serves, *(replica.generation for replica in ready)))
     never = [replica for replica in staying if service.serves < replica.generation < service.generation]
     never = [replica for replica in never if replica not in ready]
@@ -98,12 +98,12 @@ def plan(service: ServiceRecord, replicas: Sequence[Replica], sight: Sight, *, s
     older = [replica for replica in staying if replica.generation < service.generation and replica not in never]
 
     cancel += _surplus(service, current, ready)
-    if sight.alive:
+    if observed.alive:
         cancel += _replaced(service, current, older, ready, least=service.replicas - (0 if surge else 1))
     given_up = _given_up(service)
     if given_up is not None and not older:
         # A replica that cannot load its models never will: it leaves its room to others until the next deployment.
-        broken = dict(sight.broken)
+        broken = dict(observed.broken)
         cancel += [Cancel(one.job_id, f"it failed: {broken[one.name]}") for one in current if one.name in broken]
         if not current:
             return Plan(0, tuple(cancel), ServiceState.FAILED, given_up, serves)
@@ -111,7 +111,7 @@ def plan(service: ServiceRecord, replicas: Sequence[Replica], sight: Sight, *, s
     most = service.replicas + (1 if surge and older else 0)
     left = sum(replica.job_id not in going for replica in (*current, *older))
     create = 0 if given_up is not None else max(0, min(service.replicas - len(current), most - left))
-    state, reason = _judge(service, current, older, ready, sight)
+    state, reason = _judge(service, current, older, ready, observed)
     return Plan(create, tuple(cancel), state, reason, serves)
 
 
@@ -155,25 +155,29 @@ def _replaced(
 
 
 def _judge(
-    service: ServiceRecord, current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], sight: Sight
+    service: ServiceRecord,
+    current: Sequence[Replica],
+    older: Sequence[Replica],
+    ready: Sequence[Replica],
+    observed: ObservedService,
 ) -> tuple[ServiceState, Reason | None]:
     wanted = service.replicas
     ready_new = sum(replica in ready for replica in current)
-    if ready_new >= wanted and not older and (sight.alive or wanted == 0):
+    if ready_new >= wanted and not older and (observed.alive or wanted == 0):
         return ServiceState.READY, Reason(EMPTY, "it is scaled to no replica") if wanted == 0 else None
     counts = f"{ready_new} of {wanted} replica{'' if wanted == 1 else 's'} ready"
     facts = {"ready": ready_new, "wanted": wanted, "older": len(older), "generation": service.generation}
-    if not sight.alive:
-        state = ServiceState.FAILED if sight.failing else _unsettled(service)
-        return state, Reason(GATEWAY, f"{counts}: {sight.why}", facts)
-    trouble = _trouble(current, ready, sight)
+    if not observed.alive:
+        state = ServiceState.FAILED if observed.failing else _unsettled(service)
+        return state, Reason(GATEWAY, f"{counts}: {observed.why}", facts)
+    trouble = _trouble(current, ready, observed)
     if trouble is not None:
         code, about = trouble
         goes_on = [one.generation for one in older if one in ready]
         serving = f", generation {max(goes_on)} goes on serving" if goes_on else ""
         reason = Reason(code, f"{counts}{serving}: {about}", facts)
         return (ServiceState.DEGRADED if ready else ServiceState.FAILED), reason
-    code, about = _delay(current, older, ready, sight)
+    code, about = _delay(current, older, ready, observed)
     return _unsettled(service), Reason(code, f"{counts}: {about}", facts)
 
 
@@ -183,9 +187,9 @@ def _unsettled(service: ServiceRecord) -> ServiceState:
     return ServiceState.DEGRADED if complete_before else ServiceState.DEPLOYING
 
 
-def _trouble(current: Sequence[Replica], ready: Sequence[Replica], sight: Sight) -> tuple[str, str] | None:
+def _trouble(current: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService) -> tuple[str, str] | None:
     """One of `TROUBLES`, if there is any."""
-    broken = dict(sight.broken)
+    broken = dict(observed.broken)
     for replica in current:
         if replica in ready:
             continue
@@ -197,9 +201,9 @@ def _trouble(current: Sequence[Replica], ready: Sequence[Replica], sight: Sight)
 
 
 def _delay(
-    current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], sight: Sight
+    current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService
 ) -> tuple[str, str]:
-    loading = dict(sight.loading)
+    loading = dict(observed.loading)
     unready = [replica for replica in current if replica not in ready]
     code = ROLLING if older else STARTING
     for replica in unready:

@@ -1,4 +1,4 @@
-"""The keeper makes each service what it is wanted to be: the loop around the pure `plan`.
+"""The reconciler makes each service what it is wanted to be: the loop around the pure `plan`.
 
 Each turn tells the gateway what to serve, looks at what it serves, and does what the plan says. It keeps nothing that
 is not written down: replicas are submitted in the transaction that counts them, their ids follow from that count, and a
@@ -21,20 +21,20 @@ from shoal.core import Unavailable, token_digest
 from shoal.extension import Server
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import Gateway, Look, Wish
-from shoal.serve.live.manager import Known, Services
-from shoal.serve.live.plan import Cancel, Plan, Sight, plan
+from shoal.serve.live.gateway import Gateway, GatewayDesired, ObservedGateway
+from shoal.serve.live.manager import LiveService, ServiceManager
+from shoal.serve.live.plan import Cancel, ObservedService, Plan, plan
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.live.routes import rolling
 
-log = structlog.get_logger("shoal.keeper")
+log = structlog.get_logger("shoal.reconciler")
 
 
-class ServiceKeeper:
+class ServiceReconciler:
     """`replica_token` gives the token of a service's generation, the same each time."""
 
     def __init__(
-        self, services: Services, server: Server, gateway: Gateway, *,
+        self, services: ServiceManager, server: Server, gateway: Gateway, *,
         replica_token: Callable[[str, int], str],
         every_s: float = 0.25,
         retry_s: float = 1.0,
@@ -52,10 +52,10 @@ class ServiceKeeper:
 
     def open(self) -> None:
         self._wake.set()
-        self._task = asyncio.create_task(self._run(), name="keeper")
+        self._task = asyncio.create_task(self._run(), name="reconciler")
 
     async def close(self) -> None:
-        """Services go on without the server, and so does the gateway as long as there is one."""
+        """ServiceManager go on without the server, and so does the gateway as long as there is one."""
         if self._task is None:
             return
         in_control = not self._task.done()
@@ -87,7 +87,7 @@ class ServiceKeeper:
                 await asyncio.sleep(self._retry_s)
 
     async def _next(self, busy: bool) -> None:
-        """Without services there is nothing to look at until somebody deploys one."""
+        """Without services there is nothing to look at until one is deployed."""
         try:
             async with asyncio.timeout(self._every_s if busy else None):
                 await self._wake.wait()
@@ -101,22 +101,22 @@ class ServiceKeeper:
         if not live:
             return not self._gateway.rest() or bool(self._server.services_with_replicas())
         self._server.fault("before-gateway")
-        self._gateway.serve(self._wish(live))
-        look = self._gateway.look()
-        self._services.gateway_seen = look
+        self._gateway.serve(self._desired(live))
+        seen = self._gateway.observe()
+        self._services.gateway_seen = seen
         for known in live:
-            await self._keep(known, look)
+            await self._keep(known, seen)
         return True
 
-    async def _keep(self, known: Known, look: Look) -> None:
-        known.sight, known.status = sight_of(known.record, look)
+    async def _keep(self, known: LiveService, seen: ObservedGateway) -> None:
+        known.observed, known.status = observed_service(known.record, seen)
         found: Plan | None = None
 
         def step(service: ServiceRecord) -> ServiceChange | None:
             nonlocal found
             replicas = self._services.replicas(service.id)
             manifest = known.manifests[service.generation]
-            found = plan(service, replicas, known.sight, surge=manifest.rollout == "surge")
+            found = plan(service, replicas, known.observed, surge=manifest.rollout == "surge")
             now, first = self._server.clock.now(), service.launched
             jobs = [
                 replica_job(service, manifest, index, socket=self._gateway.socket, now=now)
@@ -132,22 +132,22 @@ class ServiceKeeper:
     async def _cancel(self, wanted: Sequence[Cancel]) -> None:
         for one in wanted:
             self._server.fault("before-cancel")
-            await self._server.cancel(one.job_id, actor=steps.KEEPER, cause=one.cause)
+            await self._server.cancel(one.job_id, actor=steps.RECONCILER, cause=one.cause)
 
     async def _cancel_strays(self) -> None:
         """Replicas whose service is over: none should be, and none may stay."""
         for service_id in self._server.services_with_replicas():
-            if self._services.known(service_id) is None:
+            if self._services.live_service(service_id) is None:
                 strays = self._services.replicas(service_id)
                 await self._cancel([Cancel(one.job_id, "its service is over") for one in strays if not one.leaving])
 
     # --- what the gateway is told ---
 
-    def _wish(self, live: Sequence[Known]) -> Wish:
+    def _desired(self, live: Sequence[LiveService]) -> GatewayDesired:
         if self._owners is None:
             self._owners = self._read_owners()
         tenants, admins = self._owners
-        return Wish(tenants, admins, tuple(one for known in live for one in self._deployments(known)))
+        return GatewayDesired(tenants, admins, tuple(one for known in live for one in self._deployments(known)))
 
     def _read_owners(self) -> tuple[tuple[TenantEntry, ...], tuple[str, ...]]:
         store = self._server.store
@@ -160,12 +160,12 @@ class ServiceKeeper:
         )
         return tenants, tuple(token.token_sha256 for token in valid if token.tenant is None)
 
-    def _deployments(self, known: Known) -> list[Deployment]:
+    def _deployments(self, known: LiveService) -> list[Deployment]:
         """The present generation, and older ones of which a replica is left."""
         service = known.record
         replicas = self._services.replicas(service.id)
         left = {replica.generation for replica in replicas} | {service.generation}
-        ready = Counter(replica.generation for replica in replicas if replica.name in known.sight.ready)
+        ready = Counter(replica.generation for replica in replicas if replica.name in known.observed.ready)
         specs = {
             generation: manifest.spec(service.tenant, service.replicas)
             for generation, manifest in sorted(known.manifests.items())
@@ -178,16 +178,16 @@ class ServiceKeeper:
         ]
 
 
-def sight_of(service: ServiceRecord, look: Look) -> tuple[Sight, ServiceStatus | None]:
+def observed_service(service: ServiceRecord, seen: ObservedGateway) -> tuple[ObservedService, ServiceStatus | None]:
     """What the gateway says of a service, as the plan takes it."""
-    if look.status is None:
-        return Sight(False, look.why, failing=look.failing), None
-    status = next((one for one in look.status.services if one.id == service.id), None)
+    if seen.status is None:
+        return ObservedService(False, seen.why, failing=seen.failing), None
+    status = next((one for one in seen.status.services if one.id == service.id), None)
     if status is None:
-        return Sight(True), None
+        return ObservedService(True), None
     prefix = connection_name(service.tenant, "")
     named = [(one.name.removeprefix(prefix), one) for one in status.replicas]
-    return Sight(
+    return ObservedService(
         True,
         ready=frozenset(name for name, one in named if one.ready),
         loading=tuple((name, one.reason) for name, one in named if not one.ready and not one.failed),

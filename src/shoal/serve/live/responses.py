@@ -8,13 +8,13 @@ import orjson
 
 from shoal.extension.web import resources_view
 from shoal.serve.contract import Address
-from shoal.serve.live.manager import ReplicaLook, ServiceExplanation, ServiceLook
+from shoal.serve.live.manager import ReplicaSnapshot, ServiceExplanation, ServiceSnapshot
 
 Json = dict[str, Any]
 
 
-def service_view(look: ServiceLook) -> Json:
-    service, manifest, status = look.record, look.manifest, look.status
+def service_view(snapshot: ServiceSnapshot) -> Json:
+    service, manifest, status = snapshot.record, snapshot.manifest, snapshot.status
     states = {(one.model, one.version): one for one in status.models} if status is not None else {}
     models = []
     for model in manifest.models:
@@ -39,25 +39,25 @@ def service_view(look: ServiceLook) -> Json:
         "generation": service.generation,
         "deployment": service.deployment,
         "replicas": service.replicas,
-        "ready": sum(one.ready for one in look.replicas),
+        "ready": sum(one.ready for one in snapshot.replicas),
         "priority_class": manifest.priority_class,
         "slo_p99_s": manifest.slo.p99 if manifest.slo else None,
         "rate_limit": manifest.rate_limit,
         "created_at": service.created_at,
         "updated_at": service.updated_at,
         "ended_at": service.ended_at,
-        "reason": look.reason.as_json() if look.reason is not None else None,
+        "reason": snapshot.reason.as_json() if snapshot.reason is not None else None,
         "models": models,
-        "traffic": _traffic(look),
-        "endpoints": _endpoints(look.http, look.grpc),
+        "traffic": _traffic(snapshot),
+        "endpoints": _endpoints(snapshot.http, snapshot.grpc),
     }
 
 
-def service_detail(look: ServiceLook) -> Json:
+def service_detail(snapshot: ServiceSnapshot) -> Json:
     return {
-        **service_view(look),
-        "manifest": orjson.loads(look.record.manifest),
-        "members": [_replica(one) for one in look.replicas],
+        **service_view(snapshot),
+        "manifest": orjson.loads(snapshot.record.manifest),
+        "members": [_replica(one) for one in snapshot.replicas],
     }
 
 
@@ -74,23 +74,23 @@ def explanation_view(found: ServiceExplanation) -> Json:
     }
 
 
-def _replica(look: ReplicaLook) -> Json:
+def _replica(snapshot: ReplicaSnapshot) -> Json:
     return {
-        "job_id": look.job.id,
-        "name": look.replica.name,
-        "index": look.replica.index,
-        "generation": look.replica.generation,
-        "state": look.replica.state,
-        "ready": look.ready,
-        "leaving": look.replica.leaving,
-        "text": look.text,
-        "attempt": look.job.attempt,
-        "resources": resources_view(look.job.resources),
+        "job_id": snapshot.job.id,
+        "name": snapshot.replica.name,
+        "index": snapshot.replica.index,
+        "generation": snapshot.replica.generation,
+        "state": snapshot.replica.state,
+        "ready": snapshot.ready,
+        "leaving": snapshot.replica.leaving,
+        "text": snapshot.text,
+        "attempt": snapshot.job.attempt,
+        "resources": resources_view(snapshot.job.resources),
     }
 
 
-def _traffic(look: ServiceLook) -> Json | None:
-    status = look.status
+def _traffic(snapshot: ServiceSnapshot) -> Json | None:
+    status = snapshot.status
     if status is None:
         return None
     return {

@@ -14,7 +14,7 @@ from shoal.core import Conflict
 from shoal.serve.live.plan import Plan
 from shoal.serve.manifest import ServiceManifest
 
-KEEPER = "keeper"
+RECONCILER = "reconciler"
 DEFAULT_REPLICAS = 1
 
 
@@ -119,13 +119,13 @@ def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: f
     events: list[NewEvent] = []
     if plan.state is not service.state:
         cause = "its replicas have ended" if plan.state is ServiceState.STOPPED else said
-        events.append(_state_event(service, plan.state, now, KEEPER, cause))
+        events.append(_state_event(service, plan.state, now, RECONCILER, cause))
     elif code is not None and code != known:
         facts = plan.reason.as_json() if plan.reason is not None else {}
-        events.append(_event(service, now, "service.waiting", KEEPER, said, reason=facts))
+        events.append(_event(service, now, "service.waiting", RECONCILER, said, reason=facts))
     for job in jobs:
         cause = f"replica {job.name} of service {service.name} was submitted"
-        events.append(NewEvent(now, "job.submitted", KEEPER, cause, job.tenant, job.id, new_state=JobState.QUEUED))
+        events.append(NewEvent(now, "job.submitted", RECONCILER, cause, job.tenant, job.id, new_state=JobState.QUEUED))
     after = _moved(
         service, now, state=plan.state, serves=plan.serves, launched=service.launched + len(jobs),
         reason=plan.reason.as_json() if plan.reason is not None else None,

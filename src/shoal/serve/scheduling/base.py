@@ -1,7 +1,7 @@
 """What all schedulers have in common: the slots, the queues, what runs and what is charged for it.
 
-A tenant has one account in each band (priority class). A decision asks the guaranteed band first and best-effort work
-after it; which account of a band has its turn, and what it may start, is what the kinds of schedulers differ in.
+A tenant has one account in each level (priority class). A decision asks the guaranteed level first and best-effort work
+after it; which account of a level has its turn, and what it may start, is what the kinds of schedulers differ in.
 
 Device time is charged to the account when an execution starts, as expected, and settled when it was measured. Every
 step costs a few heap operations, however many queues there are.
@@ -18,12 +18,12 @@ from shoal.serve.scheduling.batching import batch_room
 from shoal.serve.scheduling.headroom import Headroom, Promise, patience_s
 from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles
-from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, Band, Queue
+from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, PriorityLevel, Queue
 
 BURST_S = 0.05
 """What a tenant did not claim of its share while it had nothing to start, it may claim later only up to this."""
 LOOK_PAST = 8
-"""So many accounts of a band that cannot start anything now are passed over in one decision, at most."""
+"""So many accounts of a level that cannot start anything now are passed over in one decision, at most."""
 PROMISES_AGE_S = 0.05
 """Patience follows the learned profiles; it is worked out anew when it is older than this."""
 GAP_POLL_S = 0.05
@@ -86,8 +86,8 @@ class SharedDevice:
         self.profiles = profiles if profiles is not None else Profiles()
         self._queues: dict[str, Queue] = {}
         self._accounts: dict[tuple[str, PriorityClass], Account] = {}
-        self._guaranteed, self._best_effort = Band(best_effort=False), Band(best_effort=True)
-        self._bands = (self._guaranteed, self._best_effort)
+        self._guaranteed, self._best_effort = PriorityLevel(best_effort=False), PriorityLevel(best_effort=True)
+        self._levels = (self._guaranteed, self._best_effort)
         self._running: dict[int, Execution] = {}
         self._ahead: dict[int, Execution] = {}
         self._ends: list[tuple[float, int]] = []
@@ -177,10 +177,10 @@ class SharedDevice:
         refused: list[Rejection] = []
         passed: list[Account] = []
         self._held_until = self._wake_at = inf
-        for band in self._bands:
+        for level in self._levels:
             look_until = len(passed) + LOOK_PAST
-            while band.waiting and self.free and len(passed) < look_until:
-                account = self._choose(band, now)
+            while level.waiting and self.free and len(passed) < look_until:
+                account = self._choose(level, now)
                 if account is None:
                     break
                 queue = account.first()
@@ -228,7 +228,7 @@ class SharedDevice:
             took_s = max(device_s, now - execution.started)
             queue.profile.observe(execution.samples, took_s, size=execution.size, now=now)
             brief = queue.profile.expected_s(1) < self.ahead_s and not queue.profile.pays(queue.max_batch)
-            queue.eager = brief and queue.steady and not account.band.best_effort
+            queue.eager = brief and queue.steady and not account.level.best_effort
         if account.owed_key is not None and account.used_s < account.owed_key:
             account.owed_key = None  # it was charged too much at first: its entry stands too far back
             self._list(account)
@@ -241,8 +241,8 @@ class SharedDevice:
         key = (spec.tenant, spec.priority_class)
         account = self._accounts.get(key)
         if account is None:
-            band = self._best_effort if spec.priority_class is PriorityClass.BEST_EFFORT else self._guaranteed
-            self._accounts[key] = account = Account(spec.tenant, spec.weight, band, len(self._accounts))
+            level = self._best_effort if spec.priority_class is PriorityClass.BEST_EFFORT else self._guaranteed
+            self._accounts[key] = account = Account(spec.tenant, spec.weight, level, len(self._accounts))
         return account
 
     def _rank(self, item: Item) -> float:
@@ -251,9 +251,9 @@ class SharedDevice:
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:  # noqa: ARG002
         return None
 
-    def _choose(self, band: Band, now: float) -> Account | None:  # noqa: ARG002
+    def _choose(self, level: PriorityLevel, now: float) -> Account | None:  # noqa: ARG002
         """Whose turn it is: an account whose `first` queue could start something, were enough slots free."""
-        return self._most_owed(band)
+        return self._most_owed(level)
 
     def _room(self, queue: Queue, now: float, refused: list[Rejection]) -> int:  # noqa: ARG002
         """How many samples of this queue to start now. 0 passes it over, unless its head was given up instead: then
@@ -276,7 +276,7 @@ class SharedDevice:
             raise NotFound("no such queue", where=key, hint="add it before it is used") from None
 
     def _post(self, queue: Queue) -> None:
-        """Let the queue's account know of its head, if that could be started, and the band of the account."""
+        """Let the queue's account know of its head, if that could be started, and the level of the account."""
         account = queue.account
         if queue.takes_more():
             head = queue.head()
@@ -286,16 +286,16 @@ class SharedDevice:
         self._list(account)
 
     def _list(self, account: Account) -> None:
-        """Let the band know that the account may have something to start."""
+        """Let the level know that the account may have something to start."""
         if account.aside or account.owed_key is not None:
             return
-        band = account.band
-        account.used_s = max(account.used_s, band.clock_s - BURST_S / account.weight)
+        level = account.level
+        account.used_s = max(account.used_s, level.clock_s - BURST_S / account.weight)
         account.owed_key = account.used_s
-        heappush(band.owed, (account.used_s, account.serial, account))
+        heappush(level.owed, (account.used_s, account.serial, account))
 
-    def _most_owed(self, band: Band) -> Account | None:
-        heap = band.owed
+    def _most_owed(self, level: PriorityLevel) -> Account | None:
+        heap = level.owed
         while heap:
             key, _, account = heap[0]
             if account.owed_key != key:
@@ -307,7 +307,7 @@ class SharedDevice:
                 account.owed_key = account.used_s
                 heapreplace(heap, (account.used_s, account.serial, account))
             else:
-                band.clock_s = max(band.clock_s, key)
+                level.clock_s = max(level.clock_s, key)
                 return account
         return None
 
@@ -317,7 +317,7 @@ class SharedDevice:
             self._held_until = min(self._held_until, self._room_at(queue.slots))
             return 0.0
         longest = self._held_until - now
-        if queue.account.band.best_effort:
+        if queue.account.level.best_effort:
             lent = self._headroom_now(now).longest_s(queue.slots, self._lent(now), self._guaranteed.slots_used(now))
             if lent < longest:
                 if now - queue.last_start > STALE_S:
@@ -328,10 +328,12 @@ class SharedDevice:
     def _send_on(self, now: float) -> Decision:
         """No slot is free. Were the next one free now, it might go to the very queue that has it: what that is to go on
         with is sent ahead."""
-        band = self._guaranteed
-        if not band.waiting or not any(each.queue.eager and each.queue.takes_more() for each in self._running.values()):
+        level = self._guaranteed
+        if not level.waiting or not any(
+            each.queue.eager and each.queue.takes_more() for each in self._running.values()
+        ):
             return NOTHING
-        account = self._choose(band, now)
+        account = self._choose(level, now)
         queue = account.first() if account is not None else None
         if account is None or queue is None:
             return NOTHING
@@ -386,7 +388,7 @@ class SharedDevice:
     def _lent(self, now: float) -> list[tuple[float, int]]:
         """Best-effort work that runs: (time left, slots)."""
         running = self._running.values()
-        return [(each.surely_at - now, each.slots) for each in running if each.account.band.best_effort]
+        return [(each.surely_at - now, each.slots) for each in running if each.account.level.best_effort]
 
     def _headroom_now(self, now: float) -> Headroom:
         if now - self._headroom_at > PROMISES_AGE_S:
@@ -398,7 +400,7 @@ class SharedDevice:
                 [
                     Promise(queue.key, queue.slots, patience_s(queue.slo_s, queue.profile.cautious_s(1)))
                     for queue in self._queues.values()
-                    if queue.slo_s is not None and queue.executors > 0 and not queue.account.band.best_effort
+                    if queue.slo_s is not None and queue.executors > 0 and not queue.account.level.best_effort
                 ],
             )
         return self._headroom
@@ -418,8 +420,8 @@ class SharedDevice:
         self._last_batch = number = self._last_batch + 1
         cost_s = expected_s * slots / len(items)
         added_s = profile.per_sample_s * samples * slots / len(items) if profile.pays(queue.max_batch) else cost_s
-        account.band.cost_s += (cost_s - account.band.cost_s) / 16
-        account.band.added_s += (added_s - account.band.added_s) / 16
+        account.level.cost_s += (cost_s - account.level.cost_s) / 16
+        account.level.added_s += (added_s - account.level.added_s) / 16
         execution = Execution(
             queue,
             account,
@@ -440,4 +442,4 @@ class SharedDevice:
             self._post(queue)
         elif account.waiting:
             self._list(account)
-        return Batch(number, queue.key, tuple(items), expected_s, GAP if account.band.best_effort else self._why)
+        return Batch(number, queue.key, tuple(items), expected_s, GAP if account.level.best_effort else self._why)

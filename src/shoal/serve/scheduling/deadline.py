@@ -34,7 +34,7 @@ from shoal.serve.scheduling.batching import batch_room, company_wait_s
 from shoal.serve.scheduling.fair import FairScheduler
 from shoal.serve.scheduling.interface import Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles
-from shoal.serve.scheduling.queues import Account, Band, Queue
+from shoal.serve.scheduling.queues import Account, PriorityLevel, Queue
 
 LEAD_S = 0.1
 """How far, in slot-seconds, urgency may bring a tenant ahead of another one that always has work."""
@@ -109,11 +109,11 @@ class DeadlineScheduler(FairScheduler):
         return min(item.deadline, item.arrived + self._longest_wait_s)
 
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
-        if queue.account.band.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
+        if queue.account.level.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
             return no_gap
         deadline, expected_s = self._rank(item), queue.profile.expected_s(item.samples) * item.scale
         queue.profile.forget_before(now)
-        queue.account.band.asked(deadline - now, expected_s * queue.slots)
+        queue.account.level.asked(deadline - now, expected_s * queue.slots)
         if queue.executors <= 0:
             self._unserved[queue.key] = queue
             return None
@@ -149,18 +149,18 @@ class DeadlineScheduler(FairScheduler):
         """For how long the request would wait, and how long the execution it will be part of surely takes at most.
 
         What its tenant has waiting drains on all slots as far as the tenant is owed, then at the tenant's share; or
-        by urgency, if that is sooner: then what waits in the band and is more urgent goes before it, and what others
+        by urgency, if that is sooner: then what waits in the level and is more urgent goes before it, and what others
         will ask for meanwhile as far as they are less patient. On a device that is busy all the time, others
         will use what they used lately, patient or not. Of what waits, the part that is more urgent
         counts: all of it for a deadline past the mean of theirs, proportionally less before. On top comes how much
         more than usual may arrive for others meanwhile, were arrivals Poisson; the more a tenant uses itself, the
         more of what arrives goes before it.
         """
-        account, band, profile = queue.account, queue.account.band, queue.profile
+        account, level, profile = queue.account, queue.account.level, queue.profile
         sureness = self._sureness(now)
         factor = profile.factor(sureness)
         free_now = self.free >= queue.slots and queue.running < queue.executors
-        if free_now and not band.waiting and not band.best_effort:
+        if free_now and not level.waiting and not level.best_effort:
             return 0.0, profile.expected_s(item.samples) * item.scale * factor if profile.known else 0.0
         samples, queue_s = item.samples, queue.work_s
         if profile.pays(queue.max_batch):
@@ -171,33 +171,33 @@ class DeadlineScheduler(FairScheduler):
 
         slots = float(self.slots)
         used = account.slots_used(now)
-        others = max(0.0, band.slots_used(now) - used)
+        others = max(0.0, level.slots_used(now) - used)
         wait_s = above = 0.0
         not_owed = 1.0
-        if band.best_effort:
+        if level.best_effort:
             above = self._guaranteed.slots_used(now)
             slots = max(LEAST_CAPACITY * slots, slots - above)
             wait_s = self._guaranteed.work_s / slots
-        if band.waiting:
+        if level.waiting:
             before = _part_before(account, deadline, now)
             own_s = (account.work_s - queue.work_s + queue_s) * before + execution_s * queue.slots
-            share = slots * account.weight / (band.weight if account.present else band.weight + account.weight)
-            owed_s = max(0.0, min(own_s, BURST_S, (band.clock_s - account.used_s) * account.weight))
+            share = slots * account.weight / (level.weight if account.present else level.weight + account.weight)
+            owed_s = max(0.0, min(own_s, BURST_S, (level.clock_s - account.used_s) * account.weight))
             not_owed = 1.0 - owed_s / own_s
-            others_s = (band.work_s - account.work_s) * _part_before(band, deadline, now)
+            others_s = (level.work_s - account.work_s) * _part_before(level, deadline, now)
             in_turn_s = owed_s / slots + (own_s - owed_s) / share
             in_order_s = (own_s + others_s) / slots
-            more_urgent_s = min(in_order_s, max(0.0, deadline - now - band.patience_s))
+            more_urgent_s = min(in_order_s, max(0.0, deadline - now - level.patience_s))
             in_order_s += others * more_urgent_s / slots
-            if used + others > SATURATED * slots or band.work_s > HORIZON_S * slots:
+            if used + others > SATURATED * slots or level.work_s > HORIZON_S * slots:
                 in_order_s = max(in_order_s, own_s / max(slots - others, share))
             wait_s += max(0.0, min(in_turn_s, in_order_s) - execution_s)
             alone_s = (queue_s * before / queue.slots + execution_s) / queue.executors
             wait_s = max(wait_s, alone_s - execution_s)
         before_it = above + others * used / (used + others) if others else above
-        if before_it > 0.0 and band.cost_s > 0.0:
+        if before_it > 0.0 and level.cost_s > 0.0:
             wait_s += (
-                DEVIATIONS * sureness * band.added_s * sqrt(before_it * wait_s * not_owed / band.cost_s) / self.slots
+                DEVIATIONS * sureness * level.added_s * sqrt(before_it * wait_s * not_owed / level.cost_s) / self.slots
             )
         if not free_now:
             wait_s += self._next_end(now)
@@ -216,21 +216,21 @@ class DeadlineScheduler(FairScheduler):
             start_by = _start_by(queue)
             if account.urgent_key is None or start_by < account.urgent_key:
                 account.urgent_key = start_by
-                heappush(account.band.urgent, (start_by, account.serial, account))
+                heappush(account.level.urgent, (start_by, account.serial, account))
 
-    def _choose(self, band: Band, now: float) -> Account | None:
-        owed = self._most_owed(band)
+    def _choose(self, level: PriorityLevel, now: float) -> Account | None:
+        owed = self._most_owed(level)
         self._why = OWED
-        if owed is None or band.tenants == 1:
+        if owed is None or level.tenants == 1:
             return owed
         if owed.urgent_key is None:
             self._list(owed)
-        heap = band.urgent
+        heap = level.urgent
         looked_at: list[Account] = []
         rivals: list[Account] = []  # those within their share
         until = inf  # whoever must start before this cannot wait for the first of them
         while heap and heap[0][0] < until and len(rivals) < RIVALS and len(looked_at) < LOOK_AT:
-            account = self._most_urgent(band)
+            account = self._most_urgent(level)
             if account is None or heap[0][0] >= until:
                 break
             heappop(heap)
@@ -253,8 +253,8 @@ class DeadlineScheduler(FairScheduler):
             self._why = URGENT
         return chosen
 
-    def _most_urgent(self, band: Band) -> Account | None:
-        heap = band.urgent
+    def _most_urgent(self, level: PriorityLevel) -> Account | None:
+        heap = level.urgent
         while heap:
             key, _, account = heap[0]
             if account.urgent_key != key:
@@ -275,7 +275,7 @@ class DeadlineScheduler(FairScheduler):
     def _within_share(self, account: Account, owed: Account, now: float) -> bool:
         if account.used_s - owed.used_s > LEAD_S / account.weight:
             return False
-        return account.slots_used(now) <= self.slots * account.weight / account.band.weight
+        return account.slots_used(now) <= self.slots * account.weight / account.level.weight
 
     # What is started, and what is given up
 
@@ -337,7 +337,7 @@ class DeadlineScheduler(FairScheduler):
             waited_s=now - item.arrived,
             gap_s=queue.gap_s,
             spare_s=spare - profile.cautious_s(room + 1),
-            others=queue.account.band.waiting - len(queue.waiting),
+            others=queue.account.level.waiting - len(queue.waiting),
             alone=self.free == queue.slots or queue.running + 1 == queue.executors,
         )
         if wait_s > 0.0:
@@ -395,7 +395,7 @@ def _can_be_passed(account: Account, hasty: Account, now: float) -> bool:
     return start_by - now > CAN_WAIT * min(deadline - item.arrived, HORIZON_S)
 
 
-def _part_before(load: Account | Band, deadline: float, now: float) -> float:
+def _part_before(load: Account | PriorityLevel, deadline: float, now: float) -> float:
     """The part of what waits that is likely to be more urgent than this deadline."""
     if not load.waiting:
         return 1.0

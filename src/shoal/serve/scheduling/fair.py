@@ -20,7 +20,7 @@ class FairScheduler(SharedDevice):
     """In order of arrival inside a tenant. Refuses only best-effort work that would never get a gap."""
 
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
-        if not queue.account.band.best_effort:
+        if not queue.account.level.best_effort:
             return None
         execution_s = queue.profile.expected_s(item.samples) * item.scale if queue.profile.known else 0.0
         promise = self._headroom_now(now).never(queue.slots, execution_s)

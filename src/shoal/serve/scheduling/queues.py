@@ -1,4 +1,4 @@
-"""What waits: queues of requests, the accounts of the tenants they belong to, and the bands of accounts of one class.
+"""What waits: queues of requests, the accounts of the tenants they belong to, and the levels of accounts of one class.
 
 Everything is kept in heaps whose entries may be out of date; one is checked, and mended or dropped, when it comes to
 the top. So each request costs a few heap operations, however many queues there are.
@@ -20,7 +20,7 @@ USE_MEMORY_S = 0.25
 
 
 class Load:
-    """Sums over what waits, and the device time used of late; for an account and for a whole band.
+    """Sums over what waits, and the device time used of late; for an account and for a whole level.
 
     `work_s` is in slot-seconds; `rank_sum` adds up the ranks, for their mean.
     """
@@ -44,7 +44,7 @@ class Load:
         return recent_s * exp((self.seen - now) / USE_MEMORY_S) / USE_MEMORY_S if recent_s > 0.0 else 0.0
 
 
-class Band(Load):
+class PriorityLevel(Load):
     """All accounts of one priority class. `clock_s` is the virtual time: the least use per weight among those that
     had something to start when last asked. `weight` and `tenants` count those that compete now, `cost_s` is what a
     request cost of late, `added_s` what one more would have added where batches form, both in slot-seconds, and
@@ -71,20 +71,20 @@ class Band(Load):
 
 
 class Account(Load):
-    """What one tenant has, and had, in one band.
+    """What one tenant has, and had, in one level.
 
     `used_s` is its virtual time: slot-seconds charged per unit of weight, raised now and then for what it did not
-    claim. `owed_key` and `urgent_key` are the keys of its valid entries in the band's heaps, None without one. An
+    claim. `owed_key` and `urgent_key` are the keys of its valid entries in the level's heaps, None without one. An
     account that is `aside` was found unable to start anything in the decision that is being made.
     """
 
-    __slots__ = ("aside", "band", "owed_key", "present", "ready", "serial", "tenant", "urgent_key", "used_s", "weight")
+    __slots__ = ("aside", "level", "owed_key", "present", "ready", "serial", "tenant", "urgent_key", "used_s", "weight")
 
-    def __init__(self, tenant: str, weight: float, band: Band, serial: int) -> None:
+    def __init__(self, tenant: str, weight: float, level: PriorityLevel, serial: int) -> None:
         super().__init__()
         self.tenant = tenant
         self.weight = weight
-        self.band = band
+        self.level = level
         self.serial = serial
         self.used_s = 0.0
         self.present = 0  # requests and executions; while there are any, the tenant competes for its share
@@ -108,36 +108,36 @@ class Account(Load):
     def charge(self, slot_s: float, now: float) -> None:
         self.used_s += slot_s / self.weight
         self.use(slot_s, now)
-        self.band.use(slot_s, now)
+        self.level.use(slot_s, now)
 
     def settle(self, slot_s: float) -> None:
         """What was charged was this much too little (too much, if negative)."""
         self.used_s += slot_s / self.weight
         self.recent_s += slot_s
-        self.band.recent_s += slot_s
+        self.level.recent_s += slot_s
 
     def joins(self) -> None:
         self.present += 1
         if self.present == 1:
-            self.band.weight += self.weight
-            self.band.tenants += 1
+            self.level.weight += self.weight
+            self.level.tenants += 1
 
     def leaves(self, many: int) -> None:
         self.present -= many
         if self.present == 0 and many:
-            self.band.tenants -= 1
-            self.band.weight = self.band.weight - self.weight if self.band.tenants else 0.0
+            self.level.tenants -= 1
+            self.level.weight = self.level.weight - self.weight if self.level.tenants else 0.0
 
     def reweigh(self, weight: float) -> None:
         if self.present:
-            self.band.weight += weight - self.weight
+            self.level.weight += weight - self.weight
         self.weight = weight
 
 
 class Queue:
     """Requests of one model version of one tenant, lowest rank first, equal ranks by number.
 
-    `work_s` is the compute time of all that wait here, as it is counted in the account and the band.
+    `work_s` is the compute time of all that wait here, as it is counted in the account and the level.
     """
 
     __slots__ = (
@@ -272,7 +272,7 @@ class Queue:
         added_s = work_s - self.work_s
         self.work_s = work_s
         account = self.account
-        for load in (account, account.band):
+        for load in (account, account.level):
             load.waiting += requests
             if load.waiting:
                 load.work_s += added_s

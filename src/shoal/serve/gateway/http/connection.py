@@ -48,7 +48,7 @@ class InferenceConnection(Connection[Call]):
         route = find(head.target)
         if head.method != route.method and (head.method != "HEAD" or route.method != "GET"):
             raise WrongMethod(f"{head.method} is not for this path", hint=f"use {route.method}", allowed=route.method)
-        tenant = "" if route.public else self._gateway.desk.backend.tenant_of(token)
+        tenant = "" if route.public else self._gateway.state.backend.tenant_of(token)
         if tenant is None:
             what = "this call needs a token" if token is None else "this token is nobody's"
             raise Unauthorized(what, hint="send the header Authorization: Bearer TOKEN")
@@ -66,15 +66,15 @@ class InferenceConnection(Connection[Call]):
             raise TooLarge(f"the JSON has {json} bytes, {most} are the most that is taken", hint=hint)
 
     def handle(self, call: Call, body: Buffer) -> None:
-        route, desk = call.route, self._gateway.desk
+        route, state = call.route, self._gateway.state
         self._check_json(call, len(body))
         if route.act is None:
             request, reply = self._decode(call, body)
             self._start(call, self._infer(call, request, reply))
         elif route.waits:
-            self._start(call, self._wait(call, route.act(desk, Asked(route, call.tenant, body))))
+            self._start(call, self._wait(call, route.act(state, Asked(route, call.tenant, body))))
         else:
-            self._succeed(route.act(desk, Asked(route, call.tenant, body)))
+            self._succeed(route.act(state, Asked(route, call.tenant, body)))
 
     def failure(self, error: Exception, rest: bytes) -> bytes:
         return answers.failure(error, rest)
@@ -82,14 +82,14 @@ class InferenceConnection(Connection[Call]):
     def _decode(self, call: Call, body: Buffer) -> tuple[InferRequest, Reply]:
         route, tenant, length = call.route, call.tenant, call.header_length
         if length == 0:
-            metadata = self._gateway.desk.backend.metadata(tenant, route.model, route.version)
+            metadata = self._gateway.state.backend.metadata(tenant, route.model, route.version)
             return requests.decode_raw(route.model, route.version, tenant, body, metadata)
         return requests.decode(route.model, route.version, tenant, body, length, self._gateway.regions)
 
     async def _infer(self, call: Call, request: InferRequest, reply: Reply) -> None:
         front = self._gateway
         try:
-            response = await front.desk.backend.infer(request)
+            response = await front.state.backend.infer(request)
             if self._call is call:
                 header, binary = responses.encode(response, reply, call.tenant, front.regions)
                 timing = answers.timing(response.queue_s, response.compute_s)

@@ -9,7 +9,7 @@ from shoal.base.http.front import Front
 from shoal.serve.gateway.backend import Backend
 from shoal.serve.gateway.http.connection import InferenceConnection
 from shoal.serve.gateway.http.limits import HttpLimits
-from shoal.serve.gateway.http.routes import Desk
+from shoal.serve.gateway.http.routes import AppState
 from shoal.serve.gateway.shared_memory import SharedRegions
 from shoal.serve.protocol.regions import NoRegions, Regions
 
@@ -31,12 +31,12 @@ class HttpFront(Front):
     ) -> None:
         super().__init__(limits or HttpLimits())
         self.most_json = self.limits.json if isinstance(self.limits, HttpLimits) else HttpLimits().json
-        self.desk = Desk(backend, shared, metrics)
+        self.state = AppState(backend, shared, metrics)
         self.regions: Regions = shared if shared is not None else NoRegions()
 
     def connection(self, network: str) -> InferenceConnection:
         return InferenceConnection(self, network)
 
     async def stop(self, drain_s: float = 10.0) -> None:
-        self.desk.draining = True
+        self.state.draining = True
         await super().stop(drain_s)

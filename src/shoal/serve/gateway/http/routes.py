@@ -21,7 +21,7 @@ from shoal.serve.types import Buffer
 
 
 @dataclass(slots=True)
-class Desk:
+class AppState:
     """What requests are answered from. `shared` None: this server does not touch shared memory."""
 
     backend: Backend
@@ -37,7 +37,7 @@ class Route:
     `waits`, a coroutine; an inference has no `act`. `public` asks for no token."""
 
     method: str
-    act: Callable[[Desk, Asked], Any] | None
+    act: Callable[[AppState, Asked], Any] | None
     model: str = ""
     version: str | None = None
     region: str | None = None
@@ -103,97 +103,97 @@ def find(target: bytes) -> Route:
             raise NoSuchCall("there is nothing here", where=f"{path:.200}")
 
 
-def _live(_desk: Desk, _asked: Asked) -> Any:
+def _live(_desk: AppState, _asked: Asked) -> Any:
     return {"live": True}
 
 
-def _ready(desk: Desk, _asked: Asked) -> Any:
-    if desk.draining:
+def _ready(state: AppState, _asked: Asked) -> Any:
+    if state.draining:
         raise NotReady("the server is being stopped")
-    if not desk.backend.ready():
+    if not state.backend.ready():
         raise NotReady("not every model is loaded")
     return {"ready": True}
 
 
-def _server(desk: Desk, _asked: Asked) -> Any:
-    return documents.server(shared_memory=desk.shared is not None)
+def _server(state: AppState, _asked: Asked) -> Any:
+    return documents.server(shared_memory=state.shared is not None)
 
 
-def _metadata(desk: Desk, asked: Asked) -> Any:
-    return documents.metadata(desk.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _metadata(state: AppState, asked: Asked) -> Any:
+    return documents.metadata(state.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _config(desk: Desk, asked: Asked) -> Any:
-    return documents.config(desk.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _config(state: AppState, asked: Asked) -> Any:
+    return documents.config(state.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _model_ready(desk: Desk, asked: Asked) -> Any:
-    if not desk.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
+def _model_ready(state: AppState, asked: Asked) -> Any:
+    if not state.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
         raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
     return {"name": asked.route.model, "ready": True}
 
 
-def _statistics(desk: Desk, asked: Asked) -> Any:
-    return documents.statistics(desk.backend.statistics(asked.tenant, asked.route.model, asked.route.version))
+def _statistics(state: AppState, asked: Asked) -> Any:
+    return documents.statistics(state.backend.statistics(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _all_statistics(desk: Desk, asked: Asked) -> Any:
-    return documents.statistics(desk.backend.statistics(asked.tenant, None, None))
+def _all_statistics(state: AppState, asked: Asked) -> Any:
+    return documents.statistics(state.backend.statistics(asked.tenant, None, None))
 
 
 _OF_MODEL = {"ready": _model_ready, "stats": _statistics, "config": _config}
 
 
-def _index(desk: Desk, asked: Asked) -> Any:
+def _index(state: AppState, asked: Asked) -> Any:
     ready_only = _document(asked.body).get("ready", False)
     if type(ready_only) is not bool:
         raise BadRequest("must be true or false", where="ready")
-    return documents.index(desk.backend.index(asked.tenant, ready_only))
+    return documents.index(state.backend.index(asked.tenant, ready_only))
 
 
-def _load(desk: Desk, asked: Asked) -> Any:
+def _load(state: AppState, asked: Asked) -> Any:
     if _document(asked.body).get("parameters"):
         raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-    return desk.finishing.run(desk.backend.load(asked.tenant, asked.route.model))
+    return state.finishing.run(state.backend.load(asked.tenant, asked.route.model))
 
 
-def _unload(desk: Desk, asked: Asked) -> Any:
+def _unload(state: AppState, asked: Asked) -> Any:
     _document(asked.body)  # `unload_dependents` is all that may be in it, and no model has any
-    return desk.finishing.run(desk.backend.unload(asked.tenant, asked.route.model))
+    return state.finishing.run(state.backend.unload(asked.tenant, asked.route.model))
 
 
-def _regions(desk: Desk) -> SharedRegions:
-    if desk.shared is None:
+def _regions(state: AppState) -> SharedRegions:
+    if state.shared is None:
         raise NoSuchCall("this server takes no shared memory", hint="send the tensors themselves")
-    return desk.shared
+    return state.shared
 
 
-def _region_status(desk: Desk, asked: Asked) -> Any:
-    return [_region(one) for one in _regions(desk).status(asked.tenant, asked.route.region)]
+def _region_status(state: AppState, asked: Asked) -> Any:
+    return [_region(one) for one in _regions(state).status(asked.tenant, asked.route.region)]
 
 
 def _region(one: Region) -> dict[str, Any]:
     return {"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.size}
 
 
-def _register(desk: Desk, asked: Asked) -> None:
+def _register(state: AppState, asked: Asked) -> None:
     given = _document(asked.body)
     key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
     if type(key) is not str or type(offset) is not int or type(size) is not int:
         raise BadRequest("key (a string), byte_size and offset (integers) are needed", where="body")
-    _regions(desk).register(asked.tenant, asked.route.region or "", key, offset, size)
+    _regions(state).register(asked.tenant, asked.route.region or "", key, offset, size)
 
 
-def _unregister(desk: Desk, asked: Asked) -> None:
-    _regions(desk).unregister(asked.tenant, asked.route.region)
+def _unregister(state: AppState, asked: Asked) -> None:
+    _regions(state).unregister(asked.tenant, asked.route.region)
 
 
-def _metrics(desk: Desk, asked: Asked) -> bytes:
-    if desk.metrics is None:
+def _metrics(state: AppState, asked: Asked) -> bytes:
+    if state.metrics is None:
         raise NoSuchCall("this server has no metrics")
     if asked.tenant:
         raise Forbidden("the metrics are of all tenants", hint="use the operator's token")
-    return desk.metrics()
+    return state.metrics()
 
 
 def _document(body: Buffer) -> dict[str, Any]:

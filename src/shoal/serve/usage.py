@@ -39,7 +39,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class UsageRecord:
     """One interval, from `start` to `end` in Unix seconds. The shares' costs sum to `bill`."""
 
     start: float
@@ -68,7 +68,7 @@ class LedgerRecord:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> LedgerRecord:
+    def from_json(cls, stored: Mapping[str, Any]) -> UsageRecord:
         """What `as_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
         shares = tuple(
             Share(
@@ -81,18 +81,18 @@ class LedgerRecord:
         return cls(float(stored["start"]), float(stored["end"]), int(stored["slots"]), bill, shares)
 
 
-def read_ledger(file: Path) -> Iterator[LedgerRecord]:
+def read_usage(file: Path) -> Iterator[UsageRecord]:
     """What a gateway wrote down, in order. Lines that cannot be read, torn when it was killed, are left out."""
     with file.open("rb") as lines:
         for line in lines:
             try:
-                yield LedgerRecord.from_json(json.loads(line))
+                yield UsageRecord.from_json(json.loads(line))
             except (KeyError, TypeError, ValueError):
                 continue
 
 
 @dataclass(slots=True)
-class LedgerBook:
+class OpenInterval:
     """Counts during an interval, and closes it. `price_per_hour` is what all `slots` together cost."""
 
     price_per_hour: Money
@@ -117,12 +117,12 @@ class LedgerBook:
     def overhead(self, tenant: str, slot_s: float) -> None:
         self._overhead_s[tenant] = self._overhead_s.get(tenant, 0.0) + max(0.0, slot_s)
 
-    def close(self, now: float) -> LedgerRecord:
+    def close(self, now: float) -> UsageRecord:
         """End the interval at `now`, and begin the next."""
         until = max(now, self.opened)
         total = self.price_per_hour * ((until - self.start) / 3600)
         bill, self._billed = total - self._billed, total
-        record = LedgerRecord(self.opened, until, self.slots, bill, self._shares(bill, until - self.opened))
+        record = UsageRecord(self.opened, until, self.slots, bill, self._shares(bill, until - self.opened))
         self.opened = until
         self._use_s, self._overhead_s = {}, {}
         return record

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shoal.core import Invalid, Money, PriorityClass
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.gateway.meter import INTERVAL_S, Meter
-from shoal.serve.ledger import OPERATOR, LedgerBook, LedgerRecord, Share, read_ledger
 from shoal.serve.types import ModelSpec, ServiceSpec
+from shoal.serve.usage import OPERATOR, OpenInterval, Share, UsageRecord, read_usage
 
 TENANTS = ("ada", "bob", "cleo")
 seconds = st.floats(0, 1e4, allow_nan=False)
@@ -33,7 +33,7 @@ reservations = st.dictionaries(st.sampled_from(TENANTS), st.integers(0, 10_000))
 def test_shares_add_up_to_the_bill_and_bills_to_the_price_of_the_time(
     price: Money, slots: int, start: float, intervals: list[tuple[float, list[tuple[str, str, float]], dict[str, int]]]
 ) -> None:
-    book = LedgerBook(price, slots, start)
+    book = OpenInterval(price, slots, start)
     now, billed = start, Money(0)
     for length, used, reserved in intervals:
         book.reserved = reserved
@@ -49,7 +49,7 @@ def test_shares_add_up_to_the_bill_and_bills_to_the_price_of_the_time(
 
 
 def test_an_interval_is_shared_by_use_and_what_is_idle_by_reservation() -> None:
-    book = LedgerBook(Money.usd(36), 2, 1000.0, {"ada": 1000, "bob": 3000})
+    book = OpenInterval(Money.usd(36), 2, 1000.0, {"ada": 1000, "bob": 3000})
     book.use("ada", 10)
     book.overhead("cleo", 5)
     record = book.close(1010.0)
@@ -62,12 +62,12 @@ def test_an_interval_is_shared_by_use_and_what_is_idle_by_reservation() -> None:
 
 
 def test_without_a_reservation_idle_time_is_the_operators() -> None:
-    record = LedgerBook(Money.usd(3600), 1, 0.0).close(1.0)
+    record = OpenInterval(Money.usd(3600), 1, 0.0).close(1.0)
     assert record.shares == (Share(OPERATOR, idle=Money.usd(1)),)
 
 
 def test_more_use_than_there_is_time_for_is_shared_in_proportion() -> None:
-    book = LedgerBook(Money.usd(3600), 1, 0.0, {"cleo": 1})
+    book = OpenInterval(Money.usd(3600), 1, 0.0, {"cleo": 1})
     book.use("ada", 30)  # entered when the execution ends, in an interval shorter than it
     book.use("bob", 10)
     costs = {share.tenant: share.cost for share in book.close(1.0).shares}
@@ -75,24 +75,24 @@ def test_more_use_than_there_is_time_for_is_shared_in_proportion() -> None:
 
 
 def test_a_clock_that_goes_back_bills_nothing_twice() -> None:
-    book = LedgerBook(Money.usd(3600), 1, 100.0)
+    book = OpenInterval(Money.usd(3600), 1, 100.0)
     assert [book.close(now).bill for now in (110.0, 105.0, 112.0)] == [Money.usd(10), Money(0), Money.usd(2)]
 
 
 def test_a_pool_has_a_slot() -> None:
     with pytest.raises(Invalid, match="at least one slot, not 0"):
-        LedgerBook(Money(1), 0, 0.0)
+        OpenInterval(Money(1), 0, 0.0)
 
 
 @given(price=prices, length=seconds, used=events, reserved=reservations)
 def test_a_record_is_read_as_it_was_written(
     price: Money, length: float, used: list[tuple[str, str, float]], reserved: dict[str, int]
 ) -> None:
-    book = LedgerBook(price, 4, 0.0, reserved)
+    book = OpenInterval(price, 4, 0.0, reserved)
     for kind, tenant, slot_s in used:
         getattr(book, kind)(tenant, slot_s)
     record = book.close(length)
-    again = LedgerRecord.from_json(json.loads(json.dumps(record.as_json())))
+    again = UsageRecord.from_json(json.loads(json.dumps(record.as_json())))
     assert (again.bill, [share.cost for share in again.shares]) == (record.bill, [one.cost for one in record.shares])
     assert again.as_json() == record.as_json()
 
@@ -128,11 +128,11 @@ def costs(meter: Meter) -> dict[str, Money]:
 @pytest.fixture
 def at(tmp_path: Path) -> Callable[[Now], Meter]:
     nobody = replace(config(Money.usd(3600)), tenants=())  # idle time is the operator's
-    return lambda now: Meter(nobody, tmp_path / "ledger.jsonl", clock=now)
+    return lambda now: Meter(nobody, tmp_path / "usage.jsonl", clock=now)
 
 
-def lines(tmp_path: Path) -> list[LedgerRecord]:
-    return [*read_ledger(tmp_path / "ledger.jsonl")]
+def lines(tmp_path: Path) -> list[UsageRecord]:
+    return [*read_usage(tmp_path / "usage.jsonl")]
 
 
 def test_intervals_are_written_when_they_are_over(tmp_path: Path, at: Callable[[Now], Meter]) -> None:
@@ -151,7 +151,7 @@ def test_intervals_are_written_when_they_are_over(tmp_path: Path, at: Callable[[
 
 def test_nothing_is_written_of_time_that_is_free_and_idle(tmp_path: Path) -> None:
     now = Now()
-    meter = Meter(config(Money(0)), tmp_path / "ledger.jsonl", clock=now)
+    meter = Meter(config(Money(0)), tmp_path / "usage.jsonl", clock=now)
     now.at += INTERVAL_S
     meter.close_interval()
     assert lines(tmp_path) == []
@@ -192,7 +192,7 @@ def test_a_price_counts_from_when_it_changed(at: Callable[[Now], Meter]) -> None
 def test_totals_go_on_after_a_restart_even_if_the_last_line_was_torn(
     tmp_path: Path, at: Callable[[Now], Meter]
 ) -> None:
-    now, file = Now(), tmp_path / "ledger.jsonl"
+    now, file = Now(), tmp_path / "usage.jsonl"
     for used_s in (2.0, 1.0):
         meter = at(now)
         meter.use("ada", used_s)
@@ -215,13 +215,13 @@ def test_totals_go_on_after_a_restart_even_if_the_last_line_was_torn(
 def test_a_file_of_nonsense_is_kept_and_begins_anew(
     tmp_path: Path, at: Callable[[Now], Meter], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "ledger.jsonl").write_bytes(b'{"totals": 3}\n\xff\xfe\n[]\n')
+    (tmp_path / "usage.jsonl").write_bytes(b'{"totals": 3}\n\xff\xfe\n[]\n')
     meter = at(Now())
     assert costs(meter) == {}
     assert "the totals begin anew" in caplog.text
     meter.use("ada", 1.0)
     meter.close()
-    assert (tmp_path / "ledger.jsonl").read_bytes().startswith(b'{"totals": 3}\n')
+    assert (tmp_path / "usage.jsonl").read_bytes().startswith(b'{"totals": 3}\n')
 
 
 @contextlib.contextmanager
@@ -238,7 +238,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
     tmp_path: Path, at: Callable[[Now], Meter], caplog: pytest.LogCaptureFixture
 ) -> None:
-    now, file = Now(), tmp_path / "ledger.jsonl"
+    now, file = Now(), tmp_path / "usage.jsonl"
     meter = at(now)
     with files_of_at_most(100):
         for _ in range(3):
@@ -246,7 +246,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
             now.at += INTERVAL_S
             meter.close_interval()
         assert file.stat().st_size == 100  # a part of the first line
-    assert "the ledger cannot be written" in caplog.text
+    assert "the usage file cannot be written" in caplog.text
     assert costs(meter) == {"ada": Money.usd(3)}
     meter.use("ada", 2.0)
     now.at += 1

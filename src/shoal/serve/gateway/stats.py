@@ -107,7 +107,7 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class Figures:
+class Stats:
     """One model version's, as a part of a service; times in seconds. `now` is in Unix seconds. `shadow` says that
     its requests are copies of others."""
 
