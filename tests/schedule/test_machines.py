@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.core import Invalid
 from shoal.schedule import Pool, Problem
-from shoal.schedule.rounds import WINDOW, Round, State, Why
+from shoal.schedule.rounds import WINDOW, Round, Settings, State, Why, shortfall
 from shoal.schedule.rounds.machines import Assigned, assign
 
 NEAR, FAR = 0, 1
@@ -121,3 +122,72 @@ def test_a_state_is_kept_without_what_says_nothing() -> None:
     state = State.from_json(document)
     assert state.columns[:2] == ("b", "a")
     assert state.as_json() == document
+
+
+# --- what rounds are told, and what they say when less was received than promised
+
+
+def received(promised_s: float, received_s: float, *why: Why | int) -> State:
+    """One job; each of its last rounds promised and gave so much, and put it where it was for these reasons."""
+    codes = [*why, *[Why.KEPT] * (WINDOW - len(why))]
+    table = np.ones((1, WINDOW))
+    return State(
+        9, 0.0, ("j",), ("a",), share=np.ones((1, 1)), owed_s=np.zeros((1, 1)), column=np.zeros(1, np.intp),
+        since=np.zeros(1), ran=np.ones(1, np.bool_), promised_s=promised_s * table, received_s=received_s * table,
+        why=np.array([codes], np.int8),
+    )  # fmt: skip
+
+
+def test_a_shortfall_says_how_much_and_in_how_many_rounds_what_was_in_the_way() -> None:
+    rules = Settings(round_s=2.0, min_run_s=5.0)
+    found = shortfall(received(1.04, 0.5, Why.TURN, Why.TURN, Why.NO_SHARE), 0, rules)
+    assert found is not None
+    assert found.code == "promise"
+    assert found.text == (
+        "had 5 s of the 10 s that its shares promised in the last 10 rounds: in 2 of them others were owed more "
+        "(a time slice lasts 2.5 rounds at least)"
+    )
+    assert found.facts == {"promised_s": 10.4, "received_s": 5.0, "waited": {"turn": 2, "no-share": 1}}
+
+
+def test_only_a_wait_for_ones_turn_is_explained_by_time_slices() -> None:
+    rules = Settings(round_s=2.0, min_run_s=5.0)
+    other = shortfall(received(1.0, 0.5, Why.ROOM, Why.ROOM, Why.TURN), 0, rules)
+    assert other is not None
+    assert other.text.endswith(
+        "in 2 of them too few accelerators were left together for its gang beside those that ran"
+    )
+    short = shortfall(received(1.0, 0.5, Why.TURN), 0, Settings(round_s=5.0, min_run_s=5.0))
+    assert short is not None
+    assert short.text.endswith("in 1 of them others were owed more")
+
+
+def test_a_shortfall_that_nobody_caused_says_so() -> None:
+    found = shortfall(received(1.04, 0.56), 0, Settings())
+    assert found is not None
+    assert found.code == "promise"
+    assert found.text == (
+        "had 6 s of the 10 s that its shares promised in the last 10 rounds: its places became free late, or it had to "
+        "start anew"
+    )
+    assert found.facts == {"promised_s": 10.4, "received_s": 5.6, "waited": {}}
+
+
+def test_a_promise_is_kept_from_nine_tenths_on_and_none_is_judged_too_early() -> None:
+    assert shortfall(received(1.0, 0.9), 0, Settings()) is None
+    assert shortfall(received(1.0, 0.89), 0, Settings()) is not None
+    assert shortfall(received(0.0, 0.0, Why.TURN), 0, Settings()) is None
+    assert shortfall(received(1.0, 0.1, -1), 0, Settings()) is None
+
+
+@pytest.mark.parametrize("name", ["round_s", "quantum_s", "keep_s", "min_run_s"])
+@pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, float("inf"), float("nan")])
+def test_lengths_of_time_are_finite_and_some_are_positive(name: str, value: float) -> None:
+    positive = name in ("round_s", "quantum_s")
+    if value == 0.5 or (value == 0.0 and not positive):
+        assert getattr(Settings(**{name: value}), name) == value
+        return
+    with pytest.raises(Invalid) as refused:
+        Settings(**{name: value})
+    hint = "positive and finite" if positive else "at least zero, and finite"
+    assert (refused.value.what, refused.value.where, refused.value.hint) == (f"{value:g} seconds", name, hint)
