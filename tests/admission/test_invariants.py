@@ -92,20 +92,20 @@ def test_only_running_best_effort_work_gives_way_and_only_for_guaranteed(index: 
 @RUNS
 @given(clusters())
 def test_every_job_for_which_room_is_made_fits_once_that_room_is_free(index: ClusterIndex) -> None:
-    """All of them together, with this decision's starts: no room is promised twice, nobody is asked in vain."""
+    """All of them together, with this decision's starts: no capacity is reserved twice, nobody is asked in vain."""
     snapshot = index.snapshot(NOW)
     decision = decide(snapshot)
     for preemption in decision.preemptions:
         index.update_running(preemption.job_id, stopping=True)
     for start in decision.starts:
         index.remove_pending(start.job_id)
-    promised = [job_id for job_id, why in decision.waits.items() if why.code == "preempting"]
+    reserved = [job_id for job_id, why in decision.waits.items() if why.code == "preempting"]
     starts = [(snapshot.pending.by_id[start.job_id].resources, start.placement) for start in decision.starts]
     leaving = {p.job_id for p in decision.preemptions} | {r.job_id for r in snapshot.running.values() if r.stopping}
     for job_id in leaving:
         index.stop(job_id)
     free = free_of(index.snapshot(NOW), starts)
-    for job_id in promised:
+    for job_id in reserved:
         waiting = snapshot.pending.by_id[job_id]
         assert fits(free, waiting.resources, waiting.ranks)
 
@@ -117,7 +117,7 @@ def test_a_job_that_waits_for_want_of_room_truly_does_not_fit(index: ClusterInde
     decision = decide(snapshot)
     starts = [(snapshot.pending.by_id[start.job_id].resources, start.placement) for start in decision.starts]
     after, before = free_of(snapshot, starts), free_of(snapshot)
-    # A job behind it that takes as many ranks as fit may have taken some of the room that is not kept.
+    # A job behind it that takes as many ranks as fit may have taken some of the capacity that is not kept.
     fixed = all(job.most == job.ranks for job in snapshot.pending.by_id.values())
     for job_id, why in decision.waits.items():
         waiting = snapshot.pending.by_id[job_id]
@@ -170,7 +170,7 @@ def test_best_effort_never_starts_while_an_equal_guaranteed_job_that_fits_waits(
     for job_id, why in decision.waits.items():
         waiting = snapshot.pending.by_id[job_id]
         if waiting.priority_class is G and why.code in ("shape", "share", "priority", "reserved"):
-            # Only a reservation of another guaranteed job may keep it out of room that a short job can still use.
+            # Only a reservation of another guaranteed job may keep it out of capacity that a short job can still use.
             assert (waiting.tenant, waiting.resources, waiting.ranks) not in shapes or why.code == "reserved"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.admission import Policy, Spread, decide
-from shoal.admission.room import Room
+from shoal.admission.capacity import Capacity
 from shoal.admission.snapshot import resolve
 from shoal.core import ANY, Resources
 
@@ -154,20 +154,20 @@ _sizes = st.sampled_from([0, 1, 2, 3])
     st.sampled_from(list(Spread)),
 )
 def test_room_finds_a_place_exactly_when_brute_force_does(made, asked, spread) -> None:  # type: ignore[no-untyped-def]
-    """The cursors and memories of `Room` lose no place, whatever was taken before."""
+    """The cursors and memories of `Capacity` lose no place, whatever was taken before."""
     index = index_of([node(f"n{i}", {"a100": a, "h100": h}, cores=c) for i, (a, h, c) in enumerate(made)])
     snapshot = index.snapshot(NOW)
-    room = Room(snapshot)
+    capacity = Capacity(snapshot)
     taken = []
     for count, kind, cores, ranks in asked * 2:
         wanted = need(count, kind, cores=cores)
-        plan = room.find(resolve(wanted, None), ranks, spread, 0)
+        plan = capacity.find(resolve(wanted, None), ranks, spread, 0)
         assert (plan is not None) == fits(free_of(snapshot, taken), wanted, ranks)
         if plan is None:
             continue
         assert sum(number for _, number in plan) == ranks
         for at, number in plan:
-            given_ids = room.take(at, resolve(wanted, None), number, 0)
+            given_ids = capacity.take(at, resolve(wanted, None), number, 0)
             name = snapshot.nodes.layout.names[at]
             taken.append((wanted, running("x", [(name, ids) for ids in given_ids], cls=B).placement))
         if spread is Spread.PACK and ranks == 1 and count:

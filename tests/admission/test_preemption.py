@@ -1,4 +1,4 @@
-"""Guaranteed work takes best-effort work's place at the least loss, once, and keeps the room it made."""
+"""Guaranteed work takes best-effort work's place at the least loss, once, and keeps the capacity it freed."""
 
 from __future__ import annotations
 

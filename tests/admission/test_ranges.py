@@ -1,4 +1,4 @@
-"""Jobs that leave open how many ranks they have: they start with as many as there is room and quota for."""
+"""Jobs that leave open how many ranks they have: they start with as many as there is capacity and quota for."""
 
 from __future__ import annotations
 

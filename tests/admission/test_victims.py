@@ -1,4 +1,5 @@
-"""Of all that would make room the least is lost, by one job and by many; a claim lasts as long as its room comes."""
+"""Of all that would free capacity the least is lost, by one job and by many; a claim lasts as long as its capacity
+comes."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_one_that_the_claimed_room_would_hold_is_told_so_and_what_it_waits_for()
     assert victims(decision) == {"v"}
     told = decision.waits["small"]
     assert told.code == "reserved"
-    assert "kept for jobs for which others make room" in told.text
+    assert "kept for jobs for which others free capacity" in told.text
     assert told.facts["for_job"] is None
     assert told.facts["after"] == ["v"]
 

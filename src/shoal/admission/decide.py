@@ -2,10 +2,10 @@
 
 Guaranteed work is served before best-effort work. Within a class tenants take turns by weighted deficit round robin;
 within a tenant jobs go by priority, then in order of arrival. The first job of a pool that is blocked for want of
-room gets a reservation, which those behind it may not delay.
+capacity gets a reservation, which those behind it may not delay.
 
 Equal jobs are handled as one group: once one of them cannot start, the rest is not looked at. With the cursors of
-`Room` a decision costs what it starts plus the number of groups, not the number of waiting jobs or nodes.
+`Capacity` a decision costs what it starts plus the number of groups, not the number of waiting jobs or nodes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
 from shoal.admission import reasons
+from shoal.admission.capacity import Amount, Capacity, Plan
 from shoal.admission.fairness import Ring
 from shoal.admission.preempt import CLAIMS, Eviction, Evictor
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import Reservation, reserve
-from shoal.admission.room import Amount, Plan, Room
 from shoal.admission.snapshot import (
     Group,
     Need,
@@ -52,8 +52,8 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Promise:
-    """A reservation made in this decision, with its bit in the masks of `Room`."""
+class _Held:
+    """A reservation made in this decision, with its bit in the masks of `Capacity`."""
 
     number: int
     reservation: Reservation
@@ -63,7 +63,7 @@ class _Promise:
 @dataclass(slots=True)
 class _Asked:
     """What a shape comes to in this decision: alternatives that could ever fit, or why none does. `stuck` remembers,
-    by mask and class, that it fits no more: for want of room (the reason), or because others took it (of what)."""
+    by mask and class, that it fits no more: for want of capacity (the reason), or because others took it (of what)."""
 
     needs: tuple[Need, ...]
     spread: Spread
@@ -84,14 +84,14 @@ class _Cycle:
         self._snapshot = snapshot
         self._now = snapshot.now
         self._policy = snapshot.policy
-        self._room = Room(snapshot)
-        self._before = Room(snapshot)  # never taken from: what was free at the start
+        self._capacity = Capacity(snapshot)
+        self._before = Capacity(snapshot)  # never taken from: what was free at the start
         self._ring = Ring(
             snapshot.tenants, snapshot.pending.by_tenant, quantum_s=snapshot.policy.quantum_s, turn=snapshot.turn
         )
         self._accounts: dict[str, Account] = {}
         self._asked: dict[Shape, _Asked] = {}
-        self._promises: dict[str, _Promise] = {}
+        self._reservations: dict[str, _Held] = {}
         self._evictor: Evictor | None = None
         self._claims: dict[str, Claim] = {}
         self._begun: set[str] = set()
@@ -106,7 +106,7 @@ class _Cycle:
         for priority_class in (PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT):
             self._serve(priority_class)
         deficits, turn = self._ring.finish()
-        due = [promise.reservation.at for promise in self._promises.values() if promise.reservation.at > self._now]
+        due = [held.reservation.at for held in self._reservations.values() if held.reservation.at > self._now]
         if self._snapshot.pending.next_due is not None:
             due.append(self._snapshot.pending.next_due)
         return Decision(
@@ -185,17 +185,18 @@ class _Cycle:
             self._ring.competes(name)
             return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(name, job, stuck))
         for need, ranks in self._sizes(job, needs, account, mask):
-            plan = self._room.find(need, ranks, asked.spread, mask)
+            plan = self._capacity.find(need, ranks, asked.spread, mask)
             if plan is not None:
                 self._start(name, job, need, plan, mask)
                 return True
         return self._blocked(name, job, asked, needs, mask)
 
     def _sizes(self, job: Pending, needs: tuple[Need, ...], account: Account, mask: int) -> list[tuple[Need, int]]:
-        """Where to try to start it, with how many ranks: as many as there are room and quota for, if it may vary."""
+        """Where to try to start it, with how many ranks: as many as capacity and quota allow, if it may
+        vary."""
         if job.most == job.ranks:
             return [(need, job.ranks) for need in needs]
-        most = [(need, self._room.most(need, mask, account.most(need, job.most))) for need in needs]
+        most = [(need, self._capacity.most(need, mask, account.most(need, job.most))) for need in needs]
         return sorted(((need, max(job.ranks, ranks)) for need, ranks in most), key=lambda each: -each[1])
 
     def _within_quota(self, name: str, job: Pending, account: Account, needs: tuple[Need, ...]) -> tuple[Need, ...]:
@@ -218,7 +219,7 @@ class _Cycle:
         names = self._snapshot.nodes.layout.names
         placement: list[RankPlacement] = []
         for at, count in plan:
-            for devices in self._room.take(at, need, count, mask):
+            for devices in self._capacity.take(at, need, count, mask):
                 placement.append(RankPlacement(len(placement), names[at], devices))
         state = self._snapshot.tenants[name]
         runtime_s = expected_runtime_s(job, state.mean_runtime_s, self._policy)
@@ -230,7 +231,7 @@ class _Cycle:
         if self._evictor is not None:
             self._evictor.changed(at for at, _ in plan)
         placed = tuple(placement)
-        overtakes = [p.reservation.job_id for p in self._promises.values() if not mask >> p.number & 1]
+        overtakes = [p.reservation.job_id for p in self._reservations.values() if not mask >> p.number & 1]
         where = names[plan[0][0]] if len(plan) == 1 else f"{len(plan)} nodes"
         text = f"starts: {reasons.given(need, job, len(placement))} on {where}"
         code = reasons.PLACED
@@ -255,24 +256,24 @@ class _Cycle:
         )  # fmt: skip
 
     def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
-        """The job is within quota but does not fit: make room, or wait for it."""
-        if job.priority_class is PriorityClass.GUARANTEED and self._make_room(name, job, needs, mask):
+        """The job is within quota but does not fit: free capacity, or wait for it."""
+        if job.priority_class is PriorityClass.GUARANTEED and self._free_capacity(name, job, needs, mask):
             return True
         self._ring.competes(name)
-        reservation = self._promise(job, needs)
+        reservation = self._reserve(job, needs)
         return self._wait(job, self._why(name, job, asked, needs, mask, reservation))
 
-    # --- making room
+    # --- freeing capacity
 
     def _honour_claims(self) -> None:
-        """Jobs for which others were asked to leave start where they left, or keep waiting for it; a claim whose room
-        will not be there after all (a node is gone, the quota was cut) lapses."""
+        """Jobs for which others were asked to leave start where they left, or keep waiting for it; a claim whose
+        capacity will not be there after all (a node is gone, the quota was cut) lapses."""
         for claim in self._snapshot.claims:
             job = self._snapshot.pending.by_id[claim.job_id]
             need, plan = self._claimed(job, claim)
             if need is None or job.not_before > self._now or self._account(job.tenant).exceeded(need, job.ranks):
                 continue
-            if all(self._room.free_on(at, _CLAIMED).ranks(need, ranks) >= ranks for at, ranks in plan):
+            if all(self._capacity.free_on(at, _CLAIMED).ranks(need, ranks) >= ranks for at, ranks in plan):
                 self._start(job.tenant, job, need, plan, _CLAIMED)
                 self._begun.add(job.job_id)
             elif self._making_room().will_hold(plan, need, _CLAIMED):
@@ -288,22 +289,23 @@ class _Cycle:
         return next((need for need in self._asked_of(group.shape).needs if need.pool == claim.pool), None), plan
 
     def _elsewhere(self, name: str, job: Pending, asked: _Asked) -> bool:
-        """A job for which room is being made starts at once if it fits somewhere else by now."""
+        """A job for which capacity is being freed starts at once if it fits somewhere else by now."""
         claim, mask = self._claims[job.job_id], self._mask(job, name)
         need = next(need for need in asked.needs if need.pool == claim.pool)
-        plan = self._room.find(need, job.ranks, asked.spread, mask)
+        plan = self._capacity.find(need, job.ranks, asked.spread, mask)
         if plan is not None:
             self._start(name, job, need, plan, mask)
         return True
 
     def _making_room(self) -> Evictor:
         if self._evictor is None:
-            promised = [(promise.number, promise.reservation) for promise in self._promises.values()]
-            self._evictor = Evictor(self._snapshot, self._room, promised)
+            reserved = [(held.number, held.reservation) for held in self._reservations.values()]
+            self._evictor = Evictor(self._snapshot, self._capacity, reserved)
         return self._evictor
 
-    def _make_room(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> bool:
-        """Room for a guaranteed job from what is leaving, else from best-effort work; False if there is not enough."""
+    def _free_capacity(self, name: str, job: Pending, needs: tuple[Need, ...], mask: int) -> bool:
+        """Capacity for a guaranteed job from what is leaving, else from best-effort work; False if there is not
+        enough."""
         if not self._snapshot.stopping and not self._snapshot.preemptible:
             return False
         evictor = self._making_room()
@@ -340,38 +342,38 @@ class _Cycle:
             self._preemptions.append(Preemption(victim.job_id, job.job_id, why))
         self._waits[job.job_id] = reasons.preempting(victims)
 
-    def _promise(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
+    def _reserve(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
-        open_needs = [need for need in needs if need.pool not in self._promises]
-        everything = (1 << (len(self._promises) + 1)) - 1
+        open_needs = [need for need in needs if need.pool not in self._reservations]
+        everything = (1 << (len(self._reservations) + 1)) - 1
         found = [
             reservation
             for need in open_needs
             if (reservation := reserve(
-                self._snapshot, self._room, job.job_id, need, job.ranks, everything, self._started
+                self._snapshot, self._capacity, job.job_id, need, job.ranks, everything, self._started
             )) is not None
         ]  # fmt: skip
         if not found:
             return None
         best = min(found, key=lambda reservation: reservation.at)
-        promise = _Promise(len(self._promises) + 1, best, young=self._now - job.queued_at < self._policy.backfill_s)
-        self._promises[best.need.pool] = promise
+        held = _Held(len(self._reservations) + 1, best, young=self._now - job.queued_at < self._policy.backfill_s)
+        self._reservations[best.need.pool] = held
         for at, amount in best.holds:
-            self._room.hold(promise.number, at, amount)
+            self._capacity.hold(held.number, at, amount)
         if self._evictor is not None:
-            self._evictor.promised.append((promise.number, best))
+            self._evictor.reservations.append((held.number, best))
         return best
 
     def _mask(self, job: Pending, name: str) -> int:
         """The holds that the job must respect: the claims, and each reservation that it might delay."""
         mask = _CLAIMED
-        if not self._promises:
+        if not self._reservations:
             return mask
         mean = self._snapshot.tenants[name].mean_runtime_s
         runtime_s = job.expected_s if job.expected_s is not None else mean
-        for promise in self._promises.values():
-            delays = not promise.young if runtime_s is None else self._now + runtime_s > promise.reservation.at
-            mask |= delays << promise.number
+        for held in self._reservations.values():
+            delays = not held.young if runtime_s is None else self._now + runtime_s > held.reservation.at
+            mask |= delays << held.number
         return mask
 
     # --- what a job needs, and whether it ever fits
@@ -436,33 +438,33 @@ class _Cycle:
         mask: int,
         reservation: Reservation | None,
     ) -> Reason:
-        """Kept from free room, overtaken in this decision, or no room to begin with."""
+        """Kept from free capacity, overtaken in this decision, or no capacity to begin with."""
         key = (mask, job.priority_class)
         lasting = reservation is None and needs is asked.needs
         for need in needs:
-            if self._room.find(need, job.ranks, asked.spread, 0) is not None:
-                return reasons.promised(self._reserved(job, need), reservation)
+            if self._capacity.find(need, job.ranks, asked.spread, 0) is not None:
+                return reasons.reserved(self._reserved(job, need), reservation)
         for need in needs:
             if self._before.find(need, job.ranks, asked.spread, 0) is not None:
                 if lasting:
                     asked.stuck[key] = need
-                return reasons.promised(self._overtaken(name, job, need), reservation)
+                return reasons.reserved(self._overtaken(name, job, need), reservation)
         need = reservation.need if reservation is not None else needs[0]
-        fitting = sum(fits for _, fits in self._room.fitting(need, mask, job.ranks))
-        reason = reasons.shape(need, job.ranks, self._room.most_on_one_node(need.pool), fitting)
+        fitting = sum(fits for _, fits in self._capacity.fitting(need, mask, job.ranks))
+        reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need.pool), fitting)
         if lasting:
             asked.stuck[key] = reason
-        return reasons.promised(reason, reservation)
+        return reasons.reserved(reason, reservation)
 
     def _reserved(self, job: Pending, need: Need) -> Reason:
-        others = [p.reservation for p in self._promises.values() if p.reservation.job_id != job.job_id]
+        others = [p.reservation for p in self._reservations.values() if p.reservation.job_id != job.job_id]
         kept = next((other for other in others if other.need.pool == need.pool), None) or next(iter(others), None)
         if kept is None:
-            text = "waits: the free room is kept for jobs for which others make room"
+            text = "waits: the free capacity is kept for jobs for which others free capacity"
             return Reason(reasons.RESERVED, text, {"for_job": None, "until": None})
         when = f", due in {kept.at - self._now:.0f} s" if kept.known else ""
         facts = {"for_job": kept.job_id, "until": kept.at if kept.known else None}
-        return Reason(reasons.RESERVED, f"waits: the free room is kept for job {kept.job_id}{when}", facts)
+        return Reason(reasons.RESERVED, f"waits: the free capacity is kept for job {kept.job_id}{when}", facts)
 
     def _overtaken(self, name: str, job: Pending, need: Need) -> Reason:
         takers = self._takers.get(need.pool, set())

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.admission import reasons
+from shoal.admission.capacity import Amount, Capacity
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
 from shoal.admission.outlook import EndBy, Outlook, Start
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
-from shoal.admission.room import Amount, Room
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
 from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason, Tenant
@@ -116,10 +116,10 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         causes.append(Blocker(reasons.BACKOFF, True, backoff, f"wait {wait_s} s"))
     need, limits = _quota_choice(snapshot, job, needs)
     quota = {limit.name: limit.used + limit.needs for limit in limits}
-    room = Room(snapshot)
+    capacity = Capacity(snapshot)
     spread = job.placement or snapshot.policy.placement
-    fits = any(room.find(each, job.ranks, spread, 0) is not None for each in ((need,) if limits else needs))
-    reservation = None if fits else reserve(snapshot, room, job.job_id, need, job.ranks, 0, ())
+    fits = any(capacity.find(each, job.ranks, spread, 0) is not None for each in ((need,) if limits else needs))
+    reservation = None if fits else reserve(snapshot, capacity, job.job_id, need, job.ranks, 0, ())
     closed = [] if fits else [state for state in snapshot.nodes.values() if not state.schedulable]
     reopen, spare = False, snapshot
     if closed:
@@ -127,7 +127,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         index.set_nodes(state.node for state in snapshot.nodes.values())
         spare = index.snapshot(snapshot.now)
         if reservation is None:
-            reservation = reserve(spare, Room(spare), job.job_id, need, job.ranks, 0, ())
+            reservation = reserve(spare, Capacity(spare), job.job_id, need, job.ranks, 0, ())
             reopen = reservation is not None
     end = reservation.after if reservation is not None else ()
     asked = replace(job, not_before=0.0)
@@ -143,11 +143,11 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     elif reopen and not end:
         causes.append(_closed_cause(closed, blocking=True))
     else:
-        if reopen or (closed and Room(spare).find(need, job.ranks, spread, 0) is not None):
+        if reopen or (closed and Capacity(spare).find(need, job.ranks, spread, 0) is not None):
             causes.append(_closed_cause(closed, blocking=reopen))
-        fitting = sum(count for _, count in room.fitting(need, 0, job.ranks))
-        text = reasons.shape(need, job.ranks, room.most_on_one_node(need.pool), fitting)
-        text = reasons.promised(text, reservation)
+        fitting = sum(count for _, count in capacity.fitting(need, 0, job.ranks))
+        text = reasons.shape(need, job.ranks, capacity.most_on_one_node(need.pool), fitting)
+        text = reasons.reserved(text, reservation)
         facts = {**text.facts, "to_start": {"end": list(end)}}
         wish = reasons.jobs_end(end) if end else "open or add nodes"
         causes.append(Blocker(reasons.SHAPE, True, replace(text, facts=facts), wish))
@@ -156,7 +156,8 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
 
 
 def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pending]:
-    """With quota and room settled: does the job start, or start at a higher priority, or do other tenants go first?"""
+    """With quota and capacity settled: does the job start, or start at a higher priority, or do other tenants go
+    first?"""
     if change.starts(snapshot):
         return "none", change.job
     own = snapshot.pending.by_tenant[change.job.tenant]
@@ -226,7 +227,7 @@ def _summary(causes: tuple[Blocker, ...], verdict: str) -> str:
     blocking = [cause for cause in causes if cause.blocking]
     chosen = next((cause for cause in blocking if cause.cause == verdict), None) or (blocking[0] if blocking else None)
     if chosen is None:
-        return "waits: free room is kept for a job that was blocked before it"
+        return "waits: free capacity is kept for a job that was blocked before it"
     return chosen.reason.text if chosen.reason.text.startswith("waits") else f"waits: {chosen.reason.text}"
 
 
@@ -274,9 +275,9 @@ def _estimate(outlook: Outlook, job: Pending, own: Reason | None) -> tuple[float
     start = outlook.start_of(job.job_id)
     if start is not None:
         return start.at, _rests_on(outlook.snapshot, job, start)
-    promised = own.facts.get("starts_at") if own is not None else None
-    if promised is not None:
-        return float(promised), "from the ends of the jobs that it waits for"
+    reserved = own.facts.get("starts_at") if own is not None else None
+    if reserved is not None:
+        return float(reserved), "from the ends of the jobs that it waits for"
     before = _own_before(outlook.snapshot, job)
     found = outlook.start_by_rate(job.tenant, before)
     if found is not None:

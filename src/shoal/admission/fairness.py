@@ -5,7 +5,7 @@ job's whole charge is taken at its start, so the deficit may go below zero and l
 which nobody could start anything are jumped over: tenants wait in a heap by the round that makes them positive, so a
 turn costs one heap operation, however large the charges are.
 
-A tenant that waits for room keeps its place: rounds count only as far as the first tenant that still has work. One
+A tenant that waits for capacity keeps its place: rounds count only as far as the first tenant that still has work. One
 that is kept back by its own quota earns one turn at most, and an idle one nothing beyond the payment of its debt.
 """
 
@@ -62,12 +62,12 @@ class Ring:
         self._deficit[name] -= amount
 
     def lend(self, name: str, amount: float) -> None:
-        """Charge for this decision's turns only: room was kept for a job that is charged when it starts."""
+        """Charge for this decision's turns only: capacity was kept for a job that is charged when it starts."""
         self._lent[name] = self._lent.get(name, 0.0) + amount
         self._deficit[name] -= amount
 
     def competes(self, name: str) -> None:
-        """The tenant is left with work that only waits for room."""
+        """The tenant is left with work that only waits for capacity."""
         self._competing.add(name)
 
     def kept_back(self, name: str) -> None:

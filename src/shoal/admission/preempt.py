@@ -1,4 +1,5 @@
-"""Room for a guaranteed job that does not fit: what is leaving already, and the best-effort work with least to lose.
+"""Capacity for a guaranteed job that does not fit: what is leaving already, and the best-effort work with least to
+lose.
 
 The work a victim loses is its run time since the last checkpoint times the slots it holds. One that never reported a
 checkpoint is charged the median of those that did (or its run time if nobody does), so that silence does not protect
@@ -14,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shoal.admission.capacity import Amount, Capacity, Plan
 from shoal.admission.reservation import Reservation, freed_by
-from shoal.admission.room import Amount, Plan, Room
 from shoal.admission.snapshot import Need, Snapshot, slots
 from shoal.admission.types import Running
 from shoal.core import PriorityClass
 
 CLAIMS = 0
-"""The bit of the holds for jobs that wait for others to leave: nobody may use that room, however short."""
+"""The bit of the holds for jobs that wait for others to leave: nobody may use that capacity, however short."""
 
 _SEARCH_WHOLE = 10
 """Up to this many candidates every set of victims is considered where the fast ways are not exact."""
@@ -63,11 +64,11 @@ class _Option:
 
 @dataclass
 class Evictor:
-    """One decision's preemptions. Room is held under the number `CLAIMS`, which every mask includes."""
+    """One decision's preemptions. Capacity is held under the number `CLAIMS`, which every mask includes."""
 
     snapshot: Snapshot
-    room: Room
-    promised: list[tuple[int, Reservation]] = field(default_factory=list)
+    capacity: Capacity
+    reservations: list[tuple[int, Reservation]] = field(default_factory=list)
     """The reservations made so far, by the bit that stands for them in a mask."""
     _soon: dict[int, Amount] = field(default_factory=dict)
     _chosen: set[str] = field(default_factory=set)
@@ -84,12 +85,12 @@ class Evictor:
         if not self._soon:
             return None
         fits = {at: self._free_soon(at, mask).ranks(need, ranks) for at in self._soon if self._usable(at)}
-        for at, count in self.room.fitting(need, mask, ranks):
+        for at, count in self.capacity.fitting(need, mask, ranks):
             fits.setdefault(at, count)
         return _fewest(fits, ranks)
 
     def will_hold(self, plan: Plan, need: Need, mask: int) -> bool:
-        """Whether the plan's room, on nodes that take jobs, is free once everything that is stopping has left."""
+        """Whether the plan's capacity, on nodes that take jobs, is free once everything that is stopping has left."""
         return all(self._free_soon(at, mask).ranks(need, ranks) >= ranks for at, ranks in plan)
 
     def evict(self, need: Need, ranks: int, mask: int) -> Eviction | None:
@@ -111,7 +112,7 @@ class Evictor:
         return Eviction(plan, tuple(victims.values()))
 
     def claim(self, need: Need, eviction: Eviction) -> None:
-        """Ask the victims to leave and keep the room for the job: what is free of it now, and what will be."""
+        """Ask the victims to leave and keep the capacity for the job: what is free of it now, and what will be."""
         for victim in eviction.victims:
             self._chosen.add(victim.job_id)
             self._leave(victim.holds)
@@ -120,12 +121,12 @@ class Evictor:
             keep.add(need, ranks)
             if soon is not None:
                 _draw(keep, soon)
-            self.room.hold(CLAIMS, at, keep)
+            self.capacity.hold(CLAIMS, at, keep)
         touched = {at for at, _ in eviction.plan}.union(*(victim.holds for victim in eviction.victims))
         self.changed(touched)
 
     def changed(self, touched: Iterable[int]) -> None:
-        """Room was taken or held on these nodes: their options must be worked out again."""
+        """Capacity was taken or held on these nodes: their options must be worked out again."""
         for (need, ranks, mask), options in self._options.items():
             for at in touched:
                 options.pop(at, None)
@@ -142,7 +143,7 @@ class Evictor:
             soon.plus(amount)
 
     def _free_soon(self, at: int, mask: int) -> Amount:
-        amount = self.room.free_on(at, mask)
+        amount = self.capacity.free_on(at, mask)
         soon = self._soon.get(at)
         if soon is None:
             return amount
@@ -157,8 +158,8 @@ class Evictor:
         return amount
 
     def _spoken_for(self, mask: int) -> frozenset[str]:
-        """The jobs whose room is promised to one that this mask must not delay."""
-        return frozenset().union(*(promise.rests_on for number, promise in self.promised if mask >> number & 1))
+        """The jobs whose capacity is reserved for one that this mask must not delay."""
+        return frozenset().union(*(held.rests_on for number, held in self.reservations if mask >> number & 1))
 
     def _holds_of(self, running: Running) -> dict[int, Amount]:
         holds: dict[int, Amount] = {}
@@ -214,12 +215,12 @@ class Evictor:
         def counted(chosen: Sequence[Victim]) -> dict[int, int]:
             counts: dict[int, int] = {}
             for at, amount in free.items():
-                room = amount
+                capacity = amount
                 for victim in chosen:
                     if at in victim.holds:
-                        room = room.copy() if room is amount else room
-                        room.plus(victim.holds[at])
-                counts[at] = room.ranks(need, ranks)
+                        capacity = capacity.copy() if capacity is amount else capacity
+                        capacity.plus(victim.holds[at])
+                counts[at] = capacity.ranks(need, ranks)
             return counts
 
         def fits(chosen: Sequence[Victim]) -> bool:
@@ -297,10 +298,10 @@ def _cheapest(at: int, free: Amount, victims: Sequence[Victim], need: Need, coun
 
 
 def _fits_with(at: int, free: Amount, victims: Sequence[Victim], need: Need, count: int) -> bool:
-    room = free.copy()
+    capacity = free.copy()
     for victim in victims:
-        room.plus(victim.holds[at])
-    return room.ranks(need, count) >= count
+        capacity.plus(victim.holds[at])
+    return capacity.ranks(need, count) >= count
 
 
 def _by_devices(at: int, victims: Sequence[Victim], pool: str, short: int) -> tuple[Victim, ...] | None:

@@ -151,7 +151,7 @@ def closed(nodes: Sequence[NodeState]) -> Reason:
     return Reason(CLOSED, text, {"nodes": [state.node.name for state in nodes]})
 
 
-def promised(reason: Reason, reservation: Reservation | None) -> Reason:
+def reserved(reason: Reason, reservation: Reservation | None) -> Reason:
     """The reason of a job that waits, with what its reservation says about its end."""
     if reservation is None:
         return reason
@@ -185,7 +185,7 @@ def jobs_end(ids: Sequence[str]) -> str:
 
 def preempting(victims: int) -> Reason:
     who = "what is stopping" if not victims else f"{victims} best-effort job{'s' if victims > 1 else ''}"
-    return Reason(PREEMPTING, f"waits: {who} leave{'' if victims > 1 else 's'} to make room", {"victims": victims})
+    return Reason(PREEMPTING, f"waits: {who} leave{'' if victims > 1 else 's'} to free capacity", {"victims": victims})
 
 
 def preempted(for_job: str, tenant: str, lost_s: float, slots: float, checkpoint_age_s: float | None) -> Reason:

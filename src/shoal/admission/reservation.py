@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from shoal.admission.room import Amount, Room
+from shoal.admission.capacity import Amount, Capacity
 from shoal.admission.snapshot import Need, Snapshot, resolve
 from shoal.admission.types import Running
 from shoal.core import ANY
@@ -19,7 +19,7 @@ MAX_NAMED = 8
 class Reservation:
     """`at` is when the job can start (Unix seconds, never before now); `known` is False when an end it rests on is not
     known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end;
-    `rests_on` those of them whose room it needs: whoever might delay it may not take their place."""
+    `rests_on` those of them whose capacity it needs: whoever might delay it may not take their place."""
 
     job_id: str
     need: Need
@@ -48,7 +48,7 @@ def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> I
 
 def reserve(
     snapshot: Snapshot,
-    room: Room,
+    capacity: Capacity,
     job_id: str,
     need: Need,
     ranks: int,
@@ -59,7 +59,7 @@ def reserve(
 
     Returns None when it would not fit even after all of them.
     """
-    fits = dict(room.fitting(need, mask, ranks))
+    fits = dict(capacity.fitting(need, mask, ranks))
     total = sum(fits.values())
     then: dict[int, Amount] = {}
     ended: dict[int, dict[str, Amount]] = {}
@@ -75,7 +75,7 @@ def reserve(
         for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
             amount = then.get(at)
             if amount is None:
-                amount = then[at] = room.free_on(at, mask)
+                amount = then[at] = capacity.free_on(at, mask)
             amount.add(freed, 1)
             ended.setdefault(at, {}).setdefault(running.job_id, Amount()).add(freed, 1)
             before = fits.get(at, 0)
@@ -83,11 +83,11 @@ def reserve(
             total += fits[at] - before
     if total < ranks:
         return None
-    return _settle(room, job_id, need, ranks, mask, at_time, fits, then, ended, unknown)
+    return _settle(capacity, job_id, need, ranks, mask, at_time, fits, then, ended, unknown)
 
 
 def _settle(
-    room: Room,
+    capacity: Capacity,
     job_id: str,
     need: Need,
     ranks: int,
@@ -98,7 +98,7 @@ def _settle(
     ended: dict[int, dict[str, Amount]],
     unknown: set[str],
 ) -> Reservation:
-    """Choose as few nodes as possible and work out what of their free room has to be kept."""
+    """Choose as few nodes as possible and work out what of their free capacity has to be kept."""
     left = ranks
     holds: list[tuple[int, Amount]] = []
     after: dict[str, None] = {}
@@ -115,15 +115,15 @@ def _settle(
         if at in then:
             after.update(dict.fromkeys(ended[at]))
             rests_on |= _needed(keep, ended[at])
-            subtract_freed(keep, room.free_on(at, mask), then[at])
+            subtract_freed(keep, capacity.free_on(at, mask), then[at])
         holds.append((at, keep))
     known = not any(job in unknown for job in after)
     return Reservation(job_id, need, at_time, known, tuple(holds), tuple(after), frozenset(rests_on))
 
 
 def _needed(wanted: Amount, ended: Mapping[str, Amount]) -> set[str]:
-    """Of the jobs that end on a node, those without whose room less than `wanted` would be freed; the last to end are
-    let off first."""
+    """Of the jobs that end on a node, those without whose capacity less than `wanted` would be freed; the last to end
+    are let off first."""
     spare = Amount()
     for amount in ended.values():
         spare.plus(amount)

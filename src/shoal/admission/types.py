@@ -131,8 +131,9 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Room that is being made for a job: how many ranks on which node, on devices of type `pool` ("": none). Until it
-    starts the job is looked at before all others and the room is nobody else's, so that no job leaves in vain."""
+    """Capacity that is being made for a job: how many ranks on which node, on devices of type `pool` ("": none). Until
+    it starts the job is looked at before all others and the capacity is nobody else's, so that no job leaves in
+    vain."""
 
     job_id: str
     pool: str
@@ -143,8 +144,8 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """`waits` gives a reason for the head of each group of equal waiting jobs (those behind it wait for the same
-    reason, after it). `deficits` and `turn` are the fair-share state and `claims` the room being made, to hand to the
-    next decision. `wake_at` is when to decide again even if nothing changes (a back-off ends, a reservation comes
+    reason, after it). `deficits` and `turn` are the fair-share state and `claims` the capacity being freed, to hand to
+    the next decision. `wake_at` is when to decide again even if nothing changes (a back-off ends, a reservation comes
     due)."""
 
     starts: tuple[Start, ...] = ()

@@ -81,7 +81,7 @@ class AttemptRunner:
             live = self._jobs.cache.get(named.job_id)
             if live is not None:
                 self._statuses[status.name] = status
-                live.poke.set()
+                live.wake.set()
 
     async def _drive(self, job_id: str) -> None:
         try:
@@ -192,7 +192,7 @@ class AttemptRunner:
         """Wait for the gang's end; pass on a stop that was asked for, and ask for one when a limit is reached."""
         asked: Stop | None = None
         while True:
-            live.poke.clear()
+            live.wake.clear()
             status = self._statuses[name]
             if status.ended:
                 return status
@@ -206,12 +206,12 @@ class AttemptRunner:
     async def _wait(self, live: Live, phase: str) -> None:
         limit = self._next_limit(live) if phase == RUN else None
         if limit is None:
-            await live.poke.wait()
+            await live.wake.wait()
             return
         stop, at, cause = limit
         try:
             async with asyncio.timeout(max(0.0, at - self._jobs.now())):
-                await live.poke.wait()
+                await live.wake.wait()
         except TimeoutError:
             await self._jobs.change(
                 live.job.id,
@@ -256,7 +256,7 @@ class AttemptRunner:
         if live is None or known is None or known.ended:
             return
         self._statuses[name] = transitions.lost(known, detail)
-        live.poke.set()
+        live.wake.set()
 
     def _not_launched(self, live: Live, error: LaunchFailed) -> AttemptEnd:
         code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH

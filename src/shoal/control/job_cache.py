@@ -28,7 +28,7 @@ class Live:
     wait: Reason | None = None
     wait_since: float = 0.0
     """Since when it waits for a cause of this kind."""
-    poke: asyncio.Event = field(default_factory=asyncio.Event)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
     _manifest: JobManifest | None = None
 
     @property
@@ -47,11 +47,11 @@ class Missing:
 
 
 class JobCache:
-    """`room_changed` is called when a job came to wait or what was taken became free: time to decide again."""
+    """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again."""
 
-    def __init__(self, index: ClusterIndex, room_changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, index: ClusterIndex, capacity_changed: Callable[[], None] = lambda: None) -> None:
         self.index = index
-        self._room_changed = room_changed
+        self._capacity_changed = capacity_changed
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
@@ -124,7 +124,7 @@ class JobCache:
     def _set_nodes(self) -> None:
         drained = {name: f"drained: {because}" if because else "drained" for name, because in self.drained.items()}
         self.index.set_nodes(self.inventory.nodes, unschedulable={**self.inventory.closed, **drained})
-        self._room_changed()
+        self._capacity_changed()
 
     def missing(self, live: Live) -> Missing | None:
         """What the present attempt of a job was given and is gone; None when all of it is there."""
@@ -164,7 +164,7 @@ class JobCache:
             self._moved(live, old, new)
         elif new.state.active and change.attempt is not None and change.attempt.stop is not None:
             self.index.update_running(new.id, stopping=True)
-            live.poke.set()
+            live.wake.set()
         return live
 
     def progressed(self, job_id: str, progress: Mapping[str, Any], position: ReadPosition | None, now: float) -> None:
@@ -200,7 +200,7 @@ class JobCache:
                 self._live.pop(new.id, None)
                 self.deadlines.discard(new.id)
                 self._disown(new)
-            live.poke.set()
+            live.wake.set()
 
     def _disown(self, job: JobRecord) -> None:
         if job.service_id is None:
@@ -216,14 +216,14 @@ class JobCache:
             # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.
             ran_s = None if live.manifest.endless else new.ran_s - old.ran_s
             self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)
-            self._room_changed()
+            self._capacity_changed()
 
     def _enqueue(self, live: Live) -> None:
         job = live.job
         live.wait = None
         self._queued[job.tenant] = self._queued.get(job.tenant, 0) + 1
         self.index.add_pending(pending_of(job, live.manifest))
-        self._room_changed()
+        self._capacity_changed()
 
     def _occupy(self, live: Live) -> None:
         job, attempt = live.job, live.attempt

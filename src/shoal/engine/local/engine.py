@@ -176,7 +176,7 @@ class LocalEngine:
         except asyncio.CancelledError:
             local.dir.decide(ABORT)
             self._registry.look(local)
-            self._registry.poke(local)
+            self._registry.wake(local)
             raise
         return local.status
 
@@ -251,7 +251,7 @@ class LocalEngine:
             await local.next_pulse()
         if local.dir.decide(GO) != GO:
             raise _given_up(local)
-        self._registry.poke(local)
+        self._registry.wake(local)
         await local.until_let_go()
 
     async def _roll_back(self, local: LocalGang, failure: LaunchFailed) -> None:
@@ -264,14 +264,14 @@ class LocalEngine:
         """End all of the gang, by its supervisors if they still do their work, else without them."""
         with contextlib.suppress(OSError):
             if local.dir.decide(ABORT) == GO:
-                self._registry.poke(local, signal.SIGUSR2)
+                self._registry.wake(local, signal.SIGUSR2)
         self._registry.look(local)
-        self._registry.poke(local)
+        self._registry.wake(local)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ROLLBACK_S):
                 await local.until_ended()
             return
-        self._registry.poke(local, signal.SIGKILL)
+        self._registry.wake(local, signal.SIGKILL)
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await local.until_ended()
 
@@ -335,7 +335,7 @@ class LocalEngine:
         self._registry.ask_to_stop(gang, grace_s, reason=reason or "asked to stop", code="stopped")
         if gang.dir.decide(ABORT) == ABORT:  # it had not started: nothing to wait for
             self._registry.look(gang)
-            self._registry.poke(gang)
+            self._registry.wake(gang)
 
     async def forget(self, name: str) -> None:
         gang = self._registry.gangs.get(name)

@@ -51,7 +51,7 @@ class Launcher:
                     (os.POSIX_SPAWN_OPEN, 2, str(self._home / "supervisor.log"), append, 0o600),
                 ],
                 setsid=True,
-                setsigmask=supervisor.WAKERS,  # blocked from its first moment: an early poke must not kill it
+                setsigmask=supervisor.WAKERS,  # blocked from its first moment: an early wake must not kill it
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
             )
         finally:

@@ -71,7 +71,7 @@ class Registry:
             rank.found_dead = rank.supervisor is None
             self.watch(gang, rank)
         self.look(gang)
-        self.poke(gang)  # it may have to hear of the rollback, or of a stop whose poke was never sent
+        self.wake(gang)  # it may have to hear of the rollback, or of a stop whose wake was never sent
 
     def watch(self, gang: LocalGang, rank: Rank) -> None:
         """Follow the rank's supervisor, which was just found or started."""
@@ -119,11 +119,11 @@ class Registry:
                 grace_s, reason=earlier.get("reason") or reason, code=earlier.get("code", code), notice=notice
             )
         except OSError:  # the wish cannot be written: say it by the signals that mean nearly the same
-            self.poke(gang, signal.SIGTERM if grace_s > 0 else signal.SIGUSR2)
+            self.wake(gang, signal.SIGTERM if grace_s > 0 else signal.SIGUSR2)
         else:
-            self.poke(gang)
+            self.wake(gang)
 
-    def poke(self, gang: LocalGang, signum: int = signal.SIGUSR1) -> None:
+    def wake(self, gang: LocalGang, signum: int = signal.SIGUSR1) -> None:
         for rank in gang.ranks:
             if rank.supervisor is not None:
                 send(rank.supervisor, signum)

@@ -14,11 +14,11 @@ from math import ceil, inf
 from typing import Any
 
 from shoal.admission import ClusterIndex, reasons
+from shoal.admission.capacity import Amount, Capacity
+from shoal.admission.capacity import Plan as Nodes
 from shoal.admission.persistent import CowMap
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import Reservation, reserve
-from shoal.admission.room import Amount, Room
-from shoal.admission.room import Plan as Nodes
 from shoal.admission.snapshot import (
     Group,
     Need,
@@ -126,7 +126,7 @@ class _Filling:
         self._plan = plan
         self._target: Mapping[str, str] = plan.target if plan is not None else {}
         self._prefer = prefer
-        self._room = Room(self._snapshot)
+        self._room = Capacity(self._snapshot)
         self._accounts: dict[str, Account] = {}
         self._kept: list[_Kept] = []
         self._why: dict[str, Reason] = {}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.admission.room import Amount
+from shoal.admission.capacity import Amount
 from shoal.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
 from shoal.admission.types import Pending, Running
 from shoal.contract.records import RankPlacement

@@ -1,6 +1,6 @@
 """What is free while a decision is being made: the snapshot's nodes, less what this decision gave away or holds back.
 
-Within one decision room only shrinks. That is what makes it fast: a node that was too small for a shape once never
+Within one decision capacity only shrinks. That is what makes it fast: a node that was too small for a shape once never
 fits it again, so each shape keeps a cursor into each bucket of nodes, and a shape that failed once is not tried again.
 Nodes are named by their position in the snapshot.
 """
@@ -82,17 +82,17 @@ class _Free:
 
 @dataclass(slots=True)
 class Hold:
-    """Room kept free on one node for a job that waits. `number` is the bit of its owner in the masks of `find`."""
+    """Capacity kept free on one node for a job that waits. `number` is the bit of its owner in the masks of `find`."""
 
     number: int
     amount: Amount
 
 
-class Room:
-    """Finds and takes room.
+class Capacity:
+    """Finds and takes capacity.
 
     A *mask* says which holds a job must respect, one bit for each owner of holds: a job that ends before a
-    reservation comes due may use the room held for it.
+    reservation comes due may use the capacity held for it.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -156,7 +156,7 @@ class Room:
                     yield at, fits
 
     def most(self, need: Need, mask: int, at_most: int) -> int:
-        """How many ranks of one gang, up to `at_most`, `find` would find room for."""
+        """How many ranks of one gang, up to `at_most`, `find` would find capacity for."""
         found = 0
         for _, fits in self.fitting(need, mask, at_most):
             found += fits
@@ -174,7 +174,7 @@ class Room:
     # --- changing
 
     def take(self, at: int, need: Need, ranks: int, mask: int) -> tuple[tuple[str, ...], ...]:
-        """Give `ranks` ranks their room on a node; returns the device ids of each rank."""
+        """Give `ranks` ranks their capacity on a node; returns the device ids of each rank."""
         free = self._touched.get(at)
         if free is None:
             state = self._states[at]
@@ -192,14 +192,14 @@ class Room:
                 devices += _pick(free.ids[kind], count, index_of)
             given.append(devices)
         self._move(at, free)
-        # A job that may use held room ends before its owner comes, so it uses the hold up rather than adding to it.
+        # A job that may use held capacity ends before its owner comes, so it uses the hold up rather than adding to it.
         for hold in self._holds.get(at, ()):
             if not mask >> hold.number & 1:
                 _use_up(hold.amount, need, ranks)
         return tuple(given)
 
     def hold(self, number: int, at: int, amount: Amount) -> None:
-        """Keep room free on a node from every later job whose mask has bit `number`."""
+        """Keep capacity free on a node from every later job whose mask has bit `number`."""
         if amount.cpu_milli or amount.memory_bytes or amount.devices:
             self._holds.setdefault(at, []).append(Hold(number, amount))
 
@@ -296,7 +296,7 @@ class Room:
         return tuple(plan)
 
     def _spread(self, need: Need, ranks: int, mask: int) -> Plan | None:
-        heap: list[tuple[int, int, int, int]] = []  # (-room left, ranks given, node, ranks that fit)
+        heap: list[tuple[int, int, int, int]] = []  # (-capacity left, ranks given, node, ranks that fit)
         for at, fits in self.fitting(need, mask, ranks):
             free = self.free_on(at, mask)
             heap.append((-(free.devices.get(need.pool, 0) if need.count else free.cpu_milli), 0, at, fits))
@@ -305,9 +305,9 @@ class Room:
         heapify(heap)
         step = need.count or need.cpu_milli
         for _ in range(ranks):
-            room, given, at, fits = heap[0]
+            capacity, given, at, fits = heap[0]
             # A node that is full sinks below every other.
-            heapreplace(heap, (room + step if given + 1 < fits else 1, given + 1, at, fits))
+            heapreplace(heap, (capacity + step if given + 1 < fits else 1, given + 1, at, fits))
         return tuple(sorted((at, given) for _, given, at, _ in heap if given))
 
     def _move(self, at: int, free: _Free) -> None:
