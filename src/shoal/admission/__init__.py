@@ -4,13 +4,30 @@ Senses nothing itself: `ClusterIndex` keeps the control plane's picture of nodes
 hands out a frozen `Snapshot` of it. `decide` is the policy, a pure function from a snapshot to a `Decision` in which
 every start, preemption and wait carries its reason; `explain` answers for one job why it waits, what would have to
 change, and when it may start. Carrying a decision out is the control plane's part.
+
+Another policy for some of the jobs needs the parts as well: `Capacity` finds nodes for a rank's `Need`, `Account` knows
+a tenant's quota, `reserve` keeps nodes for a job that is too big for now, and `reasons` has the words.
 """
 
+from shoal.admission import reasons
+from shoal.admission.capacity import Amount, Capacity, Plan
 from shoal.admission.decide import decide
 from shoal.admission.explain import explain, obstacles
 from shoal.admission.index import ClusterIndex
 from shoal.admission.outlook import Outlook
-from shoal.admission.snapshot import Snapshot
+from shoal.admission.persistent import CowMap
+from shoal.admission.quota import Account, Limit
+from shoal.admission.reservation import Reservation, reserve
+from shoal.admission.snapshot import (
+    Group,
+    Need,
+    PendingJobs,
+    Snapshot,
+    TenantQueue,
+    expected_runtime_s,
+    resolve,
+    slots,
+)
 from shoal.admission.types import (
     Blocker,
     Decision,
@@ -27,7 +44,8 @@ from shoal.admission.types import (
 from shoal.admission.without import without
 
 __all__ = [
-    "Blocker", "ClusterIndex", "Decision", "Explanation", "NodeState", "Outlook", "Pending", "Policy",
-    "Preemption", "Running", "Snapshot", "Spread", "Start", "TenantState", "decide", "explain", "obstacles",
-    "without",
+    "Account", "Amount", "Blocker", "Capacity", "ClusterIndex", "CowMap", "Decision", "Explanation", "Group", "Limit",
+    "Need", "NodeState", "Outlook", "Pending", "PendingJobs", "Plan", "Policy", "Preemption", "Reservation", "Running",
+    "Snapshot", "Spread", "Start", "TenantQueue", "TenantState", "decide", "expected_runtime_s", "explain", "obstacles",
+    "reasons", "reserve", "resolve", "slots", "without",
 ]  # fmt: skip

@@ -5,6 +5,9 @@ loop: it senses what jobs ask for and what the engine says of them (`job_cache`,
 function (`admission`, `transitions`), and acts through an engine (`decider`, `attempt_runner`, `reconciler`); `store`
 makes it last, `plane` puts it together.
 
-Public: `lifecycle`, `manifest`, `records`, `admission`, `home`, `config`, `server`, and `plane.ControlPlane` for those
-who embed it. Nothing is imported here, for helpers that run beside a job load this package too.
+Its face is the modules below: `server` runs a server or starts one, `settings` reads what it is started with, `backup`
+makes and restores backups, and `plane.ControlPlane` is for programs that embed it. None is imported here, for helpers
+that run beside a job load this package too.
 """
+
+__all__ = ["backup", "plane", "server", "settings"]

@@ -20,15 +20,16 @@ from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
 from shoal.control.recovery import has_lived, new_folder
 from shoal.core import Conflict, Invalid, NotFound
-from shoal.store import open_store
-from shoal.store.backup import check_database, copy_database
-from shoal.store.database import Database
-from shoal.store.lease import control_lock
-from shoal.store.position import (
+from shoal.store import (
+    Database,
     Position,
+    check_database,
+    control_lock,
+    copy_database,
     database_files,
     find_loss,
     last_sequence,
+    open_store,
     position_file,
     read_position,
     sqlite_path,

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.contract.events import EventKind
 from shoal.contract.records import BundleRecord, NewEvent
 from shoal.core import Clock, Invalid, Overloaded, Unavailable
-from shoal.engine.bundle import inspect
+from shoal.engine import inspect
 from shoal.store import Store
 
 _NOTE_USE_S = 3600.0

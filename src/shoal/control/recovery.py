@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.base.home import Home
 from shoal.contract.gangs import parse_gang_name
 from shoal.core import Unavailable
-from shoal.store.position import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
+from shoal.store import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
 
 if TYPE_CHECKING:
     from shoal.store import Store

@@ -5,6 +5,7 @@ launch carries a deterministic name, so that repeating it after a crash adopts i
 engine holds, never what the caller remembers.
 """
 
+from shoal.engine.bundle import inspect
 from shoal.engine.protocol import (
     Engine,
     EngineOptions,
@@ -23,5 +24,5 @@ from shoal.engine.protocol import (
 
 __all__ = [
     "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk",
-    "LogTimes", "Phase", "RankSpec", "RankStatus",
+    "LogTimes", "Phase", "RankSpec", "RankStatus", "inspect",
 ]  # fmt: skip

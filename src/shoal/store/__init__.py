@@ -5,6 +5,22 @@ writer, which commits what waits as a group; a write is acknowledged once it is 
 database holds its lease, and the lease's epoch fences out a predecessor. Reads go beside the writer.
 """
 
+from shoal.store.backup import check_database, copy_database
+from shoal.store.database import Database
+from shoal.store.lease import control_lock
+from shoal.store.position import (
+    WAYS_OUT,
+    Position,
+    database_files,
+    find_loss,
+    last_sequence,
+    position_file,
+    read_position,
+    sqlite_path,
+)
 from shoal.store.store import Store, open_store
 
-__all__ = ["Store", "open_store"]
+__all__ = [
+    "WAYS_OUT", "Database", "Position", "Store", "check_database", "control_lock", "copy_database", "database_files",
+    "find_loss", "last_sequence", "open_store", "position_file", "read_position", "sqlite_path",
+]  # fmt: skip

@@ -13,23 +13,31 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
-from shoal.admission import ClusterIndex, reasons
-from shoal.admission.capacity import Amount, Capacity
-from shoal.admission.capacity import Plan as Nodes
-from shoal.admission.persistent import CowMap
-from shoal.admission.quota import Account, Limit
-from shoal.admission.reservation import Reservation, reserve
-from shoal.admission.snapshot import (
+from shoal.admission import (
+    Account,
+    Amount,
+    Capacity,
+    ClusterIndex,
+    CowMap,
+    Decision,
     Group,
+    Limit,
     Need,
+    Pending,
     PendingJobs,
+    Preemption,
+    Reservation,
+    Running,
     Snapshot,
+    Start,
     TenantQueue,
     expected_runtime_s,
+    reasons,
+    reserve,
     resolve,
     slots,
-)
-from shoal.admission.types import Decision, Pending, Preemption, Running, Start
+)  # fmt: skip
+from shoal.admission import Plan as Nodes
 from shoal.contract.records import RankPlacement
 from shoal.core import Reason, Resources
 from shoal.schedule.live.plan import Plan

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.admission.capacity import Amount
-from shoal.admission.snapshot import Group, Need, Snapshot, expected_runtime_s, resolve
-from shoal.admission.types import Pending, Running
+from shoal.admission import Amount, Group, Need, Pending, Running, Snapshot, expected_runtime_s, resolve
 from shoal.contract.records import RankPlacement
 from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of

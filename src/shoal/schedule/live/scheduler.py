@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from shoal.admission import Blocker, Decision, Explanation, Snapshot, reasons
+from shoal.admission import Account, Blocker, Decision, Explanation, Need, Pending, Snapshot, reasons
 from shoal.admission import decide as admit
-from shoal.admission.quota import Account
-from shoal.admission.snapshot import Need
-from shoal.admission.types import Pending
 from shoal.core import ANY, Reason, ShoalError
 from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
