@@ -386,6 +386,43 @@ def test_the_next_rung_is_taken_one_at_a_time_and_given_back() -> None:
     assert replace(run.applied.get("flood", UNLIMITED), frozen=False) == UNLIMITED
 
 
+def test_work_is_stopped_only_after_three_seconds_of_too_little_and_comes_back_level_by_level() -> None:
+    run, levels = Run("model"), list[tuple[float, Setting]]()
+
+    def see(step_s: float) -> None:
+        at = run.at
+        plan = run.see(guaranteed(Reading(step_s)), neighbour(cores=2))
+        setting = plan.settings.get("flood", UNLIMITED)
+        level = replace(setting, share=1.0, frozen=setting.frozen and plan.reasons["flood"].code != "measuring")
+        if plan.reasons["flood"].code != "measuring" and (not levels or levels[-1][1] != level):
+            levels.append((at, level))
+
+    while run.at < 12.0:
+        see(0.001 if run.applied.get("flood", UNLIMITED).frozen else 0.002)
+    up = [at for at, _ in levels[:5]]
+    assert [one for _, one in levels[:5]] == [
+        UNLIMITED, Setting(prefetching=1), Setting(prefetching=0), Setting(prefetching=0, cores=1),
+        Setting(prefetching=0, cores=1, frozen=True),
+    ]  # fmt: skip
+    assert up[4] - up[3] >= 2.9
+    assert up[3] - up[2] < 2.0
+    levels.clear()
+    while run.at < 40.0:
+        see(0.001)
+    down = [(at, one) for at, one in levels if not one.frozen]
+    assert [one for _, one in down][-4:] == [
+        Setting(prefetching=0, cores=1), Setting(prefetching=0), Setting(prefetching=1), UNLIMITED,
+    ]  # fmt: skip
+    assert all(later - earlier >= 1.0 for (earlier, _), (later, _) in itertools.pairwise(down[-4:]))
+
+
+def test_after_a_time_without_guaranteed_work_groups_are_limited_from_all_of_their_share() -> None:
+    run = Run("model")
+    assert run.see(neighbour()).settings == {}
+    run.see(guaranteed(Reading(0.001)), neighbour())
+    assert run.share() == 1
+
+
 def test_a_group_that_keeps_more_elsewhere_is_moved_not_throttled() -> None:
     run = Run("model")
     for _ in range(60):
