@@ -101,6 +101,23 @@ def test_what_is_in_force_stays_unless_domains_would_be_shared_less() -> None:
     assert exclusive_sets(seen(feed(four, cpus=1, has={1, 2}), batch(four))).own["feed"] == {0}
 
 
+def test_guaranteed_work_may_have_all_the_cpus_that_it_may_run_on_and_no_more() -> None:
+    assert exclusive_sets(seen(feed({0, 1}, cpus=2), batch({0, 1, 2}))).own == {"feed": {0, 1}, "batch": {2}}
+    why = exclusive_sets(seen(feed({0, 1}, cpus=3), batch({0, 1, 2, 3}))).why
+    assert why is not None
+    assert why.code == "too-few-cpus"
+    assert why.as_json()["facts"] == {"need": 3, "cpus": 2}
+
+
+def test_guaranteed_groups_that_are_bound_to_different_cpus_stay_with_the_rest() -> None:
+    four = {0, 1, 2, 3}
+    sets = exclusive_sets(seen(feed(four), feed({3}, name="bound"), batch(four)))
+    assert sets.own == {}
+    assert sets.why is not None
+    assert sets.why.code == "bound-elsewhere"
+    assert sets.why.text == "bound is bound to other CPUs than the rest"
+
+
 @given(
     promised=st.lists(st.floats(0.1, 4), min_size=1, max_size=3),
     others=st.integers(1, 3),

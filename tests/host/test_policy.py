@@ -435,6 +435,22 @@ def test_a_group_that_keeps_more_elsewhere_is_moved_not_throttled() -> None:
     assert run.share() == 1
 
 
+@pytest.mark.parametrize("gone", ["domain", "control"])
+def test_a_group_that_was_moved_is_judged_anew_where_its_place_is_gone(gone: str) -> None:
+    run = Run("model")
+    while run.applied.get("flood", UNLIMITED).domains != {1} and run.at < 6.0:
+        setting = run.applied.get("flood", UNLIMITED)
+        loss = 0.0 if setting.frozen else 0.6 * setting.share
+        run.see(guaranteed(Reading(0.001 / (1 - loss))), neighbour(domains=frozenset({0})), domains=2)
+    assert run.applied["flood"].domains == {1}
+    seen = host(guaranteed(Reading(0.001)), neighbour(), at=run.at, domains=1 if gone == "domain" else 2)
+    if gone == "control":
+        seen = replace(seen, controls=seen.controls - {Control.DOMAINS})
+    plan, _ = run.policy.step(seen, run.state)
+    assert plan.settings["flood"].domains is None
+    assert plan.settings["flood"].share <= 0.1
+
+
 @pytest.mark.parametrize(
     ("home", "sensor"),
     [
@@ -449,6 +465,31 @@ def test_without_a_step_time_the_next_best_sensor_is_believed(home: dict[str, An
     assert seen.worst is not None
     assert seen.worst.sensor is sensor
     assert seen.worst.value > 1
+
+
+@pytest.mark.parametrize(("now", "loss"), [(272.0, 0.0), (200.0, 0.0), (289.0, 0.0983), (544.0, 0.5), (5440.0, 0.9134)])
+def test_the_loss_that_a_latency_means(now: float, loss: float) -> None:
+    """The 0.8th power of what the latency grew by."""
+    seen = look(host(guaranteed(), neighbour(), latency_ns=Reading(now), alone_ns=Reading(272.0)), Watch())
+    assert seen.worst is not None
+    assert seen.worst.loss == pytest.approx(loss, abs=0.0005)
+    assert seen.worst.value == pytest.approx(seen.worst.loss / (1 - 1 / 1.05))
+
+
+def test_a_move_that_cost_cores_is_undone_after_half_a_minute_to_see_whether_it_is_still_needed() -> None:
+    run, places = Run("model"), list[tuple[float, frozenset[int] | None]]()
+    crowd = neighbour("crowd", cores=1, domains=frozenset({1}), cpus=Reading(0.0))
+    while run.at < 40.0:
+        setting = run.applied.get("flood", UNLIMITED)
+        loss = 0.0 if setting.frozen or setting.domains or run.at > 5.0 else 0.9 * setting.share
+        flood = neighbour(cores=2, domains=setting.domains or frozenset({0}))
+        plan = run.see(guaranteed(Reading(0.001 / (1 - loss))), flood, crowd, domains=2)
+        now = plan.settings.get("flood", UNLIMITED)
+        if not places or places[-1][1] != now.domains:
+            places.append((run.at, now.domains))
+            assert now.domains is not None or now.share <= 0.1, "it starts low where it was found"
+    assert [where for _, where in places] == [{1}, None]
+    assert places[1][0] - places[0][0] == pytest.approx(30.0, abs=0.5)
 
 
 def test_unknown_is_not_zero() -> None:
@@ -573,3 +614,13 @@ def test_idle_means_one_thing(share: float, cores: int, below: float) -> None:
     state = GroupState(Group("a", PriorityClass.BEST_EFFORT), frozenset({0}), cores, applied=Setting(share=share))
     assert is_idle(replace(state, cpus=Reading(below * 0.9)))
     assert not is_idle(replace(state, cpus=Reading(below * 1.1)))
+
+
+def test_what_is_seen_makes_a_sensitivity_more_certain() -> None:
+    known = Contention().observe(2.0, {"a": 0.5, "b": 0.5})
+    for _ in range(10):
+        before = known.variance
+        known = known.observe(2.0, {"a": 0.5})
+    assert before
+    assert known.variance["a"] < 1.0 < (1 + known.sensitivity["b"]) ** 2
+    assert "b" not in known.variance, "it did not run"

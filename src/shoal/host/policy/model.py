@@ -129,10 +129,17 @@ class Model:
 
 
 def _known(remembered: Suspect | None, one: GroupState, snapshot: Snapshot) -> Suspect:
-    if remembered is None:
+    if remembered is None or not _is_there(remembered.place, snapshot):
         return _newcomer(one, snapshot)
     floor = _floor(one, snapshot)
     return remembered if remembered.share >= floor else replace(remembered, share=floor)
+
+
+def _is_there(place: Place, snapshot: Snapshot) -> bool:
+    """Whether the group can still be there: a hypervisor moves CPUs to other memory domains."""
+    if place.domains is None:
+        return True
+    return Control.DOMAINS in snapshot.controls and place.domains <= {home.domain.id for home in snapshot.domains}
 
 
 def _as_seen(one: Suspect, *, idle: bool, elsewhere: bool) -> Suspect:
