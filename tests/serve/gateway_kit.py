@@ -32,7 +32,7 @@ from shoal.serve.contract import (
 )
 from shoal.serve.errors import BadModel, ReplicaLost
 from shoal.serve.gateway.core import Gateway
-from shoal.serve.gateway.hub_execution import Execution
+from shoal.serve.gateway.execution import Execution
 from shoal.serve.gateway.meter import Meter
 from shoal.serve.gateway.spawner import ReplicaProcess, Restarts, Spawner
 from shoal.serve.gateway.standalone import Standalone
@@ -91,8 +91,9 @@ def _kind() -> Any:
 
 
 class Played:
-    """As a `Replica`, for a gateway without a hub. Executes at once unless it is `held`; loads at once unless the model
-    is among those that are `slow`, until `finish`. `broken` models cannot be loaded. `sizes` are resident bytes."""
+    """As a `Replica`, for a gateway without a registry. Executes at once unless it is `held`; loads at once unless
+    the model is among those that are `slow`, until `finish`. `broken` models cannot be loaded. `sizes` are resident
+    bytes."""
 
     def __init__(self, gateway: Gateway, name: str, token: str) -> None:
         self.gateway = gateway
@@ -127,7 +128,7 @@ class Played:
         if spec.name in self.broken:
             raise BadModel(f"{spec.name} is damaged")
         report = self.models[spec.name, spec.version] = report_of(spec, self.sizes.get(spec.name, 0))
-        self.gateway.fleet.ready(self, (spec.name, spec.version))  # type: ignore[arg-type]
+        self.gateway.replica_set.ready(self, (spec.name, spec.version))  # type: ignore[arg-type]
         return report
 
     def finish(self, name: str) -> None:
@@ -164,7 +165,7 @@ class Played:
             done.set_result(Execution(responses, 0.0, self.device_s, 0.0, self.device_s))
 
     def die(self) -> None:
-        """As a killed process, seen by the hub."""
+        """As a killed process, seen by the registry."""
         self.lost = Reason("closed", "the process closed the connection")
         self.models.clear()
         for _, _, done in self.asked:
@@ -173,7 +174,7 @@ class Played:
             loading.set_result(None)
         self.asked.clear()
         self._loads.clear()
-        self.gateway.fleet.lost(self, self.lost)  # type: ignore[arg-type]
+        self.gateway.replica_set.lost(self, self.lost)  # type: ignore[arg-type]
 
 
 class Stage:
@@ -192,7 +193,7 @@ class Stage:
         played = Played(self.gateway, name, token_of(of, generation))
         for attribute, value in set_to.items():
             setattr(played, attribute, value)
-        self.gateway.fleet.joined(played)  # type: ignore[arg-type]
+        self.gateway.replica_set.joined(played)  # type: ignore[arg-type]
         return played
 
     def ask(self, model: str = "m", **more: Any) -> asyncio.Task[InferResponse]:

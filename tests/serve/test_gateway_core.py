@@ -24,7 +24,7 @@ from shoal.serve.errors import (
     UnknownModel,
 )
 from shoal.serve.gateway import report
-from shoal.serve.gateway.fleet import BACK_WITHIN_S, DEATHS
+from shoal.serve.gateway.replica_set import BACK_WITHIN_S, DEATHS
 from shoal.serve.types import DataType, ModelSpec, Route, TensorSpec
 from tests.serve.gateway_kit import Played, Stage, deployment, report_of, service, stage
 from tests.serve.models import floats
@@ -200,7 +200,7 @@ async def test_a_replica_that_was_told_to_end_is_asked_nothing_more() -> None:
         task = on.ask()
         await on.settle()
         leaving.leaving = True
-        on.gateway.fleet.leaving(leaving)
+        on.gateway.replica_set.leaving(leaving)
         with pytest.raises(NotReady):
             await on.ask()
         leaving.answer()
@@ -315,7 +315,7 @@ async def test_a_stranger_is_let_go() -> None:
         assert not on.gateway.admits("x", "a digest")
         stranger = on.replica(of="unknown")
         assert stranger.leaving
-        assert on.gateway.fleet.members == {}
+        assert on.gateway.replica_set.members == {}
 
 
 # --- on request: load and unload ---
@@ -395,7 +395,7 @@ SIZES = dict.fromkeys("abcdef", 10)
 
 async def test_what_does_not_fit_is_loaded_when_it_is_asked_for() -> None:
     async with stage(tight(20, "a", "b", "c")) as on:
-        on.gateway.fleet.reports.update({f"ada/{name}/1": report_of(model(name), 10) for name in "abc"})
+        on.gateway.replica_set.reports.update({f"ada/{name}/1": report_of(model(name), 10) for name in "abc"})
         replica = on.replica(sizes=SIZES)
         await on.settle()
         assert {name for name, _ in replica.models} == {"a", "b"}
@@ -405,7 +405,7 @@ async def test_what_does_not_fit_is_loaded_when_it_is_asked_for() -> None:
         assert await outcomes([on.ask("a"), on.ask("a")]) == {"ok": 2}
         assert await outcome(on.ask("c")) == "ok"
         assert {name for name, _ in replica.models} == {"a", "c"}
-        assert on.gateway.fleet.members["a"].cache.inflation > 0
+        assert on.gateway.replica_set.members["a"].cache.inflation > 0
         (status,) = report.services(on.gateway)
         assert (status.replicas[0].ready, status.reason) == (True, None)
 
@@ -483,7 +483,7 @@ async def test_an_undeployed_model_is_refused_to_those_who_wait_and_answered_to_
         assert replica.leaving
         with pytest.raises(UnknownModel, match="there is no model 'm'"):
             await on.ask()
-        assert (on.gateway.stats, on.gateway.fleet.reports, on.gateway._profiles.by_key) == ({}, {}, {})
+        assert (on.gateway.stats, on.gateway.replica_set.reports, on.gateway._profiles.by_key) == ({}, {}, {})
 
 
 async def test_who_waits_for_the_first_load_of_what_is_undeployed_hears_of_it() -> None:
@@ -733,7 +733,7 @@ async def test_a_slow_shadow_holds_few_copies() -> None:
 async def test_without_its_shadow_a_model_serves_as_ever() -> None:
     async with stage(shadowed()) as on:
         on.replica(broken=set())
-        await on.gateway.fleet.unload("s", "ada/m/2")
+        await on.gateway.replica_set.unload("s", "ada/m/2")
         assert await outcomes([on.ask() for _ in range(3)]) == {"ok": 3}
 
 
@@ -896,7 +896,7 @@ async def test_it_is_said_that_the_last_replica_was_killed_because_it_hung() -> 
         await on.settle()
         replica.lost = Reason("stuck", "it did not answer within 6 s (one execution of m)")
         replica.models.clear()
-        on.gateway.fleet.lost(replica, replica.lost)
+        on.gateway.replica_set.lost(replica, replica.lost)
         await asyncio.sleep(6)
         assert on.state()[1] == "replica a was killed: it did not answer within 6 s (one execution of m)"
         again = on.replica()

@@ -142,12 +142,12 @@ def test_a_declared_bf16_output_is_sent_as_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "replica a finds no gateway at /nonexistent/hub: [Errno 2]"),
+        ((), "replica a finds no gateway at /nonexistent/registry: [Errno 2]"),
         (("--die-with-parent", "1"), ""),
     ],
 )
 def test_a_replica_without_a_gateway_or_a_parent_ends(arguments: Sequence[str], told: str) -> None:
-    command = [sys.executable, "-m", "shoal.serve.replica", "--connect", "/nonexistent/hub", "--name", "a"]
+    command = [sys.executable, "-m", "shoal.serve.replica", "--connect", "/nonexistent/registry", "--name", "a"]
     done = subprocess.run(
         [*command, "--give-up-after", "0", *arguments], capture_output=True, text=True, timeout=30, check=False
     )

@@ -18,7 +18,7 @@ from shoal.core import Forbidden, ShoalError
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady
 from shoal.serve.replica import messages
 from shoal.serve.replica.arena import ALIGNMENT, Allocator, Arena, Region
-from shoal.serve.replica.messages import Answer, Placed, Question, Times
+from shoal.serve.replica.messages import ExecutionRequest, ExecutionResponse, Placed, Times
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
 from shoal.serve.runtimes.open import LoadReport, WarmupRuns
 from shoal.serve.types import DataType, ModelMetadata, ModelSpec, RuntimeKind, TensorSpec
@@ -176,10 +176,10 @@ REPORT = LoadReport(META, 0.5, 0.25, 1000, (WarmupRuns(1, (0.1, 0.2)),))
 
 
 def test_bodies_come_back_as_they_were() -> None:
-    question = Question(("m", "1"), PLACED, ("y",), (1, 1), 128, 64)
-    assert messages.read_question(over_the_wire(messages.write_question(question))) == question
-    answer = Answer([list(PLACED), []], Times(0.1, 0.2, 0.3, 0.6))
-    assert messages.read_answer(over_the_wire(messages.write_answer(answer))) == answer
+    question = ExecutionRequest(("m", "1"), PLACED, ("y",), (1, 1), 128, 64)
+    assert messages.read_request(over_the_wire(messages.write_request(question))) == question
+    answer = ExecutionResponse([list(PLACED), []], Times(0.1, 0.2, 0.3, 0.6))
+    assert messages.read_response(over_the_wire(messages.write_response(answer))) == answer
     spec = ModelSpec("m", "p", RuntimeKind.CALLABLE, "2", 3, 4, 5, "ab", META.inputs, META.inputs)
     assert messages.read_spec(over_the_wire(spec)) == spec
     assert messages.read_report(over_the_wire(REPORT)) == REPORT
@@ -222,7 +222,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 READERS = [
-    messages.read_question, messages.read_answer, messages.read_error, messages.read_spec, messages.read_report,
+    messages.read_request, messages.read_response, messages.read_error, messages.read_spec, messages.read_report,
     messages.read_models, messages.read_hello, messages.read_key, messages.read_refusal, messages.read_welcome,
 ]  # fmt: skip
 
@@ -246,9 +246,11 @@ def mutated(body: Any, path: list[int], value: Any) -> Any:
 
 @given(st.lists(st.integers(0, 9), max_size=6), JSON)
 def test_an_answer_with_one_lie_is_noticed_or_harmless(path: list[int], lie: Any) -> None:
-    body = over_the_wire(messages.write_answer(Answer([list(PLACED), ModelFailed("no")], Times(0, 0, 0, 0))))
+    body = over_the_wire(
+        messages.write_response(ExecutionResponse([list(PLACED), ModelFailed("no")], Times(0, 0, 0, 0)))
+    )
     try:
-        answer = messages.read_answer(mutated(body, path, lie))
+        answer = messages.read_response(mutated(body, path, lie))
     except WireError:
         return
     for outcome in answer.outcomes:

@@ -134,7 +134,7 @@ async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
     """Raises Invalid for a model that cannot be loaded, ShoalError for a replica that does not live."""
     gateway = alone.process.gateway
     while not gateway.ready() and not ended.is_set():
-        for member in gateway.fleet.members.values():
+        for member in gateway.replica_set.members.values():
             for why in member.problems.values():
                 raise Invalid(why)
         for name, starts in alone.starts():

@@ -14,8 +14,8 @@ from shoal.serve.errors import NotReady, RateLimited, UnknownModel
 from shoal.serve.gateway.backend import IndexEntry, ModelState, ModelStatistics
 from shoal.serve.gateway.directory import Directory, Entry
 from shoal.serve.gateway.dispatcher import Call, Dispatcher, Queue
-from shoal.serve.gateway.fleet import Fleet
 from shoal.serve.gateway.meter import Meter
+from shoal.serve.gateway.replica_set import ReplicaSet
 from shoal.serve.gateway.stats import Stats
 from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.scheduling import CostBucket, Profiles, make_scheduler
@@ -38,7 +38,7 @@ _MOST_COPIES = 64
 
 
 class Gateway:
-    """A `Backend`. `follow` tells it what to serve; `fleet` is to be told by a hub who has joined."""
+    """A `Backend`. `follow` tells it what to serve; a registry tells `replica_set` who has joined."""
 
     def __init__(
         self, *, slots: int, scheduler: str = "deadline", meter: Meter, clock: Callable[[], float] = time.monotonic
@@ -47,7 +47,7 @@ class Gateway:
         self.meter = meter
         self.directory = Directory()
         self.stats: dict[str, Stats] = {}
-        self.fleet = Fleet(self.directory, self)
+        self.replica_set = ReplicaSet(self.directory, self)
         self._profiles = Profiles()
         self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles, ahead_s=_AHEAD_S)
         self._dispatcher = Dispatcher(self._scheduler, self, clock=clock)
@@ -64,7 +64,7 @@ class Gateway:
         before, self._entries = self._entries, {}
         for entry in self.directory:
             self._entries.update((entry.key(version), entry) for version in entry.versions)
-        self.fleet.follow(self.directory)
+        self.replica_set.follow(self.directory)
         self._limit()
         for key, entry in before.items():
             now = self._entries.get(key)
@@ -72,7 +72,7 @@ class Gateway:
                 continue
             self._dispatcher.close_queue(key, UnknownModel("it was undeployed", where=f"model {entry.name!r}"))
             self._profiles.by_key.pop(key, None)
-            self.fleet.forget(key)
+            self.replica_set.forget(key)
             self._announce(key)
         self.stats = {key: one for key, one in self.stats.items() if one.service_id in self.directory.services}
         for entry in self.directory:
@@ -124,7 +124,7 @@ class Gateway:
 
     async def close(self) -> None:
         """What waits fails; what is being executed is answered."""
-        await self.fleet.close()
+        await self.replica_set.close()
         self._dispatcher.close(NotReady("the gateway is being stopped"))
         for key in [*self._news]:
             self._announce(key)
@@ -144,7 +144,7 @@ class Gateway:
             elif version not in entry.versions:
                 raise _no_version(entry, version)
             key = entry.key(version)
-            queue, report = self._dispatcher.queues[key], self.fleet.reports.get(key)
+            queue, report = self._dispatcher.queues[key], self.replica_set.reports.get(key)
             if not queue.executors:
                 self._seek(entry, queue)
             if report is None:
@@ -187,12 +187,12 @@ class Gateway:
     def _seek(self, entry: Entry, queue: Queue) -> None:
         """Nobody can execute it now: see to it that somebody soon will. Raises NotReady with the reason why nobody is
         going to."""
-        if not self.fleet.seek(entry.service_id, queue.spec.key):
+        if not self.replica_set.seek(entry.service_id, queue.spec.key):
             queue.stats.failed(0.0, time.time())
             raise self._not_ready(entry, queue.version)
 
     def _not_ready(self, entry: Entry, version: str) -> NotReady:
-        why = self.fleet.why_not(entry.service_id, entry.key(version))
+        why = self.replica_set.why_not(entry.service_id, entry.key(version))
         return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
 
     async def _until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
@@ -244,7 +244,7 @@ class Gateway:
         if version is None:
             return
         queue = self._dispatcher.queues[entry.key(version)]
-        report = self.fleet.reports.get(queue.spec.key)
+        report = self.replica_set.reports.get(queue.spec.key)
         if report is None or not queue.executors or queue.copies >= _MOST_COPIES:
             return
         # The caller's buffers are its own again once it has its answer; the copy may wait longer.
@@ -263,7 +263,8 @@ class Gateway:
 
     def ready(self) -> bool:
         return all(
-            entry.main in self.takes(entry) or entry.key(entry.main) in self.fleet.withheld for entry in self.directory
+            entry.main in self.takes(entry) or entry.key(entry.main) in self.replica_set.withheld
+            for entry in self.directory
         )
 
     def model_ready(self, tenant: str, model: str, version: str | None) -> bool:
@@ -279,7 +280,7 @@ class Gateway:
         if version is not None and version not in entry.versions:
             raise _no_version(entry, version)
         for one in [entry.main, *entry.versions] if version is None else [version]:
-            report = self.fleet.reports.get(entry.key(one))
+            report = self.replica_set.reports.get(entry.key(one))
             if report is not None:
                 return replace(report.metadata, versions=tuple(entry.versions))
         raise NotReady("it was never loaded yet", where=f"model {model!r}", hint="ask again in a moment")
@@ -311,34 +312,34 @@ class Gateway:
         key = entry.key(version)
         if self._dispatcher.queues[key].executors:
             return ModelState.READY, ""
-        coming = self.fleet.coming(entry.service_id, key)
-        return ModelState.LOADING if coming else ModelState.UNAVAILABLE, self.fleet.why_not(entry.service_id, key)
+        coming = self.replica_set.coming(entry.service_id, key)
+        return ModelState.LOADING if coming else ModelState.UNAVAILABLE, self.replica_set.why_not(entry.service_id, key)
 
     async def load(self, tenant: str, model: str) -> None:
         entry = self.directory.find(tenant, model)
         for version in entry.versions:
-            await self.fleet.load(entry.service_id, entry.key(version))
+            await self.replica_set.load(entry.service_id, entry.key(version))
         if not self.takes(entry):
             raise self._not_ready(entry, entry.main)
 
     async def unload(self, tenant: str, model: str) -> None:
         entry = self.directory.find(tenant, model)
         for version in entry.versions:
-            await self.fleet.unload(entry.service_id, entry.key(version))
+            await self.replica_set.unload(entry.service_id, entry.key(version))
 
-    # --- what the fleet tells
+    # --- what the replica set tells
 
     def changed(self, key: str) -> None:
         entry = self._entries.get(key)
         if entry is None:
             return
         queue = self._dispatcher.queues[key]
-        able = self.fleet.executors(entry.service_id, key)
+        able = self.replica_set.executors(entry.service_id, key)
         most = min((report.metadata.max_batch for _, report in able), default=queue.spec.max_batch)
         entry.takers = None
         spec = self._queue_spec(entry, queue.version, max(1, most))
         self._dispatcher.change_queue(key, spec, [replica for replica, _ in able])
-        if queue.waiting and not able and not self.fleet.seek(entry.service_id, key):
+        if queue.waiting and not able and not self.replica_set.seek(entry.service_id, key):
             self._dispatcher.give_up(key, self._not_ready(entry, queue.version))
         self._announce(key)
 
@@ -369,7 +370,7 @@ class Gateway:
     def takes(self, entry: Entry) -> frozenset[str]:
         """The versions that take requests: somebody can execute them, or will as soon as they are asked for."""
         if entry.takers is None:
-            queues, on_demand = self._dispatcher.queues, self.fleet.on_demand
+            queues, on_demand = self._dispatcher.queues, self.replica_set.on_demand
             keys = {version: entry.key(version) for version in entry.versions}
             entry.takers = frozenset(
                 version for version, key in keys.items() if queues[key].executors or on_demand(entry.service_id, key)
@@ -390,7 +391,7 @@ class Gateway:
                 if call.future is not None:  # a shadow's copies are on the house
                     took_s = sample_s * call.item.samples
                     self._settle(queue, call.charged_s, took_s if ok else min(took_s, call.charged_s))
-        self.fleet.used(executor, queue.spec.key, len(calls))
+        self.replica_set.used(executor, queue.spec.key, len(calls))
 
     def spared(self, call: Call) -> None:
         if call.charged_s:

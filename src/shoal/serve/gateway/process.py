@@ -32,8 +32,8 @@ from shoal.serve.contract import (
 from shoal.serve.gateway import report
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.http import HttpFront
-from shoal.serve.gateway.hub import ReplicaHub
 from shoal.serve.gateway.meter import Meter
+from shoal.serve.gateway.registry import ReplicaRegistry
 from shoal.serve.gateway.shared_memory import SharedRegions
 
 log = logging.getLogger("shoal.serve")
@@ -76,10 +76,10 @@ class GatewayProcess:
             before = _last_status(self.folder)
             if before is not None:
                 self._killed.extend(before.killed)
-                self.gateway.fleet.expect({service.id for service in before.services if service.ready})
-            hub = ReplicaHub(self.gateway.admits, self.gateway.fleet, before_kill=self._note_kill)
-            await hub.start(Path(config.socket))
-            stack.push_async_callback(hub.stop)
+                self.gateway.replica_set.expect({service.id for service in before.services if service.ready})
+            registry = ReplicaRegistry(self.gateway.admits, self.gateway.replica_set, before_kill=self._note_kill)
+            await registry.start(Path(config.socket))
+            stack.push_async_callback(registry.stop)
             stack.push_async_callback(self.gateway.close)
             stack.push_async_callback(self._end_report)  # it goes on while calls are being answered
             await self._listen(config, before, stack)

@@ -37,7 +37,7 @@ def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], stats:
         id=service_id,
         replicas=tuple(
             ReplicaStatus(member.replica.name, member.ready, member.reason, failed=bool(member.problems))
-            for member in gateway.fleet.of(service_id)
+            for member in gateway.replica_set.of(service_id)
         ),
         models=versions,
         requests=sum(one.success.count + one.fail.count + one.rejected.count for one in stats),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shoal.base.processes import end_with_parent
 from shoal.serve.contract import TOKEN_VARIABLE
-from shoal.serve.replica.link import StopSignal
+from shoal.serve.replica.connection import StopSignal
 from shoal.serve.replica.worker import GAVE_UP, Patience, Worker
 
 

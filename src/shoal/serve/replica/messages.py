@@ -39,7 +39,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExecutionRequest:
     """One execution. `sizes` are the samples of each request put together; the outputs go to the arena's `room` bytes
     from `offset`, or if that is too little into the payload of the answer."""
 
@@ -67,7 +67,7 @@ Outcome = list[Placed] | ShoalError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExecutionResponse:
     """The outcomes in the order of the requests."""
 
     outcomes: list[Outcome]
@@ -91,19 +91,19 @@ def _distrusting(read: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
-def write_question(question: Question) -> list[object]:
+def write_request(question: ExecutionRequest) -> list[object]:
     inputs = [(t.name, t.datatype, t.shape, t.offset, t.nbytes) for t in question.inputs]
     return [question.model, inputs, question.outputs, question.sizes, question.offset, question.room]
 
 
 @_distrusting
-def read_question(body: Any) -> Question:
+def read_request(body: Any) -> ExecutionRequest:
     (name, version), inputs, outputs, sizes, offset, room = body
     placed = tuple([_placed(each) for each in inputs])
-    return Question((_text(name), _text(version)), placed, tuple(outputs), tuple(sizes), offset, room)
+    return ExecutionRequest((_text(name), _text(version)), placed, tuple(outputs), tuple(sizes), offset, room)
 
 
-def write_answer(answer: Answer) -> list[object]:
+def write_response(answer: ExecutionResponse) -> list[object]:
     times = answer.times
     outcomes = [
         write_error(outcome)
@@ -115,9 +115,9 @@ def write_answer(answer: Answer) -> list[object]:
 
 
 @_distrusting
-def read_answer(body: Any) -> Answer:
+def read_response(body: Any) -> ExecutionResponse:
     outcomes, *seconds = body
-    return Answer(
+    return ExecutionResponse(
         [_error(each) if type(each) is dict else [_placed(tensor) for tensor in each] for each in outcomes],
         Times(*map(_seconds, seconds)),
     )

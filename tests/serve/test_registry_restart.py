@@ -13,25 +13,25 @@ import pytest
 
 from shoal.core import Conflict, Invalid
 from shoal.serve.errors import ReplicaLost
-from shoal.serve.gateway.hub import ReplicaHub
+from shoal.serve.gateway.registry import ReplicaRegistry
 from shoal.serve.tensors import to_tensor
 from shoal.serve.types import InferRequest
-from tests.serve.hub_kit import answer, hub_kit, until
 from tests.serve.models import at_door, awaited, callable_spec, floats, wait_for_spec
+from tests.serve.registry_kit import answer, registry_kit, until
 
 
 async def test_a_replica_comes_back_to_a_restarted_gateway_with_its_models(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         report = await replica.load(callable_spec("Counter", inputs=(), outputs=()))
         await replica.execute("Counter", "1", [floats("x", [[0]], "Counter")])
         running = replica.execute("Counter", "1", [floats("x", [[0]], "Counter")])
-        await kit.hub.stop()
+        await kit.registry.stop()
         with pytest.raises(ReplicaLost, match="the gateway stops"):
             await running
         assert not kit.path.exists()
-        kit.hub = kit.new_hub()
-        await kit.hub.start(kit.path)
+        kit.registry = kit.new_registry()
+        await kit.registry.start(kit.path)
         again = await kit.told.wait("joined", "a", times=2)
         assert again is not replica
         assert (again.pid, again.models) == (replica.pid, {("Counter", "1"): report})
@@ -41,29 +41,29 @@ async def test_a_replica_comes_back_to_a_restarted_gateway_with_its_models(tmp_p
 
 
 async def test_a_killed_gateway_leaves_a_socket_that_the_next_one_takes_over(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         assert stat.S_IMODE(kit.path.stat().st_mode) == 0o600
         with pytest.raises(Conflict, match="another gateway listens here"):
-            await kit.new_hub().start(kit.path)
+            await kit.new_registry().start(kit.path)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "left"))
-    hub = ReplicaHub(lambda name, digest: True)
-    await hub.start(tmp_path / "left")
-    await hub.stop()
+    registry = ReplicaRegistry(lambda name, digest: True)
+    await registry.start(tmp_path / "left")
+    await registry.stop()
 
 
 async def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
-    hub = ReplicaHub(lambda name, digest: True)
+    registry = ReplicaRegistry(lambda name, digest: True)
     with pytest.raises(Invalid, match="too long for a socket's path"):
-        await hub.start(tmp_path / ("x" * 100))
+        await registry.start(tmp_path / ("x" * 100))
     (tmp_path / "file").write_text("precious")
     with pytest.raises(Conflict, match="no socket"):
-        await hub.start(tmp_path / "file")
+        await registry.start(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
 
 async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("nap"))
         await replica.load(wait_for_spec())
@@ -86,9 +86,9 @@ async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) 
 
 
 async def test_a_replica_told_to_end_without_a_gateway_ends(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         await kit.replica()
-        await kit.hub.stop()
+        await kit.registry.stop()
         await kit.spawner.remove("a")
         assert kit.spawner.pid("a") is None
     await until(lambda: "lost the gateway" in kit.log())

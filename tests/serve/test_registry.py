@@ -1,4 +1,4 @@
-"""The hub with a real replica: models load and run, and batches pass through shared memory or beside it."""
+"""The registry with a real replica: models load and run, and batches pass through shared memory or beside it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import pytest_asyncio
 
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady, TooLarge
-from shoal.serve.gateway.hub import HubLimits, Replica
+from shoal.serve.gateway.registry import Replica, ReplicaLimits
 from shoal.serve.types import DataType, InferRequest, InferResponse, ModelSpec, RequestedOutput, Tensor, TensorSpec
-from tests.serve.hub_kit import Kit, answer, hub_kit
 from tests.serve.models import callable_spec, floats, linear, linear_weights
+from tests.serve.registry_kit import Kit, answer, registry_kit
 
-LIMITS = HubLimits(arena_bytes=1 << 20, message_bytes=8 << 20)
+LIMITS = ReplicaLimits(arena_bytes=1 << 20, message_bytes=8 << 20)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,18 +23,18 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def kit(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kit]:
     """One replica for all tests here: none of them harms it. Its arena is small."""
-    async with hub_kit(tmp_path_factory.mktemp("hub"), LIMITS) as kit:
+    async with registry_kit(tmp_path_factory.mktemp("registry"), LIMITS) as kit:
         await kit.replica()
         yield kit
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def replica(kit: Kit) -> Replica:
-    return kit.hub.replicas["a"]
+    return kit.registry.replicas["a"]
 
 
 async def test_models_are_loaded_and_run(kit: Kit, replica: Replica, tmp_path: Path) -> None:
-    assert (kit.hub.replicas, replica.pid) == ({"a": replica}, kit.spawner.pid("a"))
+    assert (kit.registry.replicas, replica.pid) == ({"a": replica}, kit.spawner.pid("a"))
     spec = ModelSpec("lin", str(linear(tmp_path / "m.onnx")), max_batch=4, warmup=2)
     report = await replica.load(spec)
     assert replica.models["lin", "1"] == report

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from shoal.core import Reason, ShoalError
 from shoal.serve.errors import NotReady, ReplicaLost, TooLarge
-from shoal.serve.gateway.hub_execution import (
+from shoal.serve.gateway.execution import (
     Execution,
     execution_of,
     expected_bytes,
@@ -29,13 +29,13 @@ from shoal.serve.gateway.hub_execution import (
 )
 from shoal.serve.replica.arena import Allocator, Arena, Region
 from shoal.serve.replica.messages import (
+    ExecutionRequest,
     ModelKey,
     Placed,
-    Question,
-    read_answer,
     read_error,
     read_report,
-    write_question,
+    read_response,
+    write_request,
 )
 from shoal.serve.replica.wire import Frame, Kind, WireError, encode, size_of
 from shoal.serve.runtimes.open import LoadReport
@@ -51,8 +51,8 @@ Less would kill models that are slow for a moment."""
 log = logging.getLogger("shoal.serve")
 
 
-class HubEvents:
-    """What a hub tells whoever runs it, in the loop's thread. Override what is of interest; nothing may raise."""
+class ReplicaEvents:
+    """What a registry tells whoever runs it, in the loop's thread. Override what is of interest; nothing may raise."""
 
     def joined(self, replica: Replica) -> None:
         """It can be given work; `replica.models` are those that it still holds from an earlier gateway."""
@@ -69,10 +69,10 @@ class HubEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class HubLimits:
+class ReplicaLimits:
     """`arena_bytes` of shared memory per replica, which cost nothing until used; larger batches go over the socket, up
     to `message_bytes`. A replica that does not answer in time is given up and killed; one that is idle is asked every
-    so often whether it is alive. The fleet shortens the times of a replica to what its service is for."""
+    so often whether it is alive. The replica set shortens the times of a replica to what its service is for."""
 
     arena_bytes: int = 64 << 20
     message_bytes: int = 256 << 20
@@ -114,8 +114,8 @@ class Replica:
         token_digest: str,
         writer: Writer,
         arena: Arena,
-        limits: HubLimits,
-        events: HubEvents,
+        limits: ReplicaLimits,
+        events: ReplicaEvents,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.name = name
@@ -234,7 +234,7 @@ class Replica:
         def settle(frame: Frame) -> Execution:
             if frame.kind is Kind.FAILED:
                 return Execution((read_error(frame.body),) * len(requests))
-            answer = read_answer(frame.body)
+            answer = read_response(frame.body)
             data = self._view[outputs_at : outputs_at + room] if frame.payload is None else frame.payload
             execution, used = execution_of(answer, data, version, requests)
             # The most that was seen, slowly forgotten, so that one large answer does not keep room for ever.
@@ -242,9 +242,9 @@ class Replica:
             self._bytes_per_sample[key] = max(known - known // 8, -(-used // samples))
             return execution
 
-        question = Question(key, tuple(placed), wanted_outputs(requests), tuple(sizes), outputs_at, room)
+        question = ExecutionRequest(key, tuple(placed), wanted_outputs(requests), tuple(sizes), outputs_at, room)
         return self._ask(
-            Kind.EXECUTE, write_question(question), settle, limit_s=self.answer_within_s, region=region,
+            Kind.EXECUTE, write_request(question), settle, limit_s=self.answer_within_s, region=region,
             payload=payload, what=f"one execution of {model}",
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from math import prod
 from shoal.core import ShoalError
 from shoal.serve.errors import ModelFailed
 from shoal.serve.replica.arena import ALIGNMENT
-from shoal.serve.replica.messages import Answer, Placed, contents_of
+from shoal.serve.replica.messages import ExecutionResponse, Placed, contents_of
 from shoal.serve.replica.wire import WireError
 from shoal.serve.tensors import Stacked
 from shoal.serve.types import Buffer, InferRequest, InferResponse, ModelMetadata, Tensor
@@ -76,7 +76,7 @@ def expected_bytes(metadata: ModelMetadata) -> int:
 
 
 def execution_of(
-    answer: Answer, data: memoryview, version: str, requests: Sequence[InferRequest]
+    answer: ExecutionResponse, data: memoryview, version: str, requests: Sequence[InferRequest]
 ) -> tuple[Execution, int]:
     """The answer with the contents of its tensors copied out of `data`, and how many bytes they are. Raises WireError
     if it is no answer to these requests, or claims more than there is."""

@@ -66,7 +66,7 @@ class StopSignal:
             os.read(self.fd, 512)
 
 
-class Link:
+class Connection:
     """A connection on which the gateway said welcome. Its methods raise Gone when the gateway closes it, and WireError
     when the gateway talks nonsense."""
 

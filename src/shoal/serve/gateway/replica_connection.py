@@ -1,4 +1,4 @@
-"""One connection of the hub: who is calling is established first; then frames are handed to the replica's handle."""
+"""One connection of the registry: it is established who is calling; then frames go to the replica's handle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from shoal.core import Reason, token_digest
-from shoal.serve.gateway.hub_replica import HubEvents, HubLimits, Replica
+from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_hello, read_models
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
@@ -24,22 +24,23 @@ Admit = Callable[[str, str], bool]
 """Whether a replica of this name, with a token of this digest (`shoal.core.token_digest`), may join."""
 
 
-class Registry(Protocol):
-    """What the connections of one hub share: all of them are in `links`, the replicas that joined in `replicas`."""
+class Shared(Protocol):
+    """What the connections of one registry share. All of them are in `connections`, the replicas that joined in
+    `replicas`."""
 
     admit: Admit
-    limits: HubLimits
-    events: HubEvents
-    links: set[Link]
+    limits: ReplicaLimits
+    events: ReplicaEvents
+    connections: set[ReplicaConnection]
     replicas: dict[str, Replica]
 
 
-class Link(asyncio.BufferedProtocol):
+class ReplicaConnection(asyncio.BufferedProtocol):
     """`replica` is there once it is known who is calling; it has joined once it said which models it holds."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, shared: Shared) -> None:
         self.replica: Replica | None = None
-        self._registry = registry
+        self._shared = shared
         self._reader = FrameReader(_STRANGERS)
         self._loop = asyncio.get_running_loop()
         self._joined = False
@@ -47,8 +48,8 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._registry.links.add(self)
-        self._greeting = self._loop.call_later(self._registry.limits.greeting_timeout_s, self._too_slow)
+        self._shared.connections.add(self)
+        self._greeting = self._loop.call_later(self._shared.limits.greeting_timeout_s, self._too_slow)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -72,13 +73,13 @@ class Link(asyncio.BufferedProtocol):
         self._closed = True
         self._greeting.cancel()
         self._transport.abort()
-        self._registry.links.discard(self)
+        self._shared.connections.discard(self)
         if self.replica is None:
             return
         self.replica.lose(reason)
         if self._joined:
-            del self._registry.replicas[self.replica.name]
-            self._registry.events.lost(self.replica, reason)
+            del self._shared.replicas[self.replica.name]
+            self._shared.events.lost(self.replica, reason)
 
     def _take(self, frame: Frame) -> None:
         replica = self.replica
@@ -90,12 +91,12 @@ class Link(asyncio.BufferedProtocol):
             replica.models.update(read_models(frame.body))
             self._joined = True
             self._greeting.cancel()
-            self._registry.replicas[replica.name] = replica
-            self._registry.events.joined(replica)
+            self._shared.replicas[replica.name] = replica
+            self._shared.events.joined(replica)
         elif frame.kind is Kind.LEAVING:
             if not replica.leaving:
                 replica.leaving = True
-                self._registry.events.leaving(replica)
+                self._shared.events.leaving(replica)
             replica.stop()
         else:
             replica.answered(frame)
@@ -108,9 +109,12 @@ class Link(asyncio.BufferedProtocol):
             self._refuse(f"it speaks protocol {protocol}, this gateway {PROTOCOL}", again=False)
         elif not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
             self._refuse("its name is empty, too long or not printable", again=False)
-        elif any(link.replica is not None and link.replica.name == name for link in self._registry.links):
+        elif any(
+            connection.replica is not None and connection.replica.name == name
+            for connection in self._shared.connections
+        ):
             self._refuse(f"there is a replica {name!r} already", again=True)
-        elif not self._registry.admit(name, token_digest(token)):
+        elif not self._shared.admit(name, token_digest(token)):
             self._refuse("its token is not known here", again=True)  # the gateway may be about to hear of it
         else:
             self._welcome(name, token_digest(token))
@@ -123,7 +127,7 @@ class Link(asyncio.BufferedProtocol):
     def _welcome(self, name: str, digest: str) -> None:
         """Send the arena's file with the welcome. It must be one system call of our own, on a socket into which nothing
         was written yet and which so has room for it."""
-        limits = self._registry.limits
+        limits = self._shared.limits
         try:
             arena, fd = Arena.create(limits.arena_bytes)
         except OSError as error:
@@ -139,8 +143,8 @@ class Link(asyncio.BufferedProtocol):
         finally:
             os.close(fd)
         self._reader.limits = Limits(payload=limits.message_bytes)
-        registry = self._registry
-        self.replica = Replica(name, pid, digest, self._transport, arena, limits, registry.events, self._loop)
+        shared = self._shared
+        self.replica = Replica(name, pid, digest, self._transport, arena, limits, shared.events, self._loop)
 
     def _too_slow(self) -> None:
         self.close(Reason("stuck", "it did not introduce itself in time"))

@@ -1,4 +1,4 @@
-"""A hub with replicas for tests: real processes, or fakes on a bare socket that may say anything."""
+"""A registry with replicas for tests: real processes, or fakes on a bare socket that may say anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Reason, token_digest
-from shoal.serve.gateway.hub import Execution, HubEvents, HubLimits, Replica, ReplicaHub
+from shoal.serve.gateway.registry import Execution, Replica, ReplicaEvents, ReplicaLimits, ReplicaRegistry
 from shoal.serve.gateway.spawner import ReplicaProcess, Restarts, Spawner
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, ModelKey
@@ -25,8 +25,8 @@ ENDS_WITHIN_S = 30.0
 """Only to fail instead of hanging."""
 
 
-class Told(HubEvents):
-    """Keeps what the hub told, in order, and lets one wait for it."""
+class Told(ReplicaEvents):
+    """Keeps what the registry told, in order, and lets one wait for it."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, str, Any]] = []
@@ -60,28 +60,28 @@ class Told(HubEvents):
 
 
 class Kit:
-    """`path` is the hub's socket."""
+    """`path` is the registry's socket."""
 
-    def __init__(self, root: Path, limits: HubLimits | None) -> None:
-        self.path = root / "hub"
+    def __init__(self, root: Path, limits: ReplicaLimits | None) -> None:
+        self.path = root / "registry"
         self.logs = root
         self.limits = limits
         self.told = Told()
         self.killed: list[tuple[str, str]] = []
-        self.hub = self.new_hub()
+        self.registry = self.new_registry()
         self.spawner = Spawner(
             ReplicaProcess(self.path, TOKEN, python_path=[ROOT], log_directory=root),
             Restarts(first_s=0.01, longest_s=0.05),
             grace_s=5,
         )
 
-    def new_hub(self) -> ReplicaHub:
-        return ReplicaHub(
+    def new_registry(self) -> ReplicaRegistry:
+        return ReplicaRegistry(
             lambda name, digest: digest == token_digest(TOKEN), self.told, self.limits, before_kill=self._note_kill
         )
 
     def _note_kill(self, name: str, why: str) -> None:
-        pid = self.hub.replicas[name].pid
+        pid = self.registry.replicas[name].pid
         os.kill(pid, 0)  # it is told while the replica is still there
         self.killed.append((name, why))
 
@@ -105,14 +105,14 @@ class Kit:
 
 
 @contextlib.asynccontextmanager
-async def hub_kit(root: Path, limits: HubLimits | None = None) -> AsyncIterator[Kit]:
+async def registry_kit(root: Path, limits: ReplicaLimits | None = None) -> AsyncIterator[Kit]:
     kit = Kit(root, limits)
-    await kit.hub.start(kit.path)
+    await kit.registry.start(kit.path)
     try:
         yield kit
     finally:
         await kit.spawner.close()
-        await kit.hub.stop()
+        await kit.registry.stop()
 
 
 class Fake:
@@ -158,7 +158,7 @@ class Fake:
             asyncio.get_running_loop().remove_reader(self.socket)
 
     async def receive(self) -> Frame | None:
-        """The hub's next frame; None once it has closed the connection."""
+        """The registry's next frame; None once it has closed the connection."""
         while not self._frames:
             async with asyncio.timeout(ENDS_WITHIN_S):
                 try:

@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 
 from shoal.serve.gateway.spawner import ReplicaProcess, Restarts, Spawner
-from tests.serve.hub_kit import ended, hub_kit, until
 from tests.serve.models import callable_spec, floats
+from tests.serve.registry_kit import ended, registry_kit, until
 
 
 def test_a_replica_is_given_what_it_needs_and_nothing_else() -> None:
     how = ReplicaProcess(
-        Path("/run/hub"), "a-token", threads=3, python_path=[Path("/models"), Path("/more")], environment={"A": "b"}
+        Path("/run/r"),
+        "a-token",
+        threads=3,
+        python_path=[Path("/models"), Path("/more")],
+        environment={"A": "b"},
     )
     own = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "s", "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "64",
            "PYTHONPATH": "/own", "DATABASE_URL": "u"}  # fmt: skip
@@ -41,7 +45,7 @@ def test_the_first_restart_is_at_once_and_quick_deaths_wait_longer_and_longer() 
 
 
 async def test_a_model_does_not_see_the_token(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("environment"))
         done = await replica.execute("environment", "1", [floats("x", [[0]])])
@@ -50,7 +54,7 @@ async def test_a_model_does_not_see_the_token(tmp_path: Path) -> None:
 
 
 async def test_replicas_are_process_groups_that_end_with_all_that_they_started(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         assert os.getpgid(replica.pid) == replica.pid
         await replica.load(callable_spec("forks"))
@@ -63,7 +67,7 @@ async def test_replicas_are_process_groups_that_end_with_all_that_they_started(t
 
 
 async def test_one_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         spawner = Spawner(ReplicaProcess(kit.path, "a-token", log_directory=tmp_path), grace_s=0.1)
         spawner.add("deaf")
         replica = await kit.told.wait("joined", "deaf")
@@ -73,7 +77,7 @@ async def test_one_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
 
 
 async def test_one_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
-    how = ReplicaProcess(tmp_path / "hub", "a-token", log_directory=tmp_path / "none")
+    how = ReplicaProcess(tmp_path / "registry", "a-token", log_directory=tmp_path / "none")
     spawner = Spawner(how, Restarts(first_s=0.001, longest_s=0.001))
     spawner.add("a")
     await asyncio.sleep(0.02)
@@ -86,7 +90,7 @@ async def test_one_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None
 
 async def test_stopping_is_quick_at_any_moment(tmp_path: Path) -> None:
     """Before the process is up, and while it waits to be started again."""
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         spawner = Spawner(ReplicaProcess(kit.path, "wrong-token", log_directory=tmp_path))
         spawner.add("a")
         spawner.add("a")
@@ -103,7 +107,7 @@ def test_replicas_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
 import asyncio, os, pathlib
 from shoal.serve.gateway.spawner import *
 async def main():
-    spawner = Spawner(ReplicaProcess(pathlib.Path({str(tmp_path / "hub")!r}), "t"))
+    spawner = Spawner(ReplicaProcess(pathlib.Path({str(tmp_path / "registry")!r}), "t"))
     spawner.add("a")
     while spawner.pid("a") is None: await asyncio.sleep(0.01)
     print(spawner.pid("a"), flush=True)

@@ -1,4 +1,4 @@
-"""The hub: where replicas dial in, and from where they are given work.
+"""The registry: where replicas dial in, and from where they are given work.
 
 It listens on a Unix socket that only this user can open, lets in whoever has a good token, and gives up those that do
 not answer. A replica that lies, hangs or dies costs the requests that it was sent, which fail at once, and
@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.core import Conflict, Invalid, Reason
-from shoal.serve.gateway.hub_execution import Execution
-from shoal.serve.gateway.hub_link import Admit, Link
-from shoal.serve.gateway.hub_replica import HubEvents, HubLimits, Replica
+from shoal.serve.gateway.execution import Execution
+from shoal.serve.gateway.replica_connection import Admit, ReplicaConnection
+from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
 from shoal.serve.runtimes.open import LoadReport
 
-__all__ = ["Admit", "Execution", "HubEvents", "HubLimits", "LoadReport", "Replica", "ReplicaHub"]
+__all__ = ["Admit", "Execution", "LoadReport", "Replica", "ReplicaEvents", "ReplicaLimits", "ReplicaRegistry"]
 
 log = logging.getLogger("shoal.serve")
 
@@ -29,7 +29,7 @@ _LONGEST_PATH = 107
 """Bytes that a Unix socket's address has room for."""
 
 
-class ReplicaHub:
+class ReplicaRegistry:
     """`replicas` are those that joined, by name. All methods and events belong to one event loop.
 
     `before_kill` is told the name of a replica that is about to be killed, and why.
@@ -38,15 +38,15 @@ class ReplicaHub:
     def __init__(
         self,
         admit: Admit,
-        events: HubEvents | None = None,
-        limits: HubLimits | None = None,
+        events: ReplicaEvents | None = None,
+        limits: ReplicaLimits | None = None,
         *,
         before_kill: Callable[[str, str], None] | None = None,
     ) -> None:
         self.admit = admit
-        self.events = events or HubEvents()
-        self.limits = limits or HubLimits()
-        self.links: set[Link] = set()
+        self.events = events or ReplicaEvents()
+        self.limits = limits or ReplicaLimits()
+        self.connections: set[ReplicaConnection] = set()
         self.replicas: dict[str, Replica] = {}
         self._before_kill = before_kill
         self._server: asyncio.Server | None = None
@@ -56,7 +56,7 @@ class ReplicaHub:
     async def start(self, path: Path) -> None:
         """Listen at `path`. Raises Conflict if that is taken, Invalid if it is too long for a socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Link(self), sock=_listen(path))
+        self._server = await loop.create_unix_server(lambda: ReplicaConnection(self), sock=_listen(path))
         self._path = path
         self._watch = loop.create_task(self._look_after())
 
@@ -66,8 +66,8 @@ class ReplicaHub:
             return
         self._server.close()
         self._watch.cancel()
-        for link in [*self.links]:
-            link.close(Reason("stopped", "the gateway stops"))
+        for connection in [*self.connections]:
+            connection.close(Reason("stopped", "the gateway stops"))
         self._path.unlink(missing_ok=True)
         self._server = self._watch = self._path = None
 
@@ -77,8 +77,8 @@ class ReplicaHub:
         every_s = min(1.0, self.limits.answer_timeout_s / 4, self.limits.ask_idle_every_s / 4)
         while True:
             await asyncio.sleep(every_s)
-            for link in [*self.links]:
-                replica = link.replica
+            for connection in [*self.connections]:
+                replica = connection.replica
                 if replica is None:
                     continue
                 hangs = replica.overdue(loop.time())
@@ -87,7 +87,7 @@ class ReplicaHub:
                     if self._before_kill is not None:
                         self._before_kill(replica.name, hangs)
                     replica.kill()
-                    link.close(Reason("stuck", hangs))
+                    connection.close(Reason("stuck", hangs))
                 elif replica.quiet_for(loop.time()) > self.limits.ask_idle_every_s:
                     replica.look()
 

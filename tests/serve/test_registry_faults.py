@@ -1,4 +1,4 @@
-"""What replicas can do to the hub: die, hang, lie, and send nonsense. It costs their own requests, and nothing else."""
+"""What replicas can do to the registry: die, hang, lie, and send nonsense. It costs their own requests only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import orjson
 import pytest
 
 from shoal.serve.errors import BadModel, ReplicaLost
-from shoal.serve.gateway.hub import Execution, HubLimits, LoadReport
+from shoal.serve.gateway.registry import Execution, LoadReport, ReplicaLimits
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
 from shoal.serve.types import DataType, InferResponse, ModelMetadata, TensorSpec
-from tests.serve.hub_kit import TOKEN, Fake, Kit, ended, hub_kit, until
 from tests.serve.models import callable_spec, floats
+from tests.serve.registry_kit import TOKEN, Fake, Kit, ended, registry_kit, until
 
 META = ModelMetadata(
     "m", ("1",), "test", (TensorSpec("x", DataType.FP32, (-1, 2)),), (TensorSpec("y", DataType.FP32, (-1, 2)),), 4
@@ -37,7 +37,7 @@ REQUESTS = [floats("x", [[1, 2]]), floats("x", [[3, 4]])]
 
 async def test_a_killed_replica_fails_what_it_was_asked_at_once_and_its_successor_serves(tmp_path: Path) -> None:
     """Under load: every request is answered or fails with ReplicaLost, none is forgotten."""
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica, neighbour = await kit.replica(), await kit.replica("b")
         await neighbour.load(callable_spec("echo", max_batch=4))
         for life in (1, 2):
@@ -58,7 +58,7 @@ async def test_a_killed_replica_fails_what_it_was_asked_at_once_and_its_successo
 
 
 async def test_a_fault_in_native_code_takes_only_its_replica(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("vanish"))
         assert (await replica.execute("vanish", "1", [floats("x", [[0]])])).responses
@@ -71,9 +71,9 @@ async def test_a_fault_in_native_code_takes_only_its_replica(tmp_path: Path) -> 
 
 
 async def test_a_load_ends_with_its_replica(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         fake = await kit.fake()
-        loading = asyncio.ensure_future(kit.hub.replicas["fake"].load(callable_spec("echo")))
+        loading = asyncio.ensure_future(kit.registry.replicas["fake"].load(callable_spec("echo")))
         frame = await fake.receive()
         assert frame is not None
         assert (frame.kind, frame.body["source"]) == (Kind.LOAD, "tests.serve.models:echo")
@@ -86,7 +86,7 @@ async def test_a_load_ends_with_its_replica(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_hangs_is_killed_and_its_successor_serves(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.3)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(answer_timeout_s=0.3)) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("echo"))
         os.kill(replica.pid, signal.SIGSTOP)
@@ -100,7 +100,7 @@ async def test_a_replica_that_hangs_is_killed_and_its_successor_serves(tmp_path:
 
 
 async def test_a_hang_in_native_code_that_holds_the_interpreter_is_ended_as_well(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.3)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(answer_timeout_s=0.3)) as kit:
         replica = await kit.replica()
         await replica.load(callable_spec("hang_hard"))
         with pytest.raises(ReplicaLost, match=r"did not answer within 0\.3 s \(one execution of hang_hard\)"):
@@ -110,7 +110,7 @@ async def test_a_hang_in_native_code_that_holds_the_interpreter_is_ended_as_well
 
 
 async def test_a_load_that_hangs_is_ended(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
         replica.expect(None, 0.2)
         with pytest.raises(ReplicaLost, match=r"did not answer within 0\.2 s \(loading Sleeper\)"):
@@ -133,8 +133,8 @@ async def test_an_objective_says_from_when_on_an_execution_hangs(
 
 
 async def test_an_idle_replica_that_hangs_is_noticed(tmp_path: Path) -> None:
-    limits = HubLimits(answer_timeout_s=0.1, ask_idle_every_s=0.1)
-    async with hub_kit(tmp_path, limits) as kit:
+    limits = ReplicaLimits(answer_timeout_s=0.1, ask_idle_every_s=0.1)
+    async with registry_kit(tmp_path, limits) as kit:
         fake = await kit.fake()
         frame = await fake.receive()
         assert frame is not None
@@ -145,17 +145,17 @@ async def test_an_idle_replica_that_hangs_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_one_that_was_let_go_and_does_not_end_is_given_up(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(answer_timeout_s=0.2)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(answer_timeout_s=0.2)) as kit:
         fake = await kit.fake()
-        kit.hub.replicas["fake"].stop()
-        kit.hub.limits = replace(kit.hub.limits, ask_idle_every_s=0.0)  # one that goes is not asked how it is
+        kit.registry.replicas["fake"].stop()
+        kit.registry.limits = replace(kit.registry.limits, ask_idle_every_s=0.0)  # one that goes is not asked how it is
         kinds = [frame.kind for frame in await all_frames(fake)]
         assert kinds == [Kind.STOP]
         assert (await kit.told.wait("lost", "fake")).code == "stuck"
 
 
 async def all_frames(fake: Fake) -> list[Frame]:
-    """Until the hub closes the connection."""
+    """Until the registry closes the connection."""
     frames = []
     while (frame := await fake.receive()) is not None:
         frames.append(frame)
@@ -163,14 +163,14 @@ async def all_frames(fake: Fake) -> list[Frame]:
 
 
 async def test_one_that_does_not_introduce_itself_is_cut_off(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(greeting_timeout_s=0.05)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(greeting_timeout_s=0.05)) as kit:
         silent, mute = await Fake.dial(kit.path), await Fake.dial(kit.path)
         with contextlib.suppress(ConnectionError):  # it may be too late already
             await mute.send(Kind.HELLO, 0, [PROTOCOL, TOKEN, "mute"])
         assert await silent.receive() is None
         assert {frame.kind for frame in await all_frames(mute)} <= {Kind.WELCOME}
         assert kit.told.log == []
-        assert not kit.hub.links
+        assert not kit.registry.connections
 
 
 # --- getting in ---
@@ -187,7 +187,7 @@ async def test_one_that_does_not_introduce_itself_is_cut_off(tmp_path: Path) -> 
     ],
 )
 async def test_strangers_are_refused_with_the_reason(tmp_path: Path, hello: Any, why: str, again: bool) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         fake = await Fake.dial(kit.path)
         await fake.send(Kind.HELLO, 0, hello)
         frame = await fake.receive()
@@ -198,7 +198,7 @@ async def test_strangers_are_refused_with_the_reason(tmp_path: Path, hello: Any,
 
 
 async def test_a_name_is_one_replicas_at_a_time(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         first = await kit.fake("x")
         second = await Fake.dial(kit.path)
         await second.send(Kind.HELLO, 0, [PROTOCOL, "a-token", "x"])
@@ -211,7 +211,7 @@ async def test_a_name_is_one_replicas_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_real_replica_with_a_bad_token_says_so_and_ends_once_its_patience_does(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "shoal.serve.replica", "--connect", str(kit.path), "--name", "a",
             "--give-up-after", "0", env={"SHOAL_REPLICA_TOKEN": "wrong"}, stderr=asyncio.subprocess.PIPE,
@@ -234,11 +234,11 @@ STRANGE_FIRST = [
 
 @pytest.mark.parametrize("sent", STRANGE_FIRST)
 async def test_nonsense_before_the_greeting_ends_the_connection(tmp_path: Path, sent: bytes) -> None:
-    async with hub_kit(tmp_path) as kit:
+    async with registry_kit(tmp_path) as kit:
         fake = await Fake.dial(kit.path)
         await fake.raw(sent)
         assert await fake.receive() is None
-        await until(lambda: not kit.hub.links)
+        await until(lambda: not kit.registry.connections)
         await kit.fake("good")
 
 
@@ -251,7 +251,7 @@ class Scene:
     def __init__(self, kit: Kit, fake: Fake) -> None:
         self.kit = kit
         self.fake = fake
-        self.replica = kit.hub.replicas["fake"]
+        self.replica = kit.registry.replicas["fake"]
 
     async def ask(self, requests: Sequence[Any] = REQUESTS) -> tuple[asyncio.Future[Execution], Frame]:
         future = self.replica.execute("m", "1", requests)
@@ -262,7 +262,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with hub_kit(tmp_path, HubLimits(arena_bytes=1 << 16)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(arena_bytes=1 << 16)) as kit:
         yield Scene(kit, await kit.fake(models=MODELS))
 
 
@@ -288,7 +288,7 @@ async def test_the_fake_can_tell_the_truth(scene: Scene) -> None:
 
 async def test_one_that_answers_slowly_but_answers_is_kept(scene: Scene) -> None:
     """The time is counted from the last answer, not from when each was asked."""
-    loop, limit_s = asyncio.get_running_loop(), scene.kit.hub.limits.answer_timeout_s
+    loop, limit_s = asyncio.get_running_loop(), scene.kit.registry.limits.answer_timeout_s
     first, frame = await scene.ask()
     second, _ = await scene.ask()
     too_late = loop.time() + limit_s + 0.05
@@ -330,7 +330,7 @@ async def test_a_lie_costs_the_liar_its_place(scene: Scene, lie: Any) -> None:
     with pytest.raises(ReplicaLost, match="it sent nonsense"):
         await future
     assert (await scene.kit.told.wait("lost", "fake")).code == "protocol"
-    assert scene.kit.hub.replicas == {}
+    assert scene.kit.registry.replicas == {}
     await scene.kit.fake(models=MODELS)
 
 
@@ -406,13 +406,13 @@ async def test_the_arena_is_never_used_up_by_answered_or_forgotten_questions(sce
 
 
 async def test_random_frames_never_bring_the_hub_down(tmp_path: Path) -> None:
-    async with hub_kit(tmp_path, HubLimits(arena_bytes=1 << 16)) as kit:
+    async with registry_kit(tmp_path, ReplicaLimits(arena_bytes=1 << 16)) as kit:
         witness = await kit.fake("witness", MODELS)
         before = open_files()
         for seed in range(60):
             rng = random.Random(seed)
             fake = await kit.fake(f"fake-{seed}", MODELS)
-            future = kit.hub.replicas[f"fake-{seed}"].execute("m", "1", REQUESTS)
+            future = kit.registry.replicas[f"fake-{seed}"].execute("m", "1", REQUESTS)
             good = bytearray(encode(Kind.EXECUTE, 1, GOOD))
             for _ in range(rng.randrange(1, 6)):
                 good[rng.randrange(len(good))] = rng.randrange(256)
@@ -423,12 +423,12 @@ async def test_random_frames_never_bring_the_hub_down(tmp_path: Path) -> None:
             await kit.told.wait("lost", f"fake-{seed}")
             fake.arena = None
         assert open_files() <= before + 1
-        future = kit.hub.replicas["witness"].execute("m", "1", REQUESTS)
+        future = kit.registry.replicas["witness"].execute("m", "1", REQUESTS)
         frame = await witness.receive()
         assert frame is not None
         await witness.send(Kind.EXECUTE, frame.number, GOOD)
         assert len((await future).responses) == 2
-        assert list(kit.hub.replicas) == ["witness"]
+        assert list(kit.registry.replicas) == ["witness"]
 
 
 def open_files() -> int:

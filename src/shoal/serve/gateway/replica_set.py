@@ -18,7 +18,7 @@ from shoal.core import Reason, Unavailable
 from shoal.serve.contract import Deployment
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.directory import Directory, queue_key
-from shoal.serve.gateway.hub_replica import HubEvents, Replica
+from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents
 from shoal.serve.residency import ModelCache, make_room
 from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.types import ModelSpec
@@ -87,7 +87,7 @@ class Member:
 
 
 class Events(Protocol):
-    """Told by the fleet, in the loop's thread. Nothing may raise."""
+    """Told by the replica set, in the loop's thread. Nothing may raise."""
 
     def changed(self, key: str) -> None:
         """Who can execute the model, or whether somebody will, is different from before."""
@@ -106,7 +106,7 @@ class Events(Protocol):
         ...
 
 
-class Fleet(HubEvents):
+class ReplicaSet(ReplicaEvents):
     """`reports` has the last one of each model that was ever loaded."""
 
     def __init__(self, directory: Directory, events: Events) -> None:
@@ -124,7 +124,7 @@ class Fleet(HubEvents):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    # --- what the hub tells
+    # --- what the registry tells
 
     def joined(self, replica: Replica) -> None:
         deployment = self._directory.deployments.get(replica.token_digest)
