@@ -50,7 +50,7 @@ class AttemptRunner:
         self._drain = drain
         self._killed = killed
         self._epoch = epoch
-        self._turns = Turns(log, "attempt held up", on_fatal)
+        self._turns = Turns(log, "driving an attempt failed", on_fatal)
         self._retry_s = retry_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._statuses: dict[str, GangStatus] = {}

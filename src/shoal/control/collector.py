@@ -82,10 +82,10 @@ class Collector:
         try:
             await self._collect(live)
         except ShoalError as error:
-            log.warning("reports held up", job=live.job.id, error=str(error))
+            log.warning("collecting reports failed", job=live.job.id, error=str(error))
         except Exception as error:
             # One job's odd report must not end the reports of all.
-            self._defects.note("reports held up by a defect", error, job=live.job.id)
+            self._defects.note("collecting reports failed by a defect", error, job=live.job.id)
 
     async def _collect(self, live: Live) -> None:
         job, attempt = live.job, live.attempt

@@ -33,7 +33,7 @@ class Decider:
         self._jobs = jobs
         self._epoch = epoch
         self._started = started
-        self._turns = Turns(log, "decision held up", on_fatal)
+        self._turns = Turns(log, "decision failed", on_fatal)
         self._policy = policy
         self._decided = decided
         self._retry_s = retry_s

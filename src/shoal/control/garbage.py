@@ -64,7 +64,7 @@ class GarbageCollector:
         self._used = used
         self._bundles = bundles
         self._retention = retention
-        self._turns = Turns(log, "garbage collection held up", on_fatal)
+        self._turns = Turns(log, "garbage collection failed", on_fatal)
         self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()

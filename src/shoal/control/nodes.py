@@ -38,7 +38,7 @@ class NodeWatch:
         self._jobs = jobs
         self._engine = engine
         self._runner = runner
-        self._turns = Turns(log, "node watch held up", on_fatal)
+        self._turns = Turns(log, "node watch failed", on_fatal)
         self._silent_s = silent_s
         self._retry_s = retry_s
         self._changed = asyncio.Event()
