@@ -477,7 +477,7 @@ def test_the_loss_that_a_latency_means(now: float, loss: float) -> None:
 
 
 def test_a_move_that_cost_cores_is_undone_after_half_a_minute_to_see_whether_it_is_still_needed() -> None:
-    run, places = Run("model"), list[tuple[float, frozenset[int] | None]]()
+    run, places, codes = Run("model"), list[tuple[float, frozenset[int] | None]](), list[set[str]]()
     crowd = neighbour("crowd", cores=1, domains=frozenset({1}), cpus=Reading(0.0))
     while run.at < 40.0:
         setting = run.applied.get("flood", UNLIMITED)
@@ -488,7 +488,11 @@ def test_a_move_that_cost_cores_is_undone_after_half_a_minute_to_see_whether_it_
         if not places or places[-1][1] != now.domains:
             places.append((run.at, now.domains))
             assert now.domains is not None or now.share <= 0.1, "it starts low where it was found"
+            reason = plan.reasons["flood"].as_json()
+            codes.append({reason["code"], reason["facts"].get("then", {}).get("code")})
     assert [where for _, where in places] == [{1}, None]
+    assert "moved" in codes[0]
+    assert "returned" in codes[1]
     assert places[1][0] - places[0][0] == pytest.approx(30.0, abs=0.5)
 
 
