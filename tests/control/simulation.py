@@ -156,11 +156,11 @@ def services_of(plane: ControlPlane) -> ServiceManager:
     return found.services
 
 
-def snapshot_of(plane: ControlPlane) -> str:
+async def snapshot_of(plane: ControlPlane) -> str:
     """The live state as `shoal schedule` reads it."""
     found = plane.extensions.get(Schedule)
     assert found is not None
-    return "".join(f"{line}\n" for line in found.snapshot())
+    return "".join(f"{line}\n" for line in await found.snapshot())
 
 
 def scheduler_of(plane: ControlPlane | None) -> Scheduler | None:

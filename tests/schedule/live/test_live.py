@@ -189,7 +189,7 @@ def test_the_live_state_can_be_played_with_another_policy(tmp_path: Path) -> Non
         assert plane is not None
         jobs = [await submit(world, f"wide-{n}") for n in range(6)]
         await world.until(lambda: world.clock.now() > START + 30.0)
-        (tmp_path / "live.jsonl").write_text(snapshot_of(plane))
+        (tmp_path / "live.jsonl").write_text(await snapshot_of(plane))
         found = read_snapshot(tmp_path / "live.jsonl")
         assert {job.id for job in found.jobs} == {job for job in jobs if not plane.job(job).state.terminal}
         assert {pool.type: (pool.count, pool.price_per_hour) for pool in found.pools} == {

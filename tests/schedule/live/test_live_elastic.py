@@ -317,7 +317,7 @@ class TestLive:
             assert world.plane is not None
             job = await submit(world, "long")
             await world.until(lambda: world.clock.now() > START + 30)
-            (path := tmp_path / "live.jsonl").write_text(snapshot_of(world.plane))
+            (path := tmp_path / "live.jsonl").write_text(await snapshot_of(world.plane))
             (found,) = read_snapshot(path).jobs
             assert (found.gang, [each.accelerators for each in found.elastic]) == (4, [1, 2, 3, 4])
             rates = [each.goodput.per_s for each in found.elastic]

@@ -234,7 +234,7 @@ def test_explain_and_what_if_say_who_keeps_a_place_and_who_waits_for_it(tmp_path
                 assert "for one of 2 jobs that have not saved their work, and would lose it by stopping" in schedule
                 assert all(other in schedule for other in running)
                 assert "work" not in found
-        (path := tmp_path / "live.jsonl").write_text(snapshot_of(plane))
+        (path := tmp_path / "live.jsonl").write_text(await snapshot_of(plane))
         for policy in ("max-min", "finish-time", "elastic"):
             plan = what_if(read_snapshot(path), ScheduleSettings(policy, round_s=2.0, restart_cost_s=1.0))
             assert sorted(plan.target) == sorted(running)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter, Response
 
@@ -13,7 +13,7 @@ _LINES = "application/x-ndjson"
 _SHOWN: Responses = {200: {"description": "JSON lines, as `shoal schedule` reads them", "content": {_LINES: {}}}}
 
 
-def router_of(lines: Callable[[], Iterator[str]]) -> APIRouter:
+def router_of(lines: Callable[[], Awaitable[Sequence[str]]]) -> APIRouter:
     """`lines` gives the live state."""
     router = APIRouter(tags=["schedule"])
 
@@ -27,6 +27,6 @@ def router_of(lines: Callable[[], Iterator[str]]) -> APIRouter:
         """Best-effort jobs that ask for accelerators, with measured or predicted throughputs, on what guaranteed jobs
         and services leave of each type."""
         who.require_admin("see all tenants' jobs and speeds")
-        return Response("".join(f"{line}\n" for line in lines()), media_type=_LINES)
+        return Response("".join(f"{line}\n" for line in await lines()), media_type=_LINES)
 
     return router

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import structlog
@@ -121,7 +122,7 @@ class Schedule(Extension):
         if self.scheduler is None:
             return await usual()
         where = "" if job.job.state is JobState.QUEUED else (await usual()).summary
-        return self.scheduler.explain(snapshot, job, where) or await usual()
+        return await self.scheduler.explain(snapshot, job, where) or await usual()
 
     def status(self) -> Mapping[str, Any]:
         return {} if self.scheduler is None else self.scheduler.status()
@@ -131,8 +132,16 @@ class Schedule(Extension):
 
         return (router_of(self.snapshot),)
 
-    def snapshot(self) -> Iterator[str]:
+    async def snapshot(self) -> list[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""
-        from shoal.schedule.live.scheduler import live_snapshot
+        snapshot = self._server.snapshot()
+        if self.scheduler is not None:
+            return await self.scheduler.lines(snapshot)
+        from shoal.schedule.live.explaining import live_lines
+        from shoal.schedule.live.problem import facts_by_id
+        from shoal.schedule.oracle import Oracle
+        from shoal.schedule.presets import ScheduleSettings
 
-        return live_snapshot(self._server.snapshot(), self._server.job, self.scheduler)
+        # Nothing was measured, and all speeds are guesses.
+        facts = facts_by_id(snapshot, self._server.job)
+        return await asyncio.to_thread(live_lines, snapshot, facts, Oracle(), ScheduleSettings(NONE))

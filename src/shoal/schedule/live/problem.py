@@ -6,7 +6,7 @@ Who competes is best-effort work that asks for accelerators of one type, or of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 from shoal.admission import Amount, Group, Need, Pending, Running, Snapshot, expected_runtime_s, resolve
 from shoal.contract.records import RankPlacement
 from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
+from shoal.extension import LiveJob
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
-from shoal.schedule.live.facts import Facts, Look
+from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.goodput import complete, ladder
 from shoal.schedule.minimum_run import Unsaved, saves, unsaved, waited_for
 from shoal.schedule.oracle import Oracle
@@ -121,6 +122,13 @@ def held_by_all(snapshot: Snapshot, need: Need, ranks: int) -> int:
         number * Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes).ranks(need, ranks)
         for capacity, number in snapshot.nodes.layout.kinds
     )
+
+
+def facts_by_id(snapshot: Snapshot, find: Callable[[str], LiveJob | None]) -> dict[str, Facts]:
+    """What is known now of the jobs that compete, and of all that run: it stays as it is while the jobs go on."""
+    waiting = (job.job_id for group in competing_groups(snapshot) for job in (*group.ready, *group.delayed))
+    found = ((job_id, find(job_id)) for job_id in (*waiting, *snapshot.running))
+    return {job_id: facts_of(live) for job_id, live in found if live is not None}
 
 
 def scene_of(

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from shoal.admission import Account, Blocker, Decision, Explanation, Need, Pending, Snapshot, reasons
-from shoal.admission import decide as admit
-from shoal.core import ANY, Reason, ShoalError
+from shoal.admission import Decision, Explanation, Need, Pending, Snapshot
 from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
 from shoal.schedule.live.asking import rules_of
+from shoal.schedule.live.explaining import Asked, explained, live_lines
 from shoal.schedule.live.facts import Facts, Look, facts_of
-from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.problem import NOBODY, NOWHERE, Rules, competes, competing_groups, needs_of, scene_of, type_of
+from shoal.schedule.live.problem import NOBODY, NOWHERE, competes, competing_groups, facts_by_id, scene_of, type_of
 from shoal.schedule.live.sampler import Meter
-from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle, Sample
-from shoal.schedule.presets import ScheduleSettings, bearable_s
+from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.rounds import State
-from shoal.schedule.workloads import snapshot_lines
 
 log = structlog.get_logger("shoal.scheduling")
+
+T = TypeVar("T")
 
 ALIKE = 0.9
 """Rates that differ less than this are as good: measurements do."""
@@ -80,7 +80,9 @@ class Scheduler:
         self._many = many
         self._made = made
         self._beside: _Beside | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-round")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-schedule")
+        self._turn = asyncio.Lock()
+        self._reading: asyncio.Future[Any] | None = None
         self._samples: list[Sample] = []
         self._find = find
         self._file = file
@@ -116,6 +118,7 @@ class Scheduler:
         if beside is None:
             self._decided_at = snapshot.now
             self._rates.clear()
+            self._learn()
             self._forget_ended()
             if self._plan is None or len(snapshot.pending.by_id) < self._many:
                 return self._adopt(lambda: self._make(snapshot, self._look))
@@ -124,8 +127,7 @@ class Scheduler:
         if not beside.made.done():
             return ()
         self._beside = None
-        self.oracle.observe(self._samples)
-        self._samples.clear()
+        self._learn()
         return [
             job_id
             for job_id in self._adopt(beside.made.result)
@@ -140,8 +142,7 @@ class Scheduler:
 
     def _begin(self, snapshot: Snapshot) -> None:
         """Make a round beside. All that changes meanwhile is looked at here (jobs) or waits (the oracle's samples)."""
-        jobs = [job.job_id for group in competing_groups(snapshot) for job in (*group.ready, *group.delayed)]
-        facts = {job_id: self._look(job_id) for job_id in (*jobs, *snapshot.running)}
+        facts = facts_by_id(snapshot, self._find)
         self._beside = _Beside(snapshot, self._thread.submit(self._make, snapshot, facts.get))
         self._beside.made.add_done_callback(lambda _: self._made())
 
@@ -227,6 +228,7 @@ class Scheduler:
 
     def reported(self, live: LiveJob) -> None:
         """A job reported something new."""
+        self._learn()
         attempt, snapshot = live.attempt, self._snapshot
         if attempt is None or snapshot is None or not competes(live.job.resources, live.job.priority_class):
             return
@@ -236,13 +238,20 @@ class Scheduler:
         size = facts_of(live).sized(live.job.resources.accelerator_count * len(attempt.placement))
         sample = self._meter.read(live.job.id, size, kind, attempt.number, live.job.progress)
         if sample is not None:
-            if self._beside is None:
-                self.oracle.observe([sample])
-            else:
-                self._samples.append(sample)
+            self._samples.append(sample)
             self._reporting.add(live.job.id)
+            self._learn()
+
+    def _learn(self) -> None:
+        """Tell the oracle what was reported, unless a thread reads it now."""
+        if self._beside is None and (self._reading is None or self._reading.done()):
+            self.oracle.observe(self._samples)
+            self._samples.clear()
 
     def _forget_ended(self) -> None:
+        """Not while a thread reads the oracle: the next round will."""
+        if self._reading is not None and not self._reading.done():
+            return
         for job_id in [job_id for job_id in self._reporting if self._find(job_id) is None]:
             self._reporting.discard(job_id)
             self._meter.forget(job_id)
@@ -254,112 +263,33 @@ class Scheduler:
 
     # --- telling
 
-    def explain(self, snapshot: Snapshot, live: LiveJob, summary: str) -> Explanation | None:
-        """Why a competing job waits, or runs where it does (`summary` says where); None for what is admission's."""
+    async def explain(self, snapshot: Snapshot, live: LiveJob, summary: str) -> Explanation | None:
+        """Why a competing job waits, or runs where it does (`summary` says where); None for what is admission's. Worked
+        out in a thread, from what is known now."""
         job = live.job
         if not competes(job.resources, job.priority_class):
             return None
-        waiting = snapshot.pending.by_id.get(job.id)
-        if waiting is None and job.id not in snapshot.running:
+        if job.id not in snapshot.pending.by_id and job.id not in snapshot.running:
             return None
-        causes = [*self._quota(snapshot, waiting), self._schedule(snapshot, live, waiting), *self._work(snapshot, live)]
-        causes += [*self._promise(live), *self._size(snapshot, live), *self._speeds(snapshot, live)]
-        if waiting is not None:
-            summary = next((cause.reason.text for cause in causes if cause.blocking), summary)
-        rank = self._plan.rank if self._plan is not None else {}
-        ahead = 0
-        if waiting is not None:
-            mine = rank.get(job.id)
-            known = [rank.get(other) for other in snapshot.pending.by_id]
-            ahead = sum(at is not None and (mine is None or at < mine) for at in known)
-        return Explanation(job.id, tuple(causes), ahead, None if waiting is not None else job.started_at, summary)
+        asked = Asked(
+            snapshot, job, facts_of(live), live.manifest.min_ranks, live.wait, self.settings, self._plan,
+            self._decided_at, self.oracle, summary,
+        )  # fmt: skip
+        return await self._beside_the_loop(partial(explained, asked))
 
-    def _quota(self, snapshot: Snapshot, waiting: Pending | None) -> Iterator[Blocker]:
-        if waiting is None:
-            return
-        needs = needs_of(snapshot, waiting.resources, waiting.ranks)
-        account = Account(snapshot.tenants[waiting.tenant])
-        over = [account.exceeded(need, waiting.ranks) for need in needs]
-        if over and all(over):
-            reason = reasons.quota(waiting.tenant, over[0][0])
-            yield Blocker(reasons.QUOTA, True, reason, f"a higher quota, or end jobs of {waiting.tenant}")
-        else:
-            yield Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {waiting.tenant}", {}))
+    async def lines(self, snapshot: Snapshot) -> list[str]:
+        """The live jobs and pools as lines of a schedule snapshot. Worked out in a thread, from what is known now."""
+        facts = facts_by_id(snapshot, self._find)
+        return await self._beside_the_loop(
+            partial(live_lines, snapshot, facts, self.oracle, self.settings, self.waited_since)
+        )
 
-    def _schedule(self, snapshot: Snapshot, live: LiveJob, waiting: Pending | None) -> Blocker:
-        found = self._plan.reason(live.job.id) if self._plan is not None else None
-        if found is None:
-            text = "was not there when the last round was made"
-            found = Reason("next-round", f"waits: it {text}" if waiting else f"it {text}", {})
-        if waiting is None:
-            return Blocker("schedule", False, found)
-        if live.wait is not None and live.wait.code in ("making-room", "next-round", reasons.IMPOSSIBLE):
-            found = live.wait
-        at = self._decided_at
-        due_s = 0.0 if at is None else max(0.0, at + self.settings.round_s - snapshot.now)
-        change = f"wait for the next round, in {due_s:.0f} s; or a greater weight of {live.job.tenant}"
-        if found.code == BEHIND:
-            change = "let these jobs save checkpoints (shoal.train): then all take turns; or cancel one of them"
-        if ANY not in live.job.resources.accelerators:
-            change += "; or take any accelerator type"
-        return Blocker("schedule", True, found, change)
-
-    def _work(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
-        """Of a job that would not take its work along, or has not: what that is, and what it means for its turns."""
-        facts, now, bearable = facts_of(live), snapshot.running.get(live.job.id), bearable_s(self.settings)
-        if facts.replica:
-            return
-        if now is not None and (kind := type_of(snapshot, now.placement)) is not None:
-            since = self.waited_since.get(kind)
-            risk = unsaved(facts, kind, now.started_at, snapshot.now, waited_since=since, bearable_s=bearable)
-            if risk is not None:
-                yield Blocker("work", False, risk.reason())
-        elif now is None and facts.lost_s > 0.0 and not saves(facts, bearable):
-            text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next turn is twice as long"
-            yield Blocker("work", False, Reason("unsaved", text, {"lost_s": round(facts.lost_s, 1)}))
-
-    def _promise(self, live: LiveJob) -> Iterator[Blocker]:
-        """Of a job that had much less than it was promised: what kept it from that."""
-        found = None if self._plan is None else self._plan.shortfall(live.job.id)
-        if found is not None:
-            yield Blocker("promise", False, found)
-
-    def _size(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
-        """Of a job that leaves its size open, what it has, and what decided that."""
-        ranks = facts_of(live).ranks
-        if ranks is None:
-            return
-        least, most = ranks
-        now = snapshot.running.get(live.job.id)
-        has = None if now is None else len(now.placement)
-        chosen = self._plan.ranks(live.job.id, live.job.resources) if self._plan is not None else None
-        facts = {"least": least, "most": most, "has": has, "chosen": chosen}
-        text = f"takes {least} to {most} ranks" if has is None else f"has {has} of {least} to {most} ranks"
-        if chosen is not None and self._plan is not None:
-            text += f": {self.settings.policy} chose {chosen}, {self._because(self._plan, live.job.id, chosen == most)}"
-        else:
-            text += ": what is free when it starts, for no round has chosen"
-        yield Blocker("size", False, Reason("size", text, facts))
-
-    def _because(self, plan: Plan, job_id: str, most: bool) -> str:
-        price = plan.prices[plan.target[job_id]]
-        if most:
-            return "the most that it may have"
-        if price:
-            return f"for others gain more from {plan.target[job_id]} (price {price:.3g})"
-        return "for a change would gain less than a restart costs, or quotas leave no more"
-
-    def _speeds(self, snapshot: Snapshot, live: LiveJob) -> Iterator[Blocker]:
-        """What the oracle believes of the job on each type (and at each size, where that is chosen), and from what."""
-        facts, job, now = facts_of(live), live.job, snapshot.running.get(live.job.id)
-        count = job.resources.accelerator_count
-        least = live.manifest.min_ranks
-        for need in needs_of(snapshot, job.resources, least):
-            size = count * (least if now is None else len(now.placement))
-            found = self.oracle.estimate(facts.sized(size), need.pool, job=job.id).reason
-            if facts.ranks is not None and rules_of(self.settings).sizes:
-                found = by_size(self.oracle, facts, job.id, count, need.pool)
-            yield Blocker("throughput", False, found)
+    async def _beside_the_loop(self, work: Callable[[], T]) -> T:
+        """One at a time and never beside a round that is being made, so that one thread at most competes with the event
+        loop for the interpreter."""
+        async with self._turn:
+            self._reading = asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.shield(self._reading)  # who asked may go away: the thread still reads
 
     def status(self) -> dict[str, Any]:
         """For `shoal status`."""
@@ -377,22 +307,3 @@ def usual(problem: Problem) -> dict[str, float]:
     best = problem.rate.max(axis=1, initial=0.0)
     parts = problem.rate[best > 0.0] / best[best > 0.0, None]
     return {column.key: float(part.mean()) for column, part in zip(problem.columns, parts.T, strict=True) if len(part)}
-
-
-def live_snapshot(
-    snapshot: Snapshot, find: Callable[[str], LiveJob | None], scheduler: Scheduler | None
-) -> Iterator[str]:
-    """The live jobs and pools as lines of a schedule snapshot, for playing another policy on them. Without a scheduler
-    nothing was measured, and all speeds are guesses."""
-
-    def look(job_id: str) -> Facts | None:
-        live = find(job_id)
-        return None if live is None else facts_of(live)
-
-    oracle, waited_since = Oracle(), NOBODY
-    settings = ScheduleSettings("none")
-    if scheduler is not None:
-        oracle, settings, waited_since = scheduler.oracle, scheduler.settings, scheduler.waited_since
-    rules = Rules(dict(settings.prices), predict=True, sizes=True, bearable_s=bearable_s(settings))
-    scene = scene_of(snapshot, look, oracle, rules, waited_since)
-    return snapshot_lines(scene.views, scene.pools, scene.tenants, now=scene.now)

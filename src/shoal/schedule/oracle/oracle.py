@@ -147,8 +147,8 @@ class Oracle:
             if not place.beside:
                 at = (kind_at[place.kind], column_at[place.column])
                 measured[at], doubt[at] = self._reports.of_kind(place)
-        self._alone = Alone(names, order, measured, doubt)
-        return self._alone
+        found = self._alone = Alone(names, order, measured, doubt)
+        return found  # a thread beside may have others kept since
 
     def _of_pairs(self, kinds: Iterable[str], columns: Iterable[str]) -> Together:
         """Only kinds that were in a pair, or are asked for: there may be many others."""
@@ -170,8 +170,8 @@ class Oracle:
         measured[unfit], doubt[unfit] = 0.0, 0.0
         rows = _positions(alone.kinds)
         rates = alone.rates.take([rows[name] for name in names])
-        self._together = Together(names, alone.columns, rates, measured, doubt)
-        return self._together
+        found = self._together = Together(names, alone.columns, rates, measured, doubt)
+        return found
 
     def _reason(self, place: Place, source: Source, found: Throughput) -> Reason:
         """The code is the source's name."""
