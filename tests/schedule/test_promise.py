@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.schedule import Pool, Problem, decide
-from shoal.schedule.rounds import WINDOW, Settings, State, Why, next_round, shortfall
+from shoal.schedule.rounds import WINDOW, Settings, State, Why, next_round, noted, shortfall
 
 LIVE = Settings(round_s=3.0, keep_s=5.0, quantum_s=5.0, min_run_s=5.0)
 """Of `shoal up` with rounds of 3 s and restarts that cost 0.5 s."""
@@ -36,6 +36,7 @@ class Played:
             allocation = replace(first, problem=given_)
             kept = np.where((np.arange(jobs) < unsaved) & (problem.placed >= 0), stay_s - (now - since), 0.0)
             found, state = next_round(state, given_, allocation, now, rules, since=since, kept_s=np.maximum(kept, 0.0))
+            state = noted(state, found)
             since = np.where(found.kept, since, now)
             problem = replace(given_, placed=found.column)
             self.time += (found.column >= 0) / rounds

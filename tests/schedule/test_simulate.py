@@ -325,7 +325,7 @@ def test_a_policy_is_shown_the_jobs_that_are_there_as_a_problem_of_their_own() -
     work = philly_jobs(table, count=20, accelerators=12, load=0.7)
     made = cluster_of(work, [Pool("v100", 12), Pool("p100", 8)], table)
     everybody, some = made.everybody(made.pools), np.array([3, 5, 17])
-    shown = made.problem(everybody, some, 60.0, work_left=work.steps[some])
+    shown = made.problem(everybody, some, now=60.0, work_left=work.steps[some])
     taken = everybody.take(some)
     for name in ("rate", "gang", "weight", "arrived", "tenant", "placed", "possible", "counts", "pool_of"):
         np.testing.assert_array_equal(getattr(shown, name), getattr(taken, name), name)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.schedule.policy import POLICIES
+from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
-from shoal.schedule.rounds import Round, Settings, State, next_round
+from shoal.schedule.rounds import Round, Settings, State, next_round, settled
 from shoal.schedule.rounds.machines import Nodes
 from shoal.schedule.types import Allocation, Array, Index, Problem
 
@@ -52,27 +53,14 @@ def decide_round(
     has waited, `slice_s` how long the time slices of a job are that does not save its work (zero: it does), `kept_s`
     for how much longer a running job may not be moved. Raises what the policy raises."""
     asked = without_holds(settings, problem)
-    if previous is not None and POLICIES[settings.policy].timeless and _same(previous.problem, asked):
+    rounds = _patient(rounds_of(settings), slice_s)
+    known = settled(state, asked, now, rounds, since)
+    if previous is not None and POLICIES[settings.policy].timeless and unchanged(previous.problem, asked):
         allocation = replace(previous, problem=asked)
     else:
-        allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s)
-    rounds = _patient(rounds_of(settings), slice_s)
-    found, after = next_round(state, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
+        allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
+    found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
     return Decided(allocation, found, after, rounds.quantum_s)
-
-
-def _same(before: Problem, now: Problem) -> bool:
-    """Whether a policy that looks at neither time nor work sees no difference."""
-    return (
-        before.jobs == now.jobs
-        and before.pools == now.pools
-        and before.tenants == now.tenants
-        and list(before.ids) == list(now.ids)
-        and all(np.array_equal(getattr(before, name), getattr(now, name)) for name in _ASKED)
-    )
-
-
-_ASKED = ("rate", "gang", "weight", "tenant", "entity")
 
 
 def _patient(rounds: Settings, slice_s: Array | None) -> Settings:

@@ -6,13 +6,14 @@ A constant here is in force in both, so that a figure of the simulator is a figu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from shoal.core import Invalid, Money
 from shoal.schedule.policy import POLICIES, Entity, decide
-from shoal.schedule.rounds import Settings
+from shoal.schedule.rounds import Settings, State
 from shoal.schedule.types import Allocation, Array, Problem
 
 KEEP_RESTARTS = 10.0
@@ -79,10 +80,12 @@ def bearable_s(settings: ScheduleSettings) -> float:
     return max(hold_s(settings), settings.round_s)
 
 
+@lru_cache(16)
 def rounds_of(settings: ScheduleSettings) -> Settings:
     """How a policy's answer becomes rounds."""
     keep_s = hold_s(settings)
-    return Settings(round_s=settings.round_s, keep_s=keep_s, quantum_s=bearable_s(settings), min_run_s=keep_s)
+    return Settings(round_s=settings.round_s, keep_s=keep_s, quantum_s=bearable_s(settings), min_run_s=keep_s,
+                    restart_s=settings.restart_cost_s)  # fmt: skip
 
 
 def ask(
@@ -92,9 +95,11 @@ def ask(
     *,
     since_s: Array | None = None,
     slice_s: Array | None = None,
+    known: State | None = None,
 ) -> Allocation:
     """The policy's answer. `since_s` (m,) is for how long each job has been in the queue, or in the place that it has,
-    `slice_s` (m,) how long its time slices are, where it does not save its work. Raises `Invalid` where the policy has
+    `slice_s` (m,) how long its time slices are, where it does not save its work, `known` is what is remembered of the
+    jobs. Raises `Invalid` where the policy has
     no such form or cannot decide on this problem, and what solving raises."""
     policy = POLICIES[settings.policy]
     given: dict[str, Any] = {}
@@ -107,6 +112,8 @@ def ask(
         given["entities"] = {name: Entity(weights.get(name, 1.0)) for name in problem.entities}
     if policy.name == "blend":
         given |= BLEND | {"restart_s": settings.restart_cost_s}
+        if known is not None:
+            given |= {"behind_s": known.behind_s, "took_s": known.took_s}
     if policy.name == "elastic":
         # It knows no turns: without this, a job that finds no room would wait until others end.
         none = np.zeros(problem.jobs)

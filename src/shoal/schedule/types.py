@@ -284,17 +284,12 @@ class Problem:
             )
         return replace(self, ids=[self.ids[int(i)] for i in at], pools=self.pools if pools is None else pools, **taken)
 
-    def rows(self, jobs: Index, **changed: Any) -> Problem:
+    def rows(self, jobs: Index, **changed: Any) -> Rows:
         """As `take`, at once, for whoever asks every round: it is not checked again, since rows of a sound problem are
         sound, and whoever gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools cannot)
         answers for what is in them."""
-        made = object.__new__(_Rows)
-        known = vars(made)
-        known.update({name: getattr(self, name) for name in _SHARED}, _whole=self, _jobs=jobs, **changed)
-        if "possible" not in changed:
-            known["possible"] = self.possible.T.take(jobs, axis=-1).T
-        made._seal()
-        return made
+        shared = {name: getattr(self, name) for name in _SHARED}
+        return Rows.made(changed, **shared, possible=self.possible.T.take(jobs, axis=-1).T, _whole=self, _jobs=jobs)
 
     def cautious(self, z: float = 1.0) -> Problem:
         """The same problem with each rate lowered by `z` standard deviations (never below a hundredth of itself)."""
@@ -309,11 +304,24 @@ _BY_JOB = (
 """What all jobs of a problem have in common, and what each has of its own."""
 
 
-class _Rows(Problem):
+class Rows(Problem):
     """Some jobs of a `_whole` problem: most policies look at a few fields of theirs, which are taken when asked for."""
 
     _whole: Problem
     _jobs: Index
+
+    @classmethod
+    def made(cls, changed: Mapping[str, Any], **known: Any) -> Rows:
+        made = object.__new__(cls)
+        vars(made).update(known | dict(changed))
+        for value in changed.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        return made
+
+    def again(self, **changed: Any) -> Rows:
+        """The same jobs at another time. As with `rows`, rates, gangs, tenants and pools cannot change."""
+        return Rows.made(changed, **vars(self))
 
     def __getattr__(self, name: str) -> NDArray[Any]:
         if name not in _BY_JOB:
@@ -351,6 +359,7 @@ class Allocation:
     has the same for quotas and other named constraints. `configuration` (m,) is the chosen elastic configuration or
     -1. Heuristics, which prove nothing, have no certificate. `facts` says how it was solved, and
     `tried` with which prices of which `limited` constraints: a search for a problem that differs a little begins there.
+    `fair` is what max-min fairness gives the same jobs, where the policy bounds how far a job falls behind that.
     """
 
     problem: Problem
@@ -364,6 +373,7 @@ class Allocation:
     facts: Mapping[str, Any] = field(default_factory=dict)
     limited: tuple[str, ...] = ()
     tried: Tried = ()
+    fair: Allocation | None = None
 
     @cached_property
     def time(self) -> Array:

@@ -15,7 +15,7 @@ from shoal.schedule.live.problem import Place, Scene
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
 from shoal.schedule.presets import ScheduleSettings, rounds_of
-from shoal.schedule.rounds import Round, Settings, State, shortfall
+from shoal.schedule.rounds import Round, Settings, State, noted, shortfall
 from shoal.schedule.rounds.next_round import LITTLE
 
 NOISE = 1e-12
@@ -148,6 +148,7 @@ def make(
         kept_s=np.array([max(0.0, view.min_run_s - view.placed_s) for view in scene.views]),
     )  # fmt: skip
     found, problem = decided.round, decided.round.problem
+    past = noted(decided.state, found)
     columns = problem.columns
     target = {ids[row]: columns[found.column[row]].key for row in found}
     target |= {ids[row]: columns[at].key for row, at in enumerate(found.reserved.tolist()) if at >= 0}
@@ -161,8 +162,8 @@ def make(
     promised = {job: place for job, place in scene.promised.items() if target.get(job) == place.type}
     promised |= {job: Place(target[job], size[job], now) for job in leave if job in target and job in size}
     plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since,
-                decided.state, rounds_of(settings), promised)  # fmt: skip
-    return plan, decided.state
+                past, rounds_of(settings), promised)  # fmt: skip
+    return plan, past
 
 
 def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:

@@ -6,12 +6,15 @@ that there are two guards. With `aging`, what is made small is not the sum of co
 would give all.
 
 `whole` rounds the optimum to whole jobs, for rounds: see `whole.py`. Then a guard stands in for the floor. A job is
-late when it would end later than in an isolated share of the cluster even if it ran from now on where it is fastest.
-Late jobs come before all others, those that are latest first: a short job is not kept waiting by long ones that aging
-favours, and a gang not by many single jobs. A batch is aimed at its end instead, and has no guard.
+late when it would end later than in an isolated share of the cluster even if it ran from now on where it is fastest;
+and one that will end among the last is late when it falls behind what max-min fairness would have given it. Late jobs
+come before all others, those that are latest first: a short job is not kept waiting by long ones that aging favours, a
+gang not by many single jobs, and the last job not by all others. A batch is aimed at its end instead, and has no guard.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +24,10 @@ from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.horizon import worth_until
 from shoal.schedule.policy.isolated import isolated_shares
+from shoal.schedule.policy.max_min import max_min
 from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
+from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.policy.whole import whole_jobs
 from shoal.schedule.types import Allocation, Array, Index, Problem, Tried, positions
 
@@ -38,6 +43,16 @@ makes it count less."""
 
 LATEST = 4.0
 """A late job counts for this power of how late it is: one that is twice as late comes before a gang of three."""
+
+BEHIND = 0.01
+"""The part of its time, from arrival to end, that a job which ends among the last may be behind max-min fairness."""
+
+AMONG_LAST = 0.95
+"""A job ends among the last if it takes longer than this part of the jobs: those that ended last did, and those present
+will, from their arrival to the soonest that they can end."""
+
+BEHIND_COUNTS = 10.0
+"""A job that is behind by a tenth of its time counts as one that takes twice as long as in an isolated share."""
 
 STAYS_FOR_S = 3600.0
 """A job that ends sooner by more than this elsewhere is moved, however small a part of its time that is: a job of 309
@@ -58,15 +73,19 @@ def blend(
     keep: float = 0.1,
     restart_s: float = 0.0,
     drift: float | None = None,
+    behind_s: Array | None = None,
+    took_s: Array | None = None,
     space_sharing: bool = False,
     previous: Allocation | None = None,
 ) -> Allocation:
     """Needs `work_left`. `floor` in 0..1 is the part of the best lowest normalised throughput that everybody has.
     With `whole`, staying in place counts for the part `keep` more, and coming from elsewhere costs `restart_s`; a job
-    is late when it would take more than `late` times as long as in its isolated share (infinite: none is); and a batch
-    (jobs that all came at once) ends about as early as it can (see `ending.py`): with each second that passes, its end
-    may be put off by `drift` seconds for nothing (None: it may end whenever). After a `previous` allocation of nearly
-    the same jobs it is found sooner."""
+    is late when it would take more than `late` times as long as in its isolated share (infinite: none is). With
+    `behind_s` (m,), seconds of running where each is fastest that it had less than by max-min fairness, a job that ends
+    among the last is also late when that is too much (`took_s` is how long some earlier jobs took), and the allocation
+    says what is `fair`. A batch (jobs that all came at once) ends about as
+    early as it can (see `ending.py`): with each second that passes, its end may be put off by `drift` seconds for
+    nothing (None: it may end whenever). After a `previous` allocation of nearly the same jobs it is found sooner."""
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
     if min(aging, late, keep, restart_s, drift or 0.0) < 0.0:
@@ -80,7 +99,12 @@ def blend(
     if whole:
         batch = len(frame.free) > 1 and float(np.ptp(problem.arrived[frame.free])) == 0.0
         if drift is None or not batch:
-            return _rounded(frame, _guarded(frame, gain, late), keep, restart_s, None, tried_before(frame, previous))
+            ratio = lateness(frame)
+            if behind_s is not None:
+                ratio = np.maximum(ratio, behind(frame, behind_s[frame.free], took_s))
+            guarded = _guarded(frame, gain, ratio, late)
+            found = _rounded(frame, guarded, keep, restart_s, None, tried_before(frame, previous))
+            return found if behind_s is None else replace(found, fair=_fair(problem, previous))
         # All of a batch have waited equally long, and who is long is seen to by the end that is kept.
         return _rounded(frame, shortest_first(frame), keep, restart_s, drift, tried_before(frame, previous))
     none = np.zeros(len(frame.free))
@@ -118,9 +142,30 @@ def lateness(frame: Frame) -> Array:
     return np.where(alone > 0.0, ratio, 0.0)
 
 
-def _guarded(frame: Frame, gain: Array, late: float) -> Array:
-    """(n, k) `gain` (n, k), but for late jobs so much that each accelerator of theirs counts for more than others."""
-    ratio, left = lateness(frame), frame.work_left
+def behind(frame: Frame, behind_s: Array, took_s: Array | None = None) -> Array:
+    """(k,) above one for jobs that are too far behind max-min fairness, the more the further; zero for others.
+
+    A job may wait for shorter ones until its end would be among the latest. From then on it may be behind by no more
+    than the part `BEHIND` of its time, so that the last ends are about as early as under max-min fairness.
+    """
+    soonest_s = frame.elapsed_s + frame.work_left / frame.market.fastest + SOON_S
+    known_s = soonest_s if took_s is None else np.concatenate([took_s, soonest_s])
+    allowed_s = np.maximum(BEHIND * soonest_s, (1.0 + BEHIND) * np.quantile(known_s, AMONG_LAST) - soonest_s)
+    return np.where(behind_s > allowed_s, 1.0 + BEHIND_COUNTS * np.maximum(behind_s, 0.0) / soonest_s, 0.0)
+
+
+def _fair(problem: Problem, previous: Allocation | None) -> Allocation:
+    """What max-min fairness gives these jobs; as before, if they are the same."""
+    before = None if previous is None else previous.fair
+    if before is not None and unchanged(before.problem, problem):
+        return before
+    return max_min(problem, previous=before)
+
+
+def _guarded(frame: Frame, gain: Array, ratio: Array, late: float) -> Array:
+    """(n, k) `gain` (n, k), but for jobs that are late by their `ratio` (k,) so much that each accelerator of theirs
+    counts for more than others."""
+    left = frame.work_left
     is_late = ratio > late * (1.0 + 1e-9)
     if not is_late.any():
         return gain

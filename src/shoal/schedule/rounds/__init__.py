@@ -7,10 +7,10 @@ what keeps its place is not restarted, and what is left over is given out. The s
 very function.
 """
 
-from shoal.schedule.rounds.next_round import next_round
-from shoal.schedule.rounds.promise import shortfall
+from shoal.schedule.rounds.next_round import next_round, settled
+from shoal.schedule.rounds.promise import noted, shortfall
 from shoal.schedule.rounds.round import Round, Why
 from shoal.schedule.rounds.settings import Settings
 from shoal.schedule.rounds.state import WINDOW, State
 
-__all__ = ["WINDOW", "Round", "Settings", "State", "Why", "next_round", "shortfall"]
+__all__ = ["WINDOW", "Round", "Settings", "State", "Why", "next_round", "noted", "settled", "shortfall"]

@@ -18,7 +18,7 @@ from shoal.schedule.rounds.filling import Entries, Filling, Reserving
 from shoal.schedule.rounds.machines import Nodes, assign
 from shoal.schedule.rounds.round import Codes, Round, Why
 from shoal.schedule.rounds.settings import Settings
-from shoal.schedule.rounds.state import WINDOW, State
+from shoal.schedule.rounds.state import TOOK, WINDOW, State
 from shoal.schedule.types import Allocation, Array, Index, Mask, Problem, positions
 
 LITTLE = 1e-6
@@ -42,12 +42,11 @@ def next_round(
     back counts nothing. Raises `Invalid` for an allocation of another problem."""
     if allocation.problem is not problem:
         raise Invalid("the allocation was made for another problem", where="allocation")
-    known = aligned(state, problem)
+    known = settled(state, problem, now, settings, since)
     running = problem.placed >= 0
     if since is None:
-        since = np.where(running & (known.column == problem.placed), known.since, now)
+        since = _since(known, problem, now)
     used = np.where(running, problem.gang, 0)
-    known = settled(known, problem.placed, since, now)
     known = _allotted(known, allocation, settings)
     size = _sizes(allocation)
     stay_s = np.where(running, np.maximum(0.0 if kept_s is None else kept_s, settings.min_run_s - (now - since)), 0.0)
@@ -79,10 +78,22 @@ def next_round(
     after = replace(
         known, number=known.number + 1, column=column, since=np.where(stays, since, now), ran=known.ran | runs
     )
-    return found_round, _noted(after, found_round)
+    return found_round, after
 
 
-def aligned(state: State, problem: Problem) -> State:
+def settled(state: State, problem: Problem, now: float, settings: Settings, since: Array | None = None) -> State:
+    """What is known of the jobs of this problem, with the time since the last round counted. To count it again changes
+    nothing."""
+    known = _aligned(state, problem, now)
+    return _counted(known, problem, _since(known, problem, now) if since is None else since, now, settings)
+
+
+def _since(known: State, problem: Problem, now: float) -> Array:
+    """(m,) when each job came to its place: when `known` knows that it did, else now."""
+    return np.where((problem.placed >= 0) & (known.column == problem.placed), known.since, now)
+
+
+def _aligned(state: State, problem: Problem, now: float) -> State:
     """What is known of the jobs of this problem, in its columns; jobs that are no longer there are forgotten."""
     columns = tuple(column.name for column in problem.columns)
     jobs, count = problem.jobs, len(columns)
@@ -106,40 +117,73 @@ def aligned(state: State, problem: Problem) -> State:
     column[old], since[old] = place[state.column[before] + 1], state.since[before]
     ran = problem.restarts > 0
     ran[old] = state.ran[before]
+    fair, behind_s = np.zeros(jobs), np.zeros(jobs)
+    fair[old], behind_s[old] = state.fair[before], state.behind_s[before]
+    took_s = np.maximum(now - np.delete(state.arrived, before), 0.0)
     promised, received = np.zeros((jobs, WINDOW)), np.zeros((jobs, WINDOW))
     promised[old], received[old] = state.promised_s[before], state.received_s[before]
     why = np.full((jobs, WINDOW), -1, np.int8)
     why[old] = state.why[before]
     return State(
-        state.number, state.settled, problem.ids, columns, share, owed_s, column, since, ran, promised, received, why
-    )
+        state.number, state.settled, problem.ids, columns, share, owed_s, column, since, ran, fair, behind_s,
+        problem.arrived, np.concatenate([state.took_s, took_s])[-TOOK:], promised, received, why,
+    )  # fmt: skip
 
 
-def settled(known: State, placed: Index, since: Array, now: float) -> State:
+def _counted(known: State, problem: Problem, since: Array, now: float, settings: Settings) -> State:
     """The time since the last round, counted: shares promised, running spent. What a job had is counted from where it
     is; one that ran when the round began and does not now is taken to have run until now."""
+    placed = problem.placed
     last = now if known.settled is None else min(known.settled, now)
     elapsed = now - last
     running = placed >= 0
+    if known.settled == now and not (running & ~known.ran).any():
+        return known
     ended = ~running & (known.column >= 0) & (known.since < last)
     column = np.where(running, placed, known.column)
     ran_s = np.where(running, now - np.maximum(last, np.minimum(since, now)), np.where(ended, elapsed, 0.0))
     owed_s = known.owed_s + known.share * elapsed
     rows = positions(ran_s > 0.0)
     owed_s[rows, column[rows]] -= ran_s[rows]
+    behind_s = known.behind_s
+    if known.fair.any():
+        behind_s = behind_s + known.fair * elapsed
+        behind_s[rows] -= _worked(problem, rows, column[rows], ran_s[rows], since[rows], last, settings)
     promised, received = known.promised_s, known.received_s
     if elapsed > 0.0:
         at = known.number % WINDOW
         promised, received = promised.copy(), received.copy()
         promised[:, at], received[:, at] = known.share.sum(axis=1) * elapsed, ran_s
-    return replace(known, settled=now, owed_s=owed_s, ran=known.ran | running, promised_s=promised, received_s=received)
+    return replace(known, settled=now, owed_s=owed_s, ran=known.ran | running, behind_s=behind_s,
+                   promised_s=promised, received_s=received)  # fmt: skip
+
+
+def _worked(
+    problem: Problem, rows: Index, column: Index, ran_s: Array, since: Array, last: float, settings: Settings
+) -> Array:
+    """(k,) how long the work would have taken where each job is fastest that these did since the last round. One that
+    was started anew did none while it restarted."""
+    again = (problem.placed[rows] >= 0) & (since >= last) & (problem.restarts[rows] > 0)
+    works_s = np.maximum(ran_s - np.where(again, settings.restart_s, 0.0), 0.0)
+    found: Array = works_s * problem.rate[rows, column] / np.maximum(problem.rate[rows].max(axis=1), 1e-300)
+    return found
 
 
 def _allotted(known: State, allocation: Allocation, settings: Settings) -> State:
     """New shares. What a job is owed where it has no share any more is forgotten, and what is remembered is bounded."""
     share = np.where(allocation.share > LITTLE, allocation.share, 0.0)
     most_s = settings.most_owed_s
-    return replace(known, share=share, owed_s=np.clip(known.owed_s * (share > 0.0), -most_s, most_s))
+    owed_s = np.clip(known.owed_s * (share > 0.0), -most_s, most_s)
+    return replace(known, share=share, owed_s=owed_s, fair=_fair(allocation))
+
+
+def _fair(allocation: Allocation) -> Array:
+    """(m,) what max-min fairness gives each job, in parts of its fastest rate; nothing where that does not matter."""
+    if allocation.fair is None:
+        return np.zeros(allocation.problem.jobs)
+    fastest = allocation.problem.rate.max(axis=1, initial=0.0)
+    found: Array = allocation.fair.throughput / np.where(fastest > 0.0, fastest, 1.0)
+    return found
 
 
 def _sizes(allocation: Allocation) -> Index:
@@ -261,10 +305,3 @@ def _passed_over(known: State, why: Codes, runs: Mask, held: Mask, size: Index) 
                 found.append(job)
                 break
     return np.array(found, np.intp)
-
-
-def _noted(state: State, found: Round) -> State:
-    """Why each job is where it is in this round, for what is said of the last ones."""
-    why = state.why.copy()
-    why[:, found.number % WINDOW] = found.why
-    return replace(state, why=why)

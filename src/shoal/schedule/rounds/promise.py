@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from shoal.core import Reason
-from shoal.schedule.rounds.round import Why
+from shoal.schedule.rounds.round import Round, Why
 from shoal.schedule.rounds.settings import Settings
 from shoal.schedule.rounds.state import WINDOW, State
 
@@ -21,6 +22,13 @@ _CAUSES = {
     Why.NOWHERE: "no pool or quota had room for its gang",
     Why.NO_SHARE: "the policy gave it no time",
 }
+
+
+def noted(state: State, found: Round) -> State:
+    """The state after a round, with why each job was where it was in it: for `shortfall`."""
+    why = state.why.copy()
+    why[:, found.number % WINDOW] = found.why
+    return replace(state, why=why)
 
 
 def shortfall(state: State, row: int, settings: Settings) -> Reason | None:

@@ -12,7 +12,7 @@ class Settings:
     """`keep_s` is how many seconds of running another job must be owed more before one loses its place; `quantum_s`
     the seconds of deficit that weigh as much as a whole share; `owed_s` up to how many are remembered, either way
     (None: `REMEMBERED` quanta); `min_run_s` how long a job stays where it was put; `spare` gives out what no share
-    asks for."""
+    asks for; `restart_s` is what a job loses by a restart."""
 
     round_s: float = 360.0
     keep_s: float = 3600.0
@@ -20,12 +20,13 @@ class Settings:
     owed_s: float | None = None
     min_run_s: float = 0.0
     spare: bool = True
+    restart_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("round_s", "quantum_s"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise Invalid(f"{getattr(self, name):g} seconds", where=name, hint="positive and finite")
-        for name in ("keep_s", "min_run_s"):
+        for name in ("keep_s", "min_run_s", "restart_s"):
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise Invalid(f"{getattr(self, name):g} seconds", where=name, hint="at least zero, and finite")
 

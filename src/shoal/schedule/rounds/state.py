@@ -18,6 +18,9 @@ VERSION = 2
 WINDOW = 10
 """Over so many rounds what a job received is compared with what its shares promised."""
 
+TOOK = 256
+"""So many jobs that ended last say what a long time is."""
+
 
 _TABLE: Array = np.empty((0, 0))
 _PAST: Array = np.empty((0, WINDOW))
@@ -31,9 +34,12 @@ _WHY: Codes = np.empty((0, WINDOW), np.int8)
 class State:
     """Of the jobs `ids` (m) and columns (n) by name. `settled` is until when time was counted; None before the first
     round. `share` (m, n) is what each job should have, `owed_s` (m, n) the seconds that it had too little; `column`
-    (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `promised_s`,
-    `received_s` and `why` (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why
-    the job was where it was (`Why`; -1 before it was there)."""
+    (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `fair` (m,) is the part
+    of its fastest rate that max-min fairness gives it, and `behind_s` (m,) how many seconds of running where it is
+    fastest it had less than that; both are zero where the policy does not ask. `arrived` (m,) is when it came, and
+    `took_s` (up to TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
+    (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why the job was where it was
+    (`Why`; -1 before it was there)."""
 
     number: int = 0
     settled: float | None = None
@@ -44,6 +50,10 @@ class State:
     column: Index = field(default_factory=lambda: _COLUMN)
     since: Array = field(default_factory=lambda: _TIMES)
     ran: Mask = field(default_factory=lambda: _RAN)
+    fair: Array = field(default_factory=lambda: _TIMES)
+    behind_s: Array = field(default_factory=lambda: _TIMES)
+    arrived: Array = field(default_factory=lambda: _TIMES)
+    took_s: Array = field(default_factory=lambda: _TIMES)
     promised_s: Array = field(default_factory=lambda: _PAST)
     received_s: Array = field(default_factory=lambda: _PAST)
     why: Codes = field(default_factory=lambda: _WHY)
@@ -56,6 +66,8 @@ class State:
                 "column": self.columns[at] if at >= 0 else None, "since": float(self.since[row]),
                 "ran": bool(self.ran[row]), "share": self._named(self.share[row]),
                 "owed_s": self._named(self.owed_s[row]),
+                "fair": float(self.fair[row]), "behind_s": float(self.behind_s[row]),
+                "arrived": float(self.arrived[row]),
                 "past": [
                     [float(promised), float(received), int(why)]
                     for promised, received, why in zip(
@@ -64,7 +76,8 @@ class State:
                 ],
             }  # fmt: skip
             jobs[str(name)] = {key: value for key, value in given.items() if value not in (None, 0, {}, False)}
-        return {"version": VERSION, "number": self.number, "settled": self.settled, "jobs": jobs}
+        known = {"version": VERSION, "number": self.number, "settled": self.settled}
+        return {**known, "took_s": self.took_s.tolist(), "jobs": jobs}
 
     def _named(self, values: Array) -> dict[str, float]:
         return {name: float(value) for name, value in zip(self.columns, values, strict=True) if value}
@@ -93,6 +106,10 @@ class State:
                                 np.intp),
                 since=np.array([_number(job.get("since", 0.0)) for job in jobs.values()]),
                 ran=np.array([bool(job.get("ran", False)) for job in jobs.values()], np.bool_),
+                fair=np.array([_number(job.get("fair", 0.0)) for job in jobs.values()]),
+                behind_s=np.array([_number(job.get("behind_s", 0.0)) for job in jobs.values()]),
+                arrived=np.array([_number(job.get("arrived", 0.0)) for job in jobs.values()]),
+                took_s=np.array([_number(took) for took in found.get("took_s", ())], np.float64),
                 promised_s=past[:, :, 0], received_s=past[:, :, 1], why=past[:, :, 2].astype(np.int8),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.rounds import Round
-from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, columns_of
+from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, Rows, columns_of
 from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
 
 
@@ -49,10 +49,10 @@ class Cluster:
             tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
 
-    def problem(self, everybody: Problem, jobs: Index, now: float, **state: Any) -> Problem:
+    def problem(self, everybody: Problem, jobs: Index, **state: Any) -> Rows:
         """What a policy is shown of these of all jobs; `state` are the fields that change."""
         configurations = self._configurations(jobs)
-        return everybody.rows(jobs, now=now, ids=self.ids_of(jobs), configurations=configurations, **state)
+        return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
 
     def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
         """(k,) how fast jobs (the plan's `rows`) are in a round."""

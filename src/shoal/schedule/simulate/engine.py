@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.placing import free_places
 from shoal.schedule.simulate.result import OnProgress, Simulated
-from shoal.schedule.types import Array, Index, Pool, Problem, positions
+from shoal.schedule.types import Array, Index, Pool, Problem, Rows, positions
 
 IDLE_ROUNDS = 1000
 """After so many rounds in which nothing runs, and nothing will come, no job ever will."""
@@ -68,6 +69,7 @@ class _Simulation:
         self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
         self._pools: tuple[Pool, ...] = cluster.pools
         self._everybody = cluster.everybody(cluster.pools)
+        self._shown: Rows | None = None
         self._state = State()
         self._last: Decided | None = None
         self._round_at = -math.inf
@@ -129,6 +131,7 @@ class _Simulation:
         until = int(np.searchsorted(arrived, self._now, side="right"))
         self._active = np.concatenate([self._active, np.arange(self._arrivals, until)])
         self._arrivals = until
+        self._shown = None
         self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
         self._there.alone_rate[self._active] = self._cluster.alone(self._active)
         return True
@@ -146,6 +149,7 @@ class _Simulation:
             changed = True
         if changed:
             self._everybody = self._cluster.everybody(self._pools)
+            self._shown = None
             self._charge()
         return changed
 
@@ -158,6 +162,7 @@ class _Simulation:
             return False
         if len(ended):
             self._active = self._active[np.isnan(self._there.finished[self._active])]
+            self._shown = None
             counted = int(((ended >= self._measured[0]) & (ended <= self._measured[-1])).sum())
             if counted:
                 self._waiting_for -= counted
@@ -172,7 +177,11 @@ class _Simulation:
         """The jobs that are there, as they are now."""
         active, there, cluster = self._active, self._there, self._cluster
         placed = there.placed[active]
-        state = {}
+        state: dict[str, Any] = {
+            "now": self._now, "work_left": self._oracle.work_left(active, there.left[active], there.done[active]),
+            "ran_s": there.ran_s[active], "isolated_s": there.alone_s[active], "restarts": there.restarts[active],
+            "placed": placed,
+        }  # fmt: skip
         if cluster.sizes:
             gang = np.where(placed >= 0, there.size[active], cluster.workload.gang[active])
             now_s = self._now - there.since[active]
@@ -181,13 +190,13 @@ class _Simulation:
             for size, speeds in cluster.sizes.items():
                 mine = running[gang[running] == size]
                 rate[mine] = speeds[active[mine]]
-            state = {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < resize_s(self._run.settings))}
-        return cluster.problem(
-            self._everybody, active, self._now,
-            work_left=self._oracle.work_left(active, there.left[active], there.done[active]),
-            ran_s=there.ran_s[active], isolated_s=there.alone_s[active], restarts=there.restarts[active],
-            placed=placed, **state,
-        )  # fmt: skip
+            state |= {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < resize_s(self._run.settings))}
+            return cluster.problem(self._everybody, active, **state)
+        if self._shown is None:
+            self._shown = cluster.problem(self._everybody, active, **state)
+        else:
+            self._shown = self._shown.again(**state)
+        return self._shown
 
     def _round(self) -> None:
         """Decide as the control plane does, and carry it out."""

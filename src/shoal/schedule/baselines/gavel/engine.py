@@ -143,7 +143,7 @@ class _Simulation:
         active, cluster = self._active, self._cluster
         placed = self._rounds.placed(cluster.ids_of(active))
         self._problem = cluster.problem(
-            self._everybody, active, self._now,
+            self._everybody, active, now=self._now,
             work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
             ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
             placed=placed,
