@@ -211,7 +211,7 @@ def round_() -> Picture:
     p = Picture(880, 365, "A round: from what is known to who runs where")
     known = p.box(10, 40, 168, 76, "known\nthroughputs, prices,\nweights, quotas", "grey")
     policy = p.box(222, 40, 168, 76, "policy (pure)\nshare of time of each\njob on each type", "violet")
-    pick = p.box(434, 40, 200, 76, "round\nwho is owed most goes\nfirst; gangs start whole", "blue")
+    pick = p.box(434, 40, 200, 76, "round\nthe largest deficit goes\nfirst; gangs start whole", "blue")
     act = p.box(678, 40, 192, 76, "act\nkeep, start, or ask to\ncheckpoint and leave", "green")
     p.line(known.side("r"), policy.side("l"))
     p.line(policy.side("r"), pick.side("l"))

@@ -19,7 +19,7 @@ from shoal.schedule.simulate import cluster_of, run_of, simulate
 from shoal.schedule.types import Array
 from shoal.schedule.workloads import Durations, example_throughputs, heavy_tailed_jobs
 
-ROUND = Settings(100.0, keep_s=0.0, quantum_s=100.0, restart_s=30.0)
+ROUND = Settings(100.0, keep_s=0.0, time_slice_s=100.0, restart_s=30.0)
 HOUR = 3600.0
 
 

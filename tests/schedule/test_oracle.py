@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
@@ -470,12 +471,11 @@ def test_it_fills_a_problem_that_policies_decide_on() -> None:
         JobView(f"job-{at}", "t", oracle.throughputs(kind, columns, job=f"job-{at}"), kind=kind)
         for at, kind in enumerate(kinds)
     ]
-    problem = problem_of(jobs, pools, colocated=oracle.colocated(kinds, columns))
+    pair_rate = oracle.pair_rates(kinds, columns)
+    problem = replace(problem_of(jobs, pools), kind=np.arange(len(kinds)), pair_rate=pair_rate)
     rate, std = oracle.rates([(f"job-{at}", kind) for at, kind in enumerate(kinds)], columns)
     assert (problem.rate == rate).all()
     assert (problem.rate_std == std).all()
-    assert problem.pair_rate is not None
-    assert (problem.pair_rate == oracle.pair_rates(kinds, columns)).all()
     found = decide("max-min", problem, space_sharing=True)
     assert found.certificate is not None
     assert (found.time > 0).all()

@@ -8,7 +8,7 @@ import pytest
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.policy import ending
 from shoal.schedule.policy.ending import whole_until
-from shoal.schedule.policy.frame import frame_of
+from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.simulate import cluster_of, run_of, simulate
 from tests.schedule.kit import throughputs, workload
 from tests.schedule.test_whole import crowded
@@ -52,8 +52,8 @@ def test_short_jobs_come_first_where_the_end_does_not_wait_for_others() -> None:
 
 def test_a_batch_that_is_too_large_is_chosen_for_by_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = batch(0, ending.PAIRS // 3 + 1)
-    frame = frame_of(problem)
-    assert whole_until(frame, np.ones_like(frame.market.rate), while_s=360.0, drift=0.0) is None
+    sub = subproblem_of(problem)
+    assert whole_until(sub, np.ones_like(sub.market.rate), while_s=360.0, drift=0.0) is None
     found = decide("blend", problem, whole=True, drift=0.0)
     assert (found.usage <= problem.counts).all()
     assert found.share.sum() > 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.rounds import WINDOW, Settings, State, Why, next_round, noted, shortfall
 
-LIVE = Settings(round_s=3.0, keep_s=5.0, quantum_s=5.0, min_run_s=5.0)
+LIVE = Settings(round_s=3.0, keep_s=5.0, time_slice_s=5.0, min_run_s=5.0)
 """Of `shoal up` with rounds of 3 s and restarts that cost 0.5 s."""
 
 
@@ -99,7 +99,7 @@ def test_places_are_reserved_only_for_as_long_as_it_takes_others_to_be_movable()
     """Two of three places are kept, one by a job that may be moved soon."""
     jobs = {"gang": [1, 1, 2, 1], "placed": [0, 0, -1, -1], "ids": ["j", "k", "gang", "new"]}
     problem = Problem.columnar((Pool("a", 3),), np.ones((4, 1)), **jobs)
-    owed = {"gang": {"owed_s": {"a": 40.0}, "share": {"a": 0.5}}}
+    owed = {"gang": {"deficit_s": {"a": 40.0}, "share": {"a": 0.5}}}
     state = State.from_json({"version": 2, "number": 3, "settled": 100.0, "jobs": owed})
     allocation = decide("max-min", replace(problem, placed=np.full(4, -1)))
     for kept_s, reserved in ((4.0, 0), (90.0, -1)):

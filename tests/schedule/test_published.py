@@ -61,7 +61,7 @@ def test_time_received_counts_for_a_job_that_stops_early() -> None:
     assert rounds.next(0.0).column.tolist() == [0, -1]
     rounds.left(0, at=36.0)
     after = rounds.next(360.0)
-    assert after.credit[0, 0] == pytest.approx(0.5 * 360.0 - 36.0)
+    assert after.deficit[0, 0] == pytest.approx(0.5 * 360.0 - 36.0)
     assert after.column.tolist() == [-1, 0]
 
 

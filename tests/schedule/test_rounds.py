@@ -49,7 +49,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(hold=st.sampled_from([0.0, 250.0]), spare=st.booleans())
     def begin(self, hold: float, spare: bool) -> None:
-        self.settings = Settings(ROUND_S, keep_s=200.0, quantum_s=1000.0, min_run_s=hold, spare=spare)
+        self.settings = Settings(ROUND_S, keep_s=200.0, time_slice_s=1000.0, min_run_s=hold, spare=spare)
         self.state, self.now, self.number = State(), 0.0, 0
         self.jobs: dict[str, Any] = {}
         self.last: Round | None = None
@@ -199,14 +199,14 @@ def test_time_received_comes_to_the_allocation(seed: int) -> None:
     chance = np.random.default_rng(seed)
     problem = plain(chance.uniform(1, 5, (9, 2)), work_left=1e6)
     allocation = decide("max-min", problem)
-    time = received(problem, allocation.share, Settings(100.0, keep_s=200.0, quantum_s=1000.0), 1000)
+    time = received(problem, allocation.share, Settings(100.0, keep_s=200.0, time_slice_s=1000.0), 1000)
     assert np.abs(time - allocation.share).max() < 0.03
 
 
 def test_gangs_have_their_share_of_time() -> None:
     """A gang that needs the whole pool is owed more and more until its turn comes."""
     problem = plain([[1.0, 0.0]] * 3, gang=[2, 1, 1], work_left=1e6)
-    time = received(problem, [[0.5, 0]] * 3, Settings(100.0, keep_s=200.0, quantum_s=1000.0), 1000)
+    time = received(problem, [[0.5, 0]] * 3, Settings(100.0, keep_s=200.0, time_slice_s=1000.0), 1000)
     assert time[:, 0] == pytest.approx([0.5, 0.5, 0.5], abs=0.02)
 
 
@@ -272,23 +272,25 @@ def test_time_owed_is_what_shares_promise_less_what_ran(
     since = np.array([-5.0 if placed else started or 0.0])
     found, after = next_round(state, problem, shares(problem, [[1.0]]), elapsed, Settings(), since=since)
     ran = elapsed if placed else 0.0 if started is None else max(0.0, elapsed - started)
-    assert found.credit[0, 0] == pytest.approx(share * elapsed - ran)
+    assert found.deficit[0, 0] == pytest.approx(share * elapsed - ran)
     assert after.received_s[0, 3] == pytest.approx(ran)
     assert after.promised_s[0, 3] == pytest.approx(share * elapsed)
     again, _ = next_round(after, problem, shares(problem, [[1.0]]), elapsed, Settings(), since=since)
-    assert again.credit[0, 0] == found.credit[0, 0], "no time passed"
+    assert again.deficit[0, 0] == found.deficit[0, 0], "no time passed"
     back, _ = next_round(after, problem, shares(problem, [[1.0]]), elapsed - 50.0, Settings(), since=since)
-    assert back.credit[0, 0] == found.credit[0, 0], "a clock that goes back counts nothing"
+    assert back.deficit[0, 0] == found.deficit[0, 0], "a clock that goes back counts nothing"
 
 
 def test_what_is_owed_is_bounded_and_forgotten_where_there_is_no_share() -> None:
     problem = plain([[1.0, 1.0]])
     owed = {"a": 9_000.0, "b": -9_000.0}
-    state = State.from_json({"version": 2, "number": 1, "settled": 0.0, "jobs": {"0": {"owed_s": owed}}})
-    found, _ = next_round(state, problem, shares(problem, [[0.5, 0.5]]), 0.0, Settings(quantum_s=100.0))
-    assert found.credit.tolist() == [[1000.0, -1000.0]]
-    other, _ = next_round(state, problem, shares(problem, [[0.0, 0.5]]), 0.0, Settings(quantum_s=100.0, owed_s=7.0))
-    assert other.credit.tolist() == [[0.0, -7.0]]
+    state = State.from_json({"version": 2, "number": 1, "settled": 0.0, "jobs": {"0": {"deficit_s": owed}}})
+    found, _ = next_round(state, problem, shares(problem, [[0.5, 0.5]]), 0.0, Settings(time_slice_s=100.0))
+    assert found.deficit.tolist() == [[1000.0, -1000.0]]
+    other, _ = next_round(
+        state, problem, shares(problem, [[0.0, 0.5]]), 0.0, Settings(time_slice_s=100.0, remember_s=7.0)
+    )
+    assert other.deficit.tolist() == [[0.0, -7.0]]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from scipy.optimize import linprog
 from shoal.core import Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.solve.answers import answers, offers
-from shoal.schedule.solve.hull import Hull
-from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.frontier import Frontier
+from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.solve.response import respond
 
 
@@ -127,8 +127,8 @@ def test_several_prices_asked_at_once_are_answered_as_one_by_one(count: int) -> 
     market = Market(
         np.ascontiguousarray(rate.T), chance.integers(1, 4, 40).astype(float),
         (
-            Coupling(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 50.0)),
-            Coupling(("quota",), half, np.ones((1, 4)), np.array([30.0])),
+            Constraint(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 50.0)),
+            Constraint(("quota",), half, np.ones((1, 4)), np.array([30.0])),
         ),
     )  # fmt: skip
     prices = chance.uniform(0.01, 1.0, (count, 5))
@@ -153,26 +153,26 @@ def test_a_hull_that_is_asked_again_answers_as_a_new_one() -> None:
     chance = np.random.default_rng(4)
     rate, gang, _ = kinds(60, 3)
     rate = np.where(chance.uniform(size=rate.shape) < 0.2, 0.0, rate)
-    pools = Coupling(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 50.0))
+    pools = Constraint(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 50.0))
     market = Market(np.ascontiguousarray(rate.T), np.ones(60), (pools,))
     cost = market.cost(chance.uniform(0.01, 1.0, 4))
-    hull = Hull(market, cost)
+    frontier = Frontier(market, cost)
     for part in (1.0, 0.2, 2.0, 0.0, 0.7):
         demand = part * market.fastest
         for mine, other in zip(
-            vars(hull.respond(demand)).values(), vars(respond(market, cost, demand)).values(), strict=True
+            vars(frontier.respond(demand)).values(), vars(respond(market, cost, demand)).values(), strict=True
         ):
             np.testing.assert_array_equal(mine, other)
 
 
 def test_prices_asked_about_one_demand_after_another_are_answered_anew() -> None:
     rate, gang, _ = kinds(30, 5)
-    pools = Coupling(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 20.0))
+    pools = Constraint(("a", "b", "c", "d"), gang.astype(float), np.eye(4), np.full(4, 20.0))
     prices = np.random.default_rng(6).uniform(0.01, 1.0, (3, 4))
     asked = Market(np.ascontiguousarray(rate.T), np.ones(30), (pools,))
     for part in (1.0, 0.5, 0.5, 0.9):
         demand = part * asked.fastest
-        new = answers(Market(asked.rate, asked.copies, asked.couplings), prices, demand)
+        new = answers(Market(asked.rate, asked.copies, asked.constraints), prices, demand)
         for found in (answers(asked, prices, demand, again=True), answers(asked, prices, demand)):
             np.testing.assert_array_equal(found.usage, new.usage)
             np.testing.assert_array_equal(found.paid, new.paid)
@@ -184,7 +184,7 @@ def test_prices_asked_about_one_demand_after_another_are_answered_anew() -> None
 
 @pytest.mark.filterwarnings("error")
 def test_what_is_free_is_nothing_to_a_row_that_cannot_run_there() -> None:
-    pools = Coupling(("a", "b"), np.ones(2), np.eye(2), np.full(2, 4.0))
+    pools = Constraint(("a", "b"), np.ones(2), np.eye(2), np.full(2, 4.0))
     market = Market(np.array([[0.0, 4.0], [2.0, 2.0]]), np.ones(2), (pools,))
     spread = respond(market, market.cost(np.array([0.0, 1.0])), np.array([1.0, 1.0]))
     np.testing.assert_array_equal(spread.second, [1, 0])

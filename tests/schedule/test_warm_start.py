@@ -18,7 +18,7 @@ from shoal.schedule import POLICIES, Allocation, Pool, Problem, decide
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.solving import first_filled
 from shoal.schedule.solve import lp
-from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.solve.master import Master
 from shoal.schedule.solve.search import Search
 from shoal.schedule.workloads import Durations, example_throughputs, heavy_tailed_jobs
@@ -144,7 +144,7 @@ def test_prices_that_are_none_are_passed_over(name: str, prices: list[float]) ->
 def test_filling_begins_with_what_is_known_then_with_nothing_then_by_the_general_solver(failing: int) -> None:
     """Of its three ways the first `failing` give up."""
     asked: list[tuple[Any, bool]] = []
-    market = Market(np.array([[2.0, 1.0]]), np.ones(2), (Coupling(("a",), np.ones(2), np.ones((1, 1)), np.ones(1)),))
+    market = Market(np.array([[2.0, 1.0]]), np.ones(2), (Constraint(("a",), np.ones(2), np.ones((1, 1)), np.ones(1)),))
 
     def filled_by(solve: Any, known: Any) -> Any:
         found = solve(np.zeros(2), np.ones(2), guess=known[0] if known else ())
@@ -199,7 +199,7 @@ def test_a_master_program_whose_basis_rounding_has_made_infeasible_is_an_error()
 
 
 def test_bounds_that_have_passed_each_other_are_an_error_and_no_answer() -> None:
-    market = Market(np.ones((1, 1)), np.ones(1), (Coupling(("a",), np.ones(1), np.ones((1, 1)), np.ones(1)),))
+    market = Market(np.ones((1, 1)), np.ones(1), (Constraint(("a",), np.ones(1), np.ones((1, 1)), np.ones(1)),))
     search = Search(market, 0.0, bound=1.0, lower=1.0001, scale=0.0)
     with pytest.raises(SolverFailed, match="did not meet"):
         search.closed(1e-9)

@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from shoal.core import Invalid, Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.policy.blend import lateness
-from shoal.schedule.policy.frame import frame_of
+from shoal.schedule.policy.subproblem import subproblem_of
 
 
 def crowded(seed: int, jobs: int, *, quota: int | None = None) -> Problem:
@@ -129,7 +129,7 @@ class TestLateJobs:
             (10 * HOUR + 8 * HOUR / 4.0 + 120.0) / (2 * HOUR + 8 * HOUR / alone[0] + 120.0),
             (100 * HOUR + 8 * HOUR / 2.0 + 120.0) / (90 * HOUR + 8 * HOUR / alone[1] + 120.0),
         ]
-        np.testing.assert_allclose(lateness(frame_of(problem)), by_hand)
+        np.testing.assert_allclose(lateness(subproblem_of(problem)), by_hand)
 
     def test_who_never_ran_has_done_nothing_though_its_age_is_given_for_it(self) -> None:
         waited = {**LONG, "ran_s": [0.0, 0.0]}
@@ -157,14 +157,14 @@ class TestLateJobs:
             "arrived": [-60 * HOUR, *[-12 * HOUR] * 12],
         }  # fmt: skip
         problem = Problem.columnar([Pool("a", 4)], [[1.0]] * 13, isolated_s=0.0, **given)
-        ratio = lateness(frame_of(problem))
+        ratio = lateness(subproblem_of(problem))
         assert 1.0 < ratio[1] < ratio[0] < 2.0**0.5 * ratio[1], "so little later that four of the others weigh more"
         assert told(problem)[0] == 1.0
 
     def test_a_job_that_is_twice_as_late_comes_before_a_gang_of_three(self) -> None:
         given: dict[str, Any] = {"gang": [1, 3], "work_left": [4 * HOUR, 4 * HOUR], "isolated_s": 0.0}
         problem = Problem.columnar([Pool("a", 3)], [[1.0]] * 2, arrived=[-12 * HOUR, -8 * HOUR], **given)
-        ratio = lateness(frame_of(problem))
+        ratio = lateness(subproblem_of(problem))
         assert 2.0 <= ratio[0] / ratio[1] <= 3.0
         assert told(problem) == [1.0, 0.0]
 

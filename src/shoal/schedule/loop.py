@@ -25,13 +25,13 @@ class Decided:
     allocation: Allocation
     round: Round
     state: State
-    quantum_s: float
+    time_slice_s: float
 
     @property
     def rank(self) -> Index:
         """(m,) the rows of the round's jobs, those first that run, then by what they deserve."""
         found = self.round
-        deserved = found.share.sum(axis=1) + found.owed_s / self.quantum_s
+        deserved = found.share.sum(axis=1) + found.deficit_s / self.time_slice_s
         order: Index = np.lexsort((found.problem.arrived, -deserved, found.column < 0))
         return order
 
@@ -60,11 +60,11 @@ def decide_round(
     else:
         allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
     found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
-    return Decided(allocation, found, after, rounds.quantum_s)
+    return Decided(allocation, found, after, rounds.time_slice_s)
 
 
 def _patient(rounds: Settings, slice_s: Array | None) -> Settings:
     """A time slice that is longer than usual is paid for in full: what the job had too much is not forgotten before the
     others had it."""
     longest = float(np.max(slice_s, initial=0.0)) if slice_s is not None else 0.0
-    return rounds if longest <= rounds.most_owed_s else replace(rounds, owed_s=longest)
+    return rounds if longest <= rounds.most_deficit_s else replace(rounds, remember_s=longest)

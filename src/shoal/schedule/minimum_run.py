@@ -1,9 +1,9 @@
 """How long a job keeps its place that would lose its work by leaving it.
 
 Whoever saves its work when it is asked to leave loses a restart. Any other starts from nothing, or from its last
-checkpoint, and by turns of equal length would do so for ever. So it keeps its place while nobody waits for its type,
-and then for the longest of three times: `FIRST` times what a saving job is left, as long as it had worked before
-anybody waited, and `LONGER` times as long as all that it has lost before. So turns that save nothing grow by
+checkpoint, and by time slices of equal length would do so for ever. So it keeps its place while nobody waits for its
+type, and then for the longest of three times: `FIRST` times what a saving job is left, as long as it had worked before
+anybody waited, and `LONGER` times as long as all that it has lost before. So time slices that save nothing grow by
 threes: whoever needs T seconds in one go is turned out at most logarithmically often and loses less than 1.5 T, and one
 without end is turned out again and again. What it had beyond its share is remembered (`shoal.schedule.loop`).
 """
@@ -18,13 +18,14 @@ from shoal.core import Reason
 from shoal.schedule.types import Array
 
 FIRST = 10.0
-"""The first turn of a job that saves nothing, in turns of one that does: it stands to lose more than a restart."""
+"""The first time slice of a job that saves nothing, in time slices of one that does: it stands to lose more than a
+restart."""
 
 LONGER = 2.0
-"""The next turn, in all that the turns before it have lost."""
+"""The next time slice, in all that those before it have lost."""
 
 BEHIND = "behind-unsaved"
-"""Code of the wait of a job that waits for such a turn to end."""
+"""Code of the wait of a job that waits for such a time slice to end."""
 
 _NAMED = 3
 """So many jobs are named to one that waits for any of them."""
@@ -49,8 +50,8 @@ class Saving(Protocol):
 @dataclass(frozen=True, slots=True)
 class Unsaved:
     """A running job that would lose `lose_s` of work by leaving its place on `type` now. It keeps it until it ends, or
-    for `keeps_s` more (zero: its turn is over) if somebody goes on to wait for the type, as is so (`wanted`) or not.
-    `ever` says whether it has saved anything at all."""
+    for `keeps_s` more (zero: its time slice is over) if somebody goes on to wait for the type, as is so (`wanted`) or
+    not. `ever` says whether it has saved anything at all."""
 
     type: str
     lose_s: float
@@ -63,8 +64,8 @@ class Unsaved:
         return self.keeps_s > 0.0
 
     @property
-    def turn_s(self) -> float:
-        """How long it has worked at the end of its turn."""
+    def slice_s(self) -> float:
+        """How long it has worked at the end of its time slice."""
         return self.lose_s + self.keeps_s
 
     @property
@@ -82,7 +83,7 @@ class Unsaved:
         """Of the job itself."""
         facts = {"lose_s": round(self.lose_s, 1), "keeps_s": round(self.keeps_s, 1), "wanted": self.wanted}
         if not self.kept:
-            return Reason("unsaved", f"its turn may end in any round; {self.why}", facts)
+            return Reason("unsaved", f"its time slice may end in any round; {self.why}", facts)
         return Reason("unsaved", f"keeps its place {self.until}: {self.why}", facts)
 
 
@@ -94,32 +95,32 @@ class Kept(NamedTuple):
     slice_s: Array
 
 
-def saves(facts: Saving, bearable_s: float) -> bool:
+def saves(facts: Saving, time_slice_s: float) -> bool:
     """Whether the job takes its work along when it is asked to leave: it uses the hooks or has reported a checkpoint,
-    and stops before have not cost it more than is bearable."""
-    return facts.saves and facts.lost_s <= bearable_s
+    and stops before have not cost it more than a time slice."""
+    return facts.saves and facts.lost_s <= time_slice_s
 
 
 def unsaved(
-    facts: Saving, kind: str, since: float, now: float, *, waited_since: float | None, bearable_s: float
+    facts: Saving, kind: str, since: float, now: float, *, waited_since: float | None, time_slice_s: float
 ) -> Unsaved | None:
     """What a job stands to lose that runs on `kind` since then; None for one that saves. `waited_since`: since when
-    somebody or other has been waiting for the type, None if nobody is. `bearable_s` is for how long a job that saves
+    somebody or other has been waiting for the type, None if nobody is. `time_slice_s` is for how long a job that saves
     keeps its place."""
-    if saves(facts, bearable_s):
+    if saves(facts, time_slice_s):
         return None
     lose_s = max(0.0, now - max(since, facts.saved_at or since))
-    keeps = keeps_s(lose_s, since, facts.lost_s, now, waited_since, bearable_s)
+    keeps = keeps_s(lose_s, since, facts.lost_s, now, waited_since, time_slice_s)
     return Unsaved(kind, lose_s, keeps, waited_since is not None, facts.saved_at is not None)
 
 
 def keeps_s(
-    lose_s: float, since: float, lost_s: float, now: float, waited_since: float | None, bearable_s: float
+    lose_s: float, since: float, lost_s: float, now: float, waited_since: float | None, time_slice_s: float
 ) -> float:
     """For how much longer a job keeps its place that would lose `lose_s` of work and has lost `lost_s` before."""
-    turn_s = 0.0 if waited_since is None else max(0.0, now - max(since, waited_since))
-    least_s = max(FIRST * bearable_s, lose_s - turn_s, LONGER * lost_s)
-    return max(0.0, least_s - turn_s)
+    slice_s = 0.0 if waited_since is None else max(0.0, now - max(since, waited_since))
+    least_s = max(FIRST * time_slice_s, lose_s - slice_s, LONGER * lost_s)
+    return max(0.0, least_s - slice_s)
 
 
 def waited_for(
@@ -134,8 +135,8 @@ def waited_for(
     return found
 
 
-def behind(others: Mapping[str, Unsaved], owed_s: float) -> Reason:
-    """Of a job that waits for these to end their turns."""
+def behind(others: Mapping[str, Unsaved], deficit_s: float) -> Reason:
+    """Of a job that waits for these to end their time slices."""
     soonest = sorted(others.items(), key=lambda item: item[1].keeps_s)[:_NAMED]
     job, first = soonest[0]
     facts: dict[str, Any] = {
@@ -143,13 +144,13 @@ def behind(others: Mapping[str, Unsaved], owed_s: float) -> Reason:
         "behind_count": len(others),
         "keeps_s": round(first.keeps_s, 1),
     }
-    owed = f", owed {span(owed_s)}," if owed_s >= 1.0 else ""
+    waits = f", with a deficit of {span(deficit_s)}," if deficit_s >= 1.0 else ""
     if len(others) == 1:
-        return Reason(BEHIND, f"waits{owed} for {job}, which keeps its place {first.until}: {first.why}", facts)
+        return Reason(BEHIND, f"waits{waits} for {job}, which keeps its place {first.until}: {first.why}", facts)
     named = ", ".join(f"{job} {span(each.lose_s)}" for job, each in soonest) + ", ..." * (len(others) > len(soonest))
     return Reason(
         BEHIND,
-        f"waits{owed} for one of {len(others)} jobs that have not saved their work, and would lose it by stopping "
+        f"waits{waits} for one of {len(others)} jobs that have not saved their work, and would lose it by stopping "
         f"({named}); they keep their places until they end, the first for at most {span(first.keeps_s)} more",
         facts,
     )

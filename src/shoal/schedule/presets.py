@@ -33,8 +33,8 @@ back in the next round."""
 
 BEHIND = 1.25
 """A job that has had less than one part in so many of its fair share of time, not counting one time slice, comes before
-others grow: by `elastic` it counts for the more, the less it had. With two, and turns twice as long, a small job on an
-overloaded cluster took 3.4 times as long as in an isolated share, where `max-min`'s worst took 1.04 times."""
+others grow: by `elastic` it counts for the more, the less it had. With two, and time slices twice as long, a small job
+on an overloaded cluster took 3.4 times as long as in an isolated share, where `max-min`'s worst took 1.04 times."""
 
 BLEND: dict[str, Any] = {"whole": True, "aging": 1.25, "keep": 0.2, "drift": 0.0}
 """Whole jobs, moved to gain a fifth. Whose length was taken for too much waits too long: age counts for more than a
@@ -75,7 +75,7 @@ def behind(problem: Problem, slice_s: Array) -> Array:
     return found
 
 
-def bearable_s(settings: ScheduleSettings) -> float:
+def time_slice_s(settings: ScheduleSettings) -> float:
     """The time slice of a job that saves its work."""
     return max(hold_s(settings), settings.round_s)
 
@@ -84,7 +84,7 @@ def bearable_s(settings: ScheduleSettings) -> float:
 def rounds_of(settings: ScheduleSettings) -> Settings:
     """How a policy's answer becomes rounds."""
     keep_s = hold_s(settings)
-    return Settings(round_s=settings.round_s, keep_s=keep_s, quantum_s=bearable_s(settings), min_run_s=keep_s,
+    return Settings(round_s=settings.round_s, keep_s=keep_s, time_slice_s=time_slice_s(settings), min_run_s=keep_s,
                     restart_s=settings.restart_cost_s)  # fmt: skip
 
 
@@ -115,11 +115,11 @@ def ask(
         if known is not None:
             given |= {"behind_s": known.behind_s, "took_s": known.took_s}
     if policy.name == "elastic":
-        # It knows no turns: without this, a job that finds no room would wait until others end.
+        # It knows no time slices: without this, a job that finds no room would wait until others end.
         none = np.zeros(problem.jobs)
-        slices = np.maximum(none if slice_s is None else slice_s, bearable_s(settings))
-        # Who has waited for longer than a time slice counts for more, until it has its turn; one that runs for longer
-        # at a time because it does not save its work has to wait for longer, too.
+        slices = np.maximum(none if slice_s is None else slice_s, time_slice_s(settings))
+        # A job that has waited for longer than a time slice counts for more, until it is scheduled. One that runs for
+        # longer at a time, because it does not save its work, has to wait for longer, too.
         since = np.maximum(none if since_s is None else since_s, 0.0) / slices
         worse = np.where(problem.placed >= 0, 1.0 + PAUSED / (1.0 + since), np.maximum(since, 1.0))
         given |= {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.core import Invalid, Money, Reason, ShoalError, Tenant, Throughput
+from shoal.core import Invalid, Money, Reason, Tenant, Throughput
 from shoal.schedule.validate import Positions, faults
 
 Array = NDArray[np.float64]
@@ -255,17 +255,6 @@ class Problem:
             most[of_type] = np.minimum(most[of_type], limit)
         return most
 
-    def stranded(self) -> tuple[ShoalError, ...]:
-        """One error for each job that can run nowhere. Policies leave such jobs waiting instead of failing the others;
-        whoever takes jobs in may raise these."""
-        return tuple(
-            Invalid(
-                f"a gang of {self.gang[at]} fits in no pool (and quota) that it has a throughput for",
-                where=f"job {self.ids[at]}",
-            )
-            for at in map(int, np.flatnonzero(~self.possible.any(axis=1)))
-        )
-
     def take(self, jobs: NDArray[Any], pools: tuple[Pool, ...] | None = None) -> Problem:
         """The problem of some jobs (indices or a mask), and of other pools of the same types."""
         at = np.flatnonzero(jobs) if jobs.dtype == np.bool_ else jobs
@@ -290,10 +279,6 @@ class Problem:
         answers for what is in them."""
         shared = {name: getattr(self, name) for name in _SHARED}
         return Rows.made(changed, **shared, possible=self.possible.T.take(jobs, axis=-1).T, _whole=self, _jobs=jobs)
-
-    def cautious(self, z: float = 1.0) -> Problem:
-        """The same problem with each rate lowered by `z` standard deviations (never below a hundredth of itself)."""
-        return replace(self, rate=np.maximum(self.rate - z * self.rate_std, self.rate * 0.01))
 
 
 _SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour")

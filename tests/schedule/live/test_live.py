@@ -120,7 +120,7 @@ def test_jobs_take_turns_by_checkpoint_and_lose_nothing(tmp_path: Path) -> None:
         assert ends.count(Outcome.PREEMPTED) >= 3
         assert ends.count(Outcome.SUCCEEDED) == 3
         causes = {attempt.stop_cause for job in jobs for attempt in world.store.attempts(job) if attempt.stop}
-        assert causes == {"its turn is over: others are owed more"}
+        assert causes == {"its time slice is over: others have larger deficits"}
 
     play(tmp_path, scene)
 

@@ -18,13 +18,13 @@ from shoal.admission import decide as admit
 from shoal.cli.app import app
 from shoal.control.settings import load_settings
 from shoal.core import ANY, Invalid, Money, Quota, Tenant
-from shoal.schedule.live.asking import rules_of
 from shoal.schedule.live.extension import NONE, Schedule, ScheduleSection
 from shoal.schedule.live.facts import Facts, steps_left
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.problem import Scene, competing_groups, scene_of, type_of
-from shoal.schedule.live.sampler import Meter
+from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.problem import LiveProblem, competing_groups, live_problem, type_of
+from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.live.state_file import NOTHING, load, save
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.presets import ScheduleSettings
@@ -52,8 +52,8 @@ def look(job_id: str) -> Facts:
     return Facts(kind=f"kind {int(job_id[1:], 36) % 3}", attempts=int(job_id.startswith("r")))
 
 
-def scene(snapshot: Snapshot, policy: str = "max-min", oracle: Oracle | None = None) -> Scene:
-    return scene_of(snapshot, look, oracle or Oracle(), rules_of(ScheduleSettings(policy, restart_cost_s=0.0)))
+def scene(snapshot: Snapshot, policy: str = "max-min", oracle: Oracle | None = None) -> LiveProblem:
+    return live_problem(snapshot, look, oracle or Oracle(), rules_of(ScheduleSettings(policy, restart_cost_s=0.0)))
 
 
 def plan_of(snapshot: Snapshot, policy: str = "max-min") -> Plan | None:
@@ -191,7 +191,7 @@ class TestScene:
 
 class TestMeter:
     def test_samples_come_from_steps_and_the_first_of_an_attempt_is_marked(self) -> None:
-        meter = Meter(1.0)
+        meter = Sampler(1.0)
 
         def read(attempt: int, step: float | None, at: float, **more: float) -> Sample | None:
             return meter.read("j", "k", "v", attempt, {"step": step, "reported_at": at, **more})
@@ -212,7 +212,7 @@ class TestMeter:
         assert meter.read("j", "k", "v", 2, {}) is None
 
     def test_a_rate_without_steps_is_believed(self) -> None:
-        meter = Meter(1.0)
+        meter = Sampler(1.0)
         assert meter.read("j", "k", "v", 1, {"rate_per_s": 7.0, "reported_at": 1.0}) is None
         found = meter.read("j", "k", "v", 1, {"rate_per_s": 7.0, "reported_at": 3.0})
         assert found is not None
@@ -223,12 +223,12 @@ class TestMemory:
     def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
         oracle = Oracle()
         oracle.observe([Sample("j", "k", "v", 5.0, 1.0, 0.0)])
-        job = {"column": "v", "since": 2.0, "owed_s": {"v": 3.0}, "ran": True}
+        job = {"column": "v", "since": 2.0, "deficit_s": {"v": 3.0}, "ran": True}
         state = State.from_json({"version": 2, "number": 7, "settled": 12.0, "jobs": {"j": job}})
         save(tmp_path / "m.json", state, oracle)
         found, beliefs = load(tmp_path / "m.json")
         assert found.as_json() == state.as_json()
-        assert found.owed_s.tolist() == [[3.0]]
+        assert found.deficit_s.tolist() == [[3.0]]
         assert beliefs.as_json() == oracle.as_json()
         assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
         assert (tmp_path / "m.json").stat().st_mode & 0o077 == 0

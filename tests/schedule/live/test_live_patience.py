@@ -22,8 +22,8 @@ from shoal.engine import Gang
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.simulated import Line, Script, run
-from shoal.schedule.live.asking import what_if
 from shoal.schedule.live.facts import Facts
+from shoal.schedule.live.policy_adapter import what_if
 from shoal.schedule.minimum_run import FIRST, Unsaved, behind, span, unsaved, waited_for
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
@@ -168,13 +168,16 @@ def test_whoever_comes_waits_for_as_long_as_it_had_run_before(tmp_path: Path) ->
         found = {cause.cause: cause.reason.text for cause in (await plane.explain(first)).causes}
         assert "it has saved nothing yet, so stopping it would lose 25 min of work" in found["work"]
         assert (await plane.explain(second)).summary.startswith(
-            f"waits, owed 4 min, for {first}, which keeps its place until"
+            f"waits, with a deficit of 4 min, for {first}, which keeps its place until"
         )
         await all_over(world, [second])
         assert 1990.0 < ran(world, first)[0] < 2020.0
         assert world.store is not None
         cause = world.store.attempts(first)[0].stop_cause
-        assert cause == "its turn is over: others are owed more; it did not save its work, and loses 33 min of it"
+        assert (
+            cause
+            == "its time slice is over: others have larger deficits; it did not save its work, and loses 33 min of it"
+        )
 
     play(tmp_path, scene, devices=1, lengths={"endless": ENDLESS, "short": 50.0})
 
@@ -241,7 +244,7 @@ def test_explain_and_what_if_say_who_keeps_a_place_and_who_waits_for_it(tmp_path
         await world.until(lambda: any(plane.job(job).state is JobState.QUEUED for job in running))
         waiting = next(job for job in running if plane.job(job).state is JobState.QUEUED)
         text = {cause.cause: cause.reason.text for cause in (await plane.explain(waiting)).causes}["work"]
-        assert text == "has lost 100 s of work, which it had not saved; its next turn is twice as long"
+        assert text == "has lost 100 s of work, which it had not saved; its next time slice is twice as long"
 
     play(tmp_path, scene, lengths={f"job-{at}": 400.0 for at in range(4)})
 
@@ -253,7 +256,7 @@ class TestPatience:
         st.lists(st.floats(-1e5, 1e5), min_size=60, max_size=60),
     )  # fmt: skip
     def test_restarts_are_logarithmic_and_what_is_lost_is_bounded(
-        self, needs_s: float, bearable_s: float, late: list[float], crowded: list[float]
+        self, needs_s: float, time_slice_s: float, late: list[float], crowded: list[float]
     ) -> None:
         """Whenever others come to wait, and however much later than allowed each turn ends."""
         lost: list[float] = []
@@ -263,7 +266,7 @@ class TestPatience:
             since, waited_since = now, now + others_s
             now = max(now, waited_since)
             while (
-                found := unsaved(facts, "v", since, now, waited_since=waited_since, bearable_s=bearable_s)
+                found := unsaved(facts, "v", since, now, waited_since=waited_since, time_slice_s=time_slice_s)
             ) is None or (found.kept):
                 assert found is not None
                 assert found.lose_s == pytest.approx(now - since)
@@ -271,14 +274,14 @@ class TestPatience:
             now += late_s
             if now - since >= needs_s:
                 break
-            assert now - since >= FIRST * bearable_s * (1.0 - 1e-9)
+            assert now - since >= FIRST * time_slice_s * (1.0 - 1e-9)
             lost.append(now - since)
         assert sum(lost) <= 1.5 * needs_s
-        assert len(lost) <= 2.0 + max(0.0, math.log(needs_s / (FIRST * bearable_s), 3.0))
+        assert len(lost) <= 2.0 + max(0.0, math.log(needs_s / (FIRST * time_slice_s), 3.0))
 
     def test_those_that_save_are_not_held_and_the_others_are_while_nobody_waits(self) -> None:
         def risk(facts: Facts, waited_since: float | None = 0.0) -> Unsaved | None:
-            return unsaved(facts, "v", 0.0, 1000.0, waited_since=waited_since, bearable_s=10.0)
+            return unsaved(facts, "v", 0.0, 1000.0, waited_since=waited_since, time_slice_s=10.0)
 
         assert risk(Facts("k", saves=True)) is None
         assert risk(Facts("k", saves=True, saved_at=-5.0, lost_s=10.0)) is None
@@ -308,8 +311,8 @@ class TestPatience:
         ]
         one = Unsaved("v", 34.0, 66.0)
         assert behind({"j": one}, 12.0).text == (
-            "waits, owed 12 s, for j, which keeps its place until it ends, or for 66 s more: it has saved nothing yet, "
-            "so stopping it would lose 34 s of work"
+            "waits, with a deficit of 12 s, for j, which keeps its place until it ends, or for 66 s more: it has saved "
+            "nothing yet, so stopping it would lose 34 s of work"
         )
         assert "(a 34 s, b 34 s, c 34 s, ...)" in behind(dict.fromkeys("abcd", one), 0.0).text
 

@@ -34,7 +34,7 @@ def what_if(
     """
     from shoal.core import Invalid
     from shoal.schedule import POLICIES
-    from shoal.schedule.live.asking import what_if as play
+    from shoal.schedule.live.policy_adapter import what_if as play
     from shoal.schedule.presets import ScheduleSettings
     from shoal.schedule.workloads import read_snapshot
 

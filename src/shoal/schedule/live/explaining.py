@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from shoal.admission import Account, Blocker, Explanation, Pending, Snapshot, reasons
 from shoal.contract.records import JobRecord
 from shoal.core import ANY, Reason
-from shoal.schedule.live.asking import rules_of
 from shoal.schedule.live.facts import Facts
 from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.plan import Plan
-from shoal.schedule.live.problem import NOBODY, Rules, needs_of, scene_of, type_of
+from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.problem import NOBODY, Rules, live_problem, needs_of, type_of
 from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle
-from shoal.schedule.presets import ScheduleSettings, bearable_s
+from shoal.schedule.presets import ScheduleSettings, time_slice_s
 from shoal.schedule.workloads import snapshot_lines
 
 
@@ -92,25 +92,25 @@ def _schedule(asked: Asked) -> Blocker:
     due_s = 0.0 if at is None else max(0.0, at + asked.settings.round_s - asked.snapshot.now)
     change = f"wait for the next round, in {due_s:.0f} s; or a greater weight of {asked.job.tenant}"
     if found.code == BEHIND:
-        change = "let these jobs save checkpoints (shoal.train): then all take turns; or cancel one of them"
+        change = "let these jobs save checkpoints (shoal.train): then all have time slices; or cancel one of them"
     if ANY not in asked.job.resources.accelerators:
         change += "; or take any accelerator type"
     return Blocker("schedule", True, found, change)
 
 
 def _work(asked: Asked) -> Iterator[Blocker]:
-    """Of a job that would not take its work along, or has not: what that is, and what it means for its turns."""
-    facts, snapshot, bearable = asked.facts, asked.snapshot, bearable_s(asked.settings)
+    """Of a job that would not take its work along, or has not: what that is, and what it means for its time slices."""
+    facts, snapshot, slice_s = asked.facts, asked.snapshot, time_slice_s(asked.settings)
     now = snapshot.running.get(asked.job.id)
     if facts.replica:
         return
     if now is not None and (kind := type_of(snapshot, now.placement)) is not None:
         since = asked.waited_since.get(kind)
-        risk = unsaved(facts, kind, now.started_at, snapshot.now, waited_since=since, bearable_s=bearable)
+        risk = unsaved(facts, kind, now.started_at, snapshot.now, waited_since=since, time_slice_s=slice_s)
         if risk is not None:
             yield Blocker("work", False, risk.reason())
-    elif now is None and facts.lost_s > 0.0 and not saves(facts, bearable):
-        text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next turn is twice as long"
+    elif now is None and facts.lost_s > 0.0 and not saves(facts, slice_s):
+        text = f"has lost {span(facts.lost_s)} of work, which it had not saved; its next time slice is twice as long"
         yield Blocker("work", False, Reason("unsaved", text, {"lost_s": round(facts.lost_s, 1)}))
 
 
@@ -167,6 +167,6 @@ def live_lines(
     waited_since: Mapping[str, float] = NOBODY,
 ) -> list[str]:
     """The live jobs and pools as lines of a schedule snapshot, for asking another policy about them."""
-    rules = Rules(dict(settings.prices), predict=True, sizes=True, bearable_s=bearable_s(settings))
-    found = scene_of(snapshot, facts.get, oracle, rules, waited_since)
+    rules = Rules(dict(settings.prices), predict=True, sizes=True, time_slice_s=time_slice_s(settings))
+    found = live_problem(snapshot, facts.get, oracle, rules, waited_since)
     return list(snapshot_lines(found.views, found.pools, found.tenants, now=found.now))

@@ -75,7 +75,8 @@ def without_competing(snapshot: Snapshot) -> Snapshot:
 def place(
     snapshot: Snapshot, base: Decision, plan: Plan | None, prefer: Prefer, *, preempt: Sequence[str] = ()
 ) -> Decision:
-    """`base` is admission's decision on all else, which goes first; `preempt` the jobs whose turn ends now. Pure."""
+    """`base` is admission's decision on all else, which goes first; `preempt` the jobs whose time slice ends now.
+    Pure."""
     groups = list(competing_groups(snapshot))
     filling = _Filling(snapshot, base, plan, prefer)
     filling.serve(groups)
@@ -98,7 +99,9 @@ def _turn_over(snapshot: Snapshot, plan: Plan, job_id: str) -> Reason:
     facts: dict[str, Any] = {} if found is None else dict(found.facts)
     target, size, place = plan.target.get(job_id), plan.size.get(job_id), plan.leave.get(job_id)
     if target is None:
-        return Reason("turn-over", f"its turn is over: others are owed more{_lost(plan, job_id)}", facts)
+        return Reason(
+            "time-slice-over", f"its time slice is over: others have larger deficits{_lost(plan, job_id)}", facts
+        )
     if place is None or size is None or size == place.accelerators:
         return Reason("moved", f"moves to {target}, where its share is now{_lost(plan, job_id)}", facts)
     count = snapshot.running[job_id].resources.accelerator_count
@@ -325,7 +328,7 @@ class _Filling:
         if target is None:
             return found
         after = kept.reservation.after if kept is not None else ()
-        text = f"its turn has come on {target}, which is not free yet"
+        text = f"it may run on {target}, which is not free yet"
         text += f"; starts when {reasons.jobs_end(after)}" if after else ""
         return Reason("making-room", f"waits: {text}", {**found.facts, "after": list(after)})
 
@@ -343,7 +346,7 @@ def _pledged(snapshot: Snapshot, plan: Plan | None) -> Counter[str]:
 
 
 def _leaving(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether anybody whose turn is over by this plan has not left yet."""
+    """Whether anybody whose time slice is over by this plan has not left yet."""
     return any(
         (now := snapshot.running.get(job_id)) is not None and now.started_at == place.since
         for job_id, place in plan.leave.items()

@@ -1,4 +1,4 @@
-"""One round: from a scene, an allocation and what was remembered to who shall run where until the next one."""
+"""One round: from a problem, an allocation and what was remembered to who shall run where until the next one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import Reason, Resources
 from shoal.schedule import Allocation
-from shoal.schedule.live.problem import Place, Scene
+from shoal.schedule.live.problem import LiveProblem, Place
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
 from shoal.schedule.presets import ScheduleSettings, rounds_of
@@ -28,9 +28,9 @@ _WAITS = ("turn", "room", "no-share", "behind")
 class Plan:
     """What a round decided. `target` is the type that each job shall run on; `size` how many accelerators, for jobs of
     which the policy chose that; `rank` orders all jobs of the round, those that shall run first; `leave` are the
-    running jobs whose turn is over, or whose place is of another type or size now, with the place that they have;
+    running jobs whose time slice is over, or whose place is of another type or size now, with the place that they have;
     `unsaved` the running jobs that would lose their work, `promised` where those go that leave for another size, until
-    they are there. `waited_since` is the scene's, for the next
+    they are there. `waited_since` is the problem's, for the next
     round; `past` what is remembered of the last rounds, made by `settings`."""
 
     at: float
@@ -88,7 +88,7 @@ class Plan:
         return {pool.type: float(price) if price > NOISE else 0.0 for pool, price in found}
 
     def reason(self, job: str) -> Reason | None:
-        """Why a job of the round runs or waits: whose turn it is, and the prices behind it."""
+        """Why a job of the round runs or waits, and the prices behind it."""
         row = self.row.get(job)
         if row is None:
             return None
@@ -115,7 +115,7 @@ class Plan:
     def _before(self, row: int, found: Reason) -> dict[str, Unsaved]:
         """The jobs that would have to give way to a waiting one, did they not keep their places for their work."""
         problem = self.round.problem
-        if not self.unsaved or (found.code == "turn" and found.facts["owed_s"] <= 0.0):
+        if not self.unsaved or (found.code == "turn" and found.facts["deficit_s"] <= 0.0):
             return {}
         able = {problem.columns[at].key for at in np.flatnonzero(problem.possible[row])}
         return {job: each for job, each in self.unsaved.items() if each.kept and each.type in able}
@@ -126,7 +126,7 @@ class Plan:
         if found.code == "held" and (risk := self.unsaved.get(job)) is not None and risk.kept:
             return Reason(found.code, f"keeps its place on {risk.type}: it would lose its work", found.facts)
         if found.code in _WAITS and (others := self._before(row, found)):
-            why = behind(others, found.facts["owed_s"])
+            why = behind(others, found.facts["deficit_s"])
             return Reason(why.code, why.text, {**found.facts, **why.facts})
         if before is None or size is None or self.target.get(job) != before.type:
             return found
@@ -135,17 +135,17 @@ class Plan:
 
 
 def make(
-    scene: Scene, settings: ScheduleSettings, state: State, previous: Allocation | None = None
+    live: LiveProblem, settings: ScheduleSettings, state: State, previous: Allocation | None = None
 ) -> tuple[Plan, State]:
     """The plan, and what to remember for the next one. Pure. Raises what the policy raises."""
-    problem, now = scene.problem(), scene.now
+    problem, now = live.problem(), live.now
     ids = [str(name) for name in problem.ids]
     decided = decide_round(
         settings, problem, state, now, previous=previous,
-        since=np.array([scene.on[name].since if name in scene.on else now for name in ids]),
-        since_s=np.array([scene.since_s.get(name, 0.0) for name in ids]),
-        slice_s=np.array([scene.turn_s.get(name, 0.0) for name in ids]),
-        kept_s=np.array([max(0.0, view.min_run_s - view.placed_s) for view in scene.views]),
+        since=np.array([live.on[name].since if name in live.on else now for name in ids]),
+        since_s=np.array([live.since_s.get(name, 0.0) for name in ids]),
+        slice_s=np.array([live.slice_s.get(name, 0.0) for name in ids]),
+        kept_s=np.array([max(0.0, view.min_run_s - view.placed_s) for view in live.views]),
     )  # fmt: skip
     found, problem = decided.round, decided.round.problem
     past = noted(decided.state, found)
@@ -156,12 +156,12 @@ def make(
     size = dict(_chosen(decided.allocation, found))
     leave = {
         job: place
-        for job, place in scene.on.items()
+        for job, place in live.on.items()
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
-    promised = {job: place for job, place in scene.promised.items() if target.get(job) == place.type}
+    promised = {job: place for job, place in live.promised.items() if target.get(job) == place.type}
     promised |= {job: Place(target[job], size[job], now) for job in leave if job in target and job in size}
-    plan = Plan(now, decided.allocation, found, target, rank, leave, size, scene.unsaved, scene.waited_since,
+    plan = Plan(now, decided.allocation, found, target, rank, leave, size, live.unsaved, live.waited_since,
                 past, rounds_of(settings), promised)  # fmt: skip
     return plan, past
 

@@ -33,8 +33,8 @@ class Rules:
     """What of the configuration shapes the problem. With `predict`, a job that does not say how much work it has left
     is given what admission expects of it; with `by_tenant`, a tenant's weight is its entity's and not each job's.
     `soon_s`: jobs whose back-off ends within that time compete. With `sizes`, the policy chooses the size of jobs that
-    leave it open; then nobody who came to run less than `hold_s` ago is moved. `bearable_s` is for how long a job keeps
-    its place that saves its work; others keep it for longer (`patience`)."""
+    leave it open; then nobody who came to run less than `hold_s` ago is moved. `time_slice_s` is for how long a job
+    keeps its place that saves its work; others keep it for longer (`minimum_run`)."""
 
     prices: Mapping[str, Money] = field(default_factory=dict)
     predict: bool = False
@@ -42,7 +42,7 @@ class Rules:
     soon_s: float = 0.0
     sizes: bool = False
     hold_s: float = 0.0
-    bearable_s: float = 0.0
+    time_slice_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ NOWHERE: Mapping[str, Place] = {}
 
 
 @dataclass(frozen=True)
-class Scene:
+class LiveProblem:
     """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
     asked to leave, `since_s` for how long they have, and the others have been in the queue. `unsaved` are those of them
-    that would lose their work, `turn_s` is how long the turns are of those that do not save it, running or not, and
-    `waited_since` since when somebody has been waiting for each type that somebody waits for. `promised` are the places
-    of jobs that left others for them and have not come to run there yet."""
+    that would lose their work, `slice_s` is how long the time slices are of those that do not save it, running or not,
+    and `waited_since` since when somebody has been waiting for each type that somebody waits for. `promised` are the
+    places of jobs that left others for them and have not come to run there yet."""
 
     now: float
     views: tuple[JobView, ...]
@@ -72,7 +72,7 @@ class Scene:
     on: Mapping[str, Place]
     since_s: Mapping[str, float] = field(default_factory=dict)
     unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
-    turn_s: Mapping[str, float] = field(default_factory=dict)
+    slice_s: Mapping[str, float] = field(default_factory=dict)
     waited_since: Mapping[str, float] = field(default_factory=dict)
     promised: Mapping[str, Place] = field(default_factory=dict)
 
@@ -131,14 +131,14 @@ def facts_by_id(snapshot: Snapshot, find: Callable[[str], LiveJob | None]) -> di
     return {job_id: facts_of(live) for job_id, live in found if live is not None}
 
 
-def scene_of(
+def live_problem(
     snapshot: Snapshot,
     look: Look,
     oracle: Oracle,
     rules: Rules,
     waited_since: Mapping[str, float] = NOBODY,
     promised: Mapping[str, Place] = NOWHERE,
-) -> Scene:
+) -> LiveProblem:
     """`waited_since` and `promised` are the last round's. Pure but for `look`."""
     waiting = [(job, facts) for job in _waiting(snapshot, rules.soon_s) if (facts := look(job.job_id)) is not None]
     running: list[tuple[Running, Facts, Place | None]] = []
@@ -176,7 +176,7 @@ def scene_of(
         for each, facts, place in running
         if place is not None
         and (risk := unsaved(facts, place.type, place.since, snapshot.now,
-                             waited_since=waited_since.get(place.type), bearable_s=rules.bearable_s))
+                             waited_since=waited_since.get(place.type), time_slice_s=rules.time_slice_s))
     }  # fmt: skip
     found = [_held(view, risks.get(view.id)) for view in found]
     found.sort(key=lambda view: (view.arrived, view.id))
@@ -185,13 +185,13 @@ def scene_of(
         for name in sorted({view.tenant for view in found})
         if (state := snapshot.tenants.get(name)) is not None
     )
-    return Scene(
+    return LiveProblem(
         snapshot.now, tuple(found), pools, tenants,
         on,
         since_s | {job_id: snapshot.now - place.since for job_id, place in on.items()},
         risks,
-        {job.job_id: facts.lost_s for job, facts in waiting if facts.lost_s > rules.bearable_s}
-        | {job_id: risk.turn_s for job_id, risk in risks.items()},
+        {job.job_id: facts.lost_s for job, facts in waiting if facts.lost_s > rules.time_slice_s}
+        | {job_id: risk.slice_s for job_id, risk in risks.items()},
         waited_since,
         promised,
     )  # fmt: skip
@@ -348,7 +348,7 @@ class _Views:
 
     def _configurations(self, asked: _Asked) -> Iterator[Configuration]:
         """Whoever would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
-        place = asked.place if not saves(asked.facts, self._rules.bearable_s) else None
+        place = asked.place if not saves(asked.facts, self._rules.time_slice_s) else None
         count = asked.job.resources.accelerator_count
         for size in asked.sizes:
             for kind, speed in self._speeds(asked.job, size // count, size).items():

@@ -19,7 +19,7 @@ class _Mark:
     fresh: bool
 
 
-class Meter:
+class Sampler:
     """One sample for each `every_s` seconds of a job's own clock, so that a flood of reports is not a flood of them."""
 
     def __init__(self, every_s: float) -> None:

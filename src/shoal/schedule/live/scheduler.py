@@ -17,13 +17,13 @@ from shoal.admission import Decision, Explanation, Need, Pending, Snapshot
 from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
-from shoal.schedule.live.asking import rules_of
 from shoal.schedule.live.explaining import Asked, explained, live_lines
 from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.placing import place, without_competing
 from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.problem import NOBODY, NOWHERE, competes, competing_groups, facts_by_id, scene_of, type_of
-from shoal.schedule.live.sampler import Meter
+from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.problem import NOBODY, NOWHERE, competes, competing_groups, facts_by_id, live_problem, type_of
+from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.rounds import State
@@ -88,7 +88,7 @@ class Scheduler:
         self._file = file
         self._state, self.oracle = state_file.load(file) if file is not None else (state_file.NOTHING, Oracle())
         self._reporting = {str(row[0]) for row in self.oracle.as_json()["live"]}
-        self._meter = Meter(min(_SAMPLE_S, settings.round_s / _SAMPLES_A_ROUND))
+        self._sampler = Sampler(min(_SAMPLE_S, settings.round_s / _SAMPLES_A_ROUND))
         self._defect = defect
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
@@ -149,10 +149,10 @@ class Scheduler:
     def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:
         """The next round, None if there is nothing to share out; changes nothing."""
         promised = self._plan.promised if self._plan is not None else NOWHERE
-        scene = scene_of(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since, promised)
-        if not scene.views or not scene.pools:
+        problem = live_problem(snapshot, look, self.oracle, rules_of(self.settings), self.waited_since, promised)
+        if not problem.views or not problem.pools:
             return None
-        plan, state = make(scene, self.settings, self._state, self._allocation)
+        plan, state = make(problem, self.settings, self._state, self._allocation)
         return _Made(plan, state, plan.allocation, usual(plan.allocation.problem))
 
     def _adopt(self, made: Callable[[], _Made | None]) -> Sequence[str]:
@@ -236,7 +236,7 @@ class Scheduler:
         if kind is None:
             return
         size = facts_of(live).sized(live.job.resources.accelerator_count * len(attempt.placement))
-        sample = self._meter.read(live.job.id, size, kind, attempt.number, live.job.progress)
+        sample = self._sampler.read(live.job.id, size, kind, attempt.number, live.job.progress)
         if sample is not None:
             self._samples.append(sample)
             self._reporting.add(live.job.id)
@@ -254,7 +254,7 @@ class Scheduler:
             return
         for job_id in [job_id for job_id in self._reporting if self._find(job_id) is None]:
             self._reporting.discard(job_id)
-            self._meter.forget(job_id)
+            self._sampler.forget(job_id)
             self.oracle.forget(job_id)
 
     def _look(self, job_id: str) -> Facts | None:

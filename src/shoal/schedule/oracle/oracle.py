@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.core import Reason, Throughput
-from shoal.schedule.build import Colocated
 from shoal.schedule.oracle.beliefs import Alone, Array, Source, Together
 from shoal.schedule.oracle.profiling import Profile, worth_alone, worth_beside
 from shoal.schedule.oracle.reports import Place, Reports
@@ -100,19 +99,6 @@ class Oracle:
         found = beliefs.rates.rate[np.ix_(rows, order, rows)].transpose(0, 2, 1)
         both: Array = np.where(found.transpose(1, 0, 2) > 0.0, found, 0.0)
         return both
-
-    def colocated(self, kinds: Sequence[str], columns: Sequence[str]) -> Colocated:
-        """For `problem_of(colocated=...)`: `pair_rates`, of the pairs that run."""
-        rate = self.pair_rates(kinds, columns)
-        return {
-            (kind, other): {
-                column: (float(rate[first, second, at]), float(rate[second, first, at]))
-                for at, column in enumerate(columns)
-                if rate[first, second, at] > 0.0
-            }
-            for first, kind in enumerate(kinds)
-            for second, other in enumerate(kinds[first:], first)
-        }
 
     def worth_profiling(self, kinds: Sequence[str], columns: Sequence[str], *, pairs: bool = True) -> list[Profile]:
         """What to measure of these kinds, the best first; empty when all was measured. Gains are those of one

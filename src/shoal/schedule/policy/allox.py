@@ -12,8 +12,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from shoal.core import Invalid
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.greedy import Room, by_arrival, placed
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Index, Problem
 
 NAME = "allox"
@@ -24,37 +24,37 @@ def allox(problem: Problem, *, considered: float = 0.3) -> Allocation:
     longest is matched, or as many as there are free accelerators, if that is more."""
     if not 0.0 <= considered <= 1.0:
         raise Invalid(f"a part of {considered}", where="considered", hint="between 0 and 1")
-    frame = frame_of(problem)
-    wide = np.flatnonzero(frame.gang > 1.0)
+    sub = subproblem_of(problem)
+    wide = np.flatnonzero(sub.gang > 1.0)
     if len(wide):
-        raise Invalid("AlloX is defined for jobs of one accelerator", where=f"job {frame.name(wide[0])}")
-    room = Room(frame)
-    for row in by_arrival(frame):
-        at = problem.placed[frame.free[row]]
+        raise Invalid("AlloX is defined for jobs of one accelerator", where=f"job {sub.name(wide[0])}")
+    room = Room(sub)
+    for row in by_arrival(sub):
+        at = problem.placed[sub.free[row]]
         if at >= 0 and room.fits(row)[at]:
             room.put(row, at)
-    waiting = np.array([row for row in by_arrival(frame) if room.column[row] < 0], np.intp)
-    free = _free(frame, room.column)
+    waiting = np.array([row for row in by_arrival(sub) if room.column[row] < 0], np.intp)
+    free = _free(sub, room.column)
     count = min(len(waiting), max(int(free.sum()), int(considered * len(waiting))))
     if count and free.any():
-        for row, column in _starting(frame, waiting[:count], free):
+        for row, column in _starting(sub, waiting[:count], free):
             if room.fits(row)[column]:
                 room.put(row, column)
-    return placed(frame, room.column, NAME)
+    return placed(sub, room.column, NAME)
 
 
-def _free(frame: Frame, column: Index) -> Index:
+def _free(sub: Subproblem, column: Index) -> Index:
     """(n,) accelerators of each column that nobody has."""
-    pools = frame.market.couplings[0]
-    taken = np.bincount(column[column >= 0], minlength=len(frame.market.rate))
+    pools = sub.market.constraints[0]
+    taken = np.bincount(column[column >= 0], minlength=len(sub.market.rate))
     left = pools.load.T @ (pools.limit - pools.load @ taken)
-    spread = np.array([each.spread for each in frame.problem.columns])
+    spread = np.array([each.spread for each in sub.problem.columns])
     return np.where(spread, 0, np.floor(left + 1e-9)).astype(np.intp)
 
 
-def _starting(frame: Frame, rows: Index, free: Index) -> list[tuple[int, int]]:
+def _starting(sub: Subproblem, rows: Index, free: Index) -> list[tuple[int, int]]:
     """The jobs that run first on their accelerators, and where."""
-    rate, left = frame.market.rate[:, rows], frame.work_left[rows]
+    rate, left = sub.market.rate[:, rows], sub.work_left[rows]
     times: Array = np.where(rate > 0.0, left / np.where(rate > 0.0, rate, 1.0), np.inf)
     columns, positions = [], []
     for each in np.flatnonzero(free):

@@ -21,12 +21,12 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.policy.ending import whole_until
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.horizon import worth_until
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.max_min import max_min
 from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.policy.whole import whole_jobs
 from shoal.schedule.types import Allocation, Array, Index, Problem, Tried, positions
@@ -92,63 +92,63 @@ def blend(
         raise Invalid("aging, late, keep, restart_s and drift cannot be negative", where=NAME)
     if whole and space_sharing:
         raise Invalid("whole jobs do not share accelerators", where=NAME, hint="leave out one of the two")
-    frame = frame_of(problem, space_sharing=space_sharing)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    gain = shortest_first(frame) * _aged(frame, aging)
+    sub = subproblem_of(problem, space_sharing=space_sharing)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    gain = shortest_first(sub) * _aged(sub, aging)
     if whole:
-        batch = len(frame.free) > 1 and float(np.ptp(problem.arrived[frame.free])) == 0.0
+        batch = len(sub.free) > 1 and float(np.ptp(problem.arrived[sub.free])) == 0.0
         if drift is None or not batch:
-            ratio = lateness(frame)
+            ratio = lateness(sub)
             if behind_s is not None:
-                ratio = np.maximum(ratio, behind(frame, behind_s[frame.free], took_s))
-            guarded = _guarded(frame, gain, ratio, late)
-            found = _rounded(frame, guarded, keep, restart_s, None, tried_before(frame, previous))
+                ratio = np.maximum(ratio, behind(sub, behind_s[sub.free], took_s))
+            guarded = _guarded(sub, gain, ratio, late)
+            found = _rounded(sub, guarded, keep, restart_s, None, tried_before(sub, previous))
             return found if behind_s is None else replace(found, fair=_fair(problem, previous))
         # All of a batch have waited equally long, and who is long is seen to by the end that is kept.
-        return _rounded(frame, shortest_first(frame), keep, restart_s, drift, tried_before(frame, previous))
-    none = np.zeros(len(frame.free))
+        return _rounded(sub, shortest_first(sub), keep, restart_s, drift, tried_before(sub, previous))
+    none = np.zeros(len(sub.free))
     start, owed = None, none
     if floor > 0.0:
-        unit = frame.weight * frame.norm / frame.gang
-        start = best_level(frame, none, unit)
+        unit = sub.weight * sub.norm / sub.gang
+        start = best_level(sub, none, unit)
         owed = np.minimum(floor * start.value * unit, start.rates) * (1.0 - 1e-9)
-    outcome = best_value(frame, gain, np.zeros_like(gain), owed, start=start, tried=tried_before(frame, previous))
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+    outcome = best_value(sub, gain, np.zeros_like(gain), owed, start=start, tried=tried_before(sub, previous))
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
 
 
-def _aged(frame: Frame, aging: float) -> Array:
+def _aged(sub: Subproblem, aging: float) -> Array:
     """(k,) the soonest that each job can have taken from arrival to end, to the power of `aging`, relative to the mean:
     the slope of the sum of completion times to the power of 1 + aging."""
     if not aging:
-        return np.ones(len(frame.free))
-    soonest = frame.elapsed_s + frame.work_left / frame.market.fastest + SOON_S
+        return np.ones(len(sub.free))
+    soonest = sub.elapsed_s + sub.work_left / sub.market.fastest + SOON_S
     slope: Array = (soonest / soonest.mean()) ** aging
     return slope
 
 
-def lateness(frame: Frame) -> Array:
+def lateness(sub: Subproblem) -> Array:
     """(k,) when each job can end at the soonest over when it would in an isolated share, both from its arrival: the
     least finish-time ratio that it can still have.
 
     What it has done took `isolated_s` in such a share. A caller that does not know puts the job's age there; then the
     time that it ran says how much it can have done at most.
     """
-    problem, left, fastest = frame.problem, frame.work_left, frame.market.fastest
-    alone = frame.market.rates_of(isolated_shares(frame))
+    problem, left, fastest = sub.problem, sub.work_left, sub.market.fastest
+    alone = sub.market.rates_of(isolated_shares(sub))
     with np.errstate(divide="ignore", invalid="ignore"):  # a job that can only run spread has no isolated share
-        done_s = np.minimum(problem.isolated_s[frame.free], problem.ran_s[frame.free] * fastest / alone)
-        ratio: Array = (frame.elapsed_s + left / fastest + SOON_S) / (done_s + left / alone + SOON_S)
+        done_s = np.minimum(problem.isolated_s[sub.free], problem.ran_s[sub.free] * fastest / alone)
+        ratio: Array = (sub.elapsed_s + left / fastest + SOON_S) / (done_s + left / alone + SOON_S)
     return np.where(alone > 0.0, ratio, 0.0)
 
 
-def behind(frame: Frame, behind_s: Array, took_s: Array | None = None) -> Array:
+def behind(sub: Subproblem, behind_s: Array, took_s: Array | None = None) -> Array:
     """(k,) above one for jobs that are too far behind max-min fairness, the more the further; zero for others.
 
     A job may wait for shorter ones until its end would be among the latest. From then on it may be behind by no more
     than the part `BEHIND` of its time, so that the last ends are about as early as under max-min fairness.
     """
-    soonest_s = frame.elapsed_s + frame.work_left / frame.market.fastest + SOON_S
+    soonest_s = sub.elapsed_s + sub.work_left / sub.market.fastest + SOON_S
     known_s = soonest_s if took_s is None else np.concatenate([took_s, soonest_s])
     allowed_s = np.maximum(BEHIND * soonest_s, (1.0 + BEHIND) * np.quantile(known_s, AMONG_LAST) - soonest_s)
     return np.where(behind_s > allowed_s, 1.0 + BEHIND_COUNTS * np.maximum(behind_s, 0.0) / soonest_s, 0.0)
@@ -162,24 +162,26 @@ def _fair(problem: Problem, previous: Allocation | None) -> Allocation:
     return max_min(problem, previous=before)
 
 
-def _guarded(frame: Frame, gain: Array, ratio: Array, late: float) -> Array:
+def _guarded(sub: Subproblem, gain: Array, ratio: Array, late: float) -> Array:
     """(n, k) `gain` (n, k), but for jobs that are late by their `ratio` (k,) so much that each accelerator of theirs
     counts for more than others."""
-    left = frame.work_left
+    left = sub.work_left
     is_late = ratio > late * (1.0 + 1e-9)
     if not is_late.any():
         return gain
-    soon = left / frame.market.fastest + SOON_S
+    soon = left / sub.market.fastest + SOON_S
     most = float((gain * left / soon).max())
-    first = FIRST * most * frame.gang * ratio**LATEST * soon / np.where(left > 0.0, left, 1.0)
+    first = FIRST * most * sub.gang * ratio**LATEST * soon / np.where(left > 0.0, left, 1.0)
     return np.where(is_late, first, gain)
 
 
-def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: float | None, tried: Tried) -> Allocation:
+def _rounded(
+    sub: Subproblem, gain: Array, keep: float, restart_s: float, drift: float | None, tried: Tried
+) -> Allocation:
     """The program's optimum in whole jobs, certified by the program's own."""
-    market = frame.market
-    here = np.arange(len(market.rate))[:, None] == frame.problem.placed[frame.free]
-    left = frame.work_left
+    market = sub.market
+    here = np.arange(len(market.rate))[:, None] == sub.problem.placed[sub.free]
+    left = sub.work_left
     with np.errstate(divide="ignore"):
         takes_s = np.where(market.rate > 0.0, left / market.rate, np.inf)
     # The time that is left, with what it costs to come, instead of the time alone.
@@ -189,25 +191,25 @@ def _rounded(frame: Frame, gain: Array, keep: float, restart_s: float, drift: fl
     worth *= np.where(here, 1.0 + stays_for, 1.0)
     column = np.where(worth.max(axis=0) > 0.0, worth.argmax(axis=0), -1)
     if drift is None and (market.usage_of(_whole(market.rate, column)) <= market.limits).all():
-        return _chosen(frame, worth, column, None, tried)
+        return _chosen(sub, worth, column, None, tried)
     value = np.where(market.rate > 0.0, worth / np.where(market.rate > 0.0, market.rate, 1.0), 0.0)
     alike = len(np.unique(left)) < len(left)
-    fluid = best_value(frame, value, np.zeros_like(value), np.zeros(len(left)), tried=tried, alike=alike)
+    fluid = best_value(sub, value, np.zeros_like(value), np.zeros(len(left)), tried=tried, alike=alike)
     value, likely = worth, fluid.shares
     chosen = None
     if drift is not None and left.any():
-        chosen = whole_until(frame, worth, while_s=WHILE_S, drift=drift)
+        chosen = whole_until(sub, worth, while_s=WHILE_S, drift=drift)
         if chosen is None:
-            value, likely = worth_until(frame, worth, while_s=WHILE_S, drift=drift)
+            value, likely = worth_until(sub, worth, while_s=WHILE_S, drift=drift)
     if chosen is None:
-        chosen = whole_jobs(frame, value, likely)
-    return _chosen(frame, worth, chosen, fluid, tried)
+        chosen = whole_jobs(sub, value, likely)
+    return _chosen(sub, worth, chosen, fluid, tried)
 
 
-def _chosen(frame: Frame, worth: Array, column: Index, fluid: Outcome | None, tried: Tried) -> Allocation:
+def _chosen(sub: Subproblem, worth: Array, column: Index, fluid: Outcome | None, tried: Tried) -> Allocation:
     """Each job all of its `column`, or nothing where that is -1. `fluid` is the best with parts of jobs; without, no
     limit binds."""
-    market = frame.market
+    market = sub.market
     shares = _whole(market.rate, column)
     runs = positions(column >= 0)
     value = float(worth[column[runs], runs].sum())
@@ -216,7 +218,7 @@ def _chosen(frame: Frame, worth: Array, column: Index, fluid: Outcome | None, tr
         prices, bound, tried = fluid.prices, fluid.bound, fluid.tried
         facts = {**fluid.facts, "fluid": fluid.value}
     outcome = Outcome(shares, market.rates_of(shares), prices, value, bound, facts=facts, tried=tried)
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
 
 
 def _whole(rate: Array, column: Index) -> Array:

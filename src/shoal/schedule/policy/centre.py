@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.errors import SolverFailed
-from shoal.schedule.policy.frame import Frame
 from shoal.schedule.policy.solving import Outcome
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.types import Array
 
 TOLERANCE = 1e-8
@@ -22,28 +22,28 @@ LITTLE = 1e-14
 """Added to diagonals that vanish at the optimum."""
 
 
-def highest_level(frame: Frame, floor: Array, per_level: Array, *, rate: Array | None = None) -> Outcome:
+def highest_level(sub: Subproblem, floor: Array, per_level: Array, *, rate: Array | None = None) -> Outcome:
     """The middle of all shares at the highest level t at which everybody has the rate floor + t * per_level, both (k,).
     `rate` (n, k) are those that the policy believes; columns at which a job has none are given out as well, as Gavel
     does. Raises `SolverFailed`."""
-    rate = frame.market.rate if rate is None else rate
+    rate = sub.market.rate if rate is None else rate
     fastest = rate.max(axis=0)
-    program = _Program(frame, rate / fastest, floor / fastest, per_level / fastest, frame.market.limits, rising=True)
-    return _outcome(frame, *program.solved())
+    program = _Program(sub, rate / fastest, floor / fastest, per_level / fastest, sub.market.limits, rising=True)
+    return _outcome(sub, *program.solved())
 
 
-def reaching(frame: Frame, floor: Array) -> Outcome:
+def reaching(sub: Subproblem, floor: Array) -> Outcome:
     """The middle of all shares that give rates of at least the floor (k,), which must be possible. With no objective
     to draw it to one point, where the method ends depends on units: they are Gavel's, steps a second and accelerators.
     Raises `SolverFailed`."""
-    rate = frame.market.rate
-    program = _Program(frame, rate, floor, np.zeros_like(floor), np.ones(len(frame.market.limits)), rising=False)
-    return _outcome(frame, *program.solved())
+    rate = sub.market.rate
+    program = _Program(sub, rate, floor, np.zeros_like(floor), np.ones(len(sub.market.limits)), rising=False)
+    return _outcome(sub, *program.solved())
 
 
-def _outcome(frame: Frame, shares: Array, level: float, prices: Array) -> Outcome:
+def _outcome(sub: Subproblem, shares: Array, level: float, prices: Array) -> Outcome:
     shares = np.clip(shares, 0.0, 1.0)
-    return Outcome(shares, frame.market.rates_of(shares), prices, level, level, facts={"method": "interior point"})
+    return Outcome(shares, sub.market.rates_of(shares), prices, level, level, facts={"method": "interior point"})
 
 
 class _Program:
@@ -51,12 +51,12 @@ class _Program:
     this order, the signs of shares, the time of each job, the limits in these `units` (r,), and the jobs' demands."""
 
     def __init__(
-        self, frame: Frame, rate: Array, floor: Array, per_level: Array, units: Array, *, rising: bool
+        self, sub: Subproblem, rate: Array, floor: Array, per_level: Array, units: Array, *, rising: bool
     ) -> None:
-        market = frame.market
+        market = sub.market
         self._rate, self._per_level, self._rising = rate, per_level, rising
         self._n, self._k, self._r = *rate.shape, len(units)
-        loads = np.concatenate([each.load[:, :, None] * each.weight for each in market.couplings])
+        loads = np.concatenate([each.load[:, :, None] * each.weight for each in market.constraints])
         self._loads = loads / units[:, None, None]
         self._cuts = np.cumsum([rate.size, self._k, self._r])
         self._h = np.concatenate([np.zeros(rate.size), np.ones(self._k), market.limits / units, -floor])

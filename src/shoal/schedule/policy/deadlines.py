@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.policy.frame import Frame
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.types import Array
 
 WHY = "deadline"
 
 
-def needed_rates(frame: Frame) -> Array:
+def needed_rates(sub: Subproblem) -> Array:
     """(k,) steps left over seconds left, zero without a deadline. Raises `Invalid` where a deadline has passed or the
     work left is not known."""
-    problem = frame.problem
-    deadline, left = problem.deadline[frame.free], problem.work_left[frame.free]
+    problem = sub.problem
+    deadline, left = problem.deadline[sub.free], problem.work_left[sub.free]
     due = np.isfinite(deadline)
     for wrong, what in (
         (due & np.isnan(left), "has a deadline, but nobody knows how much work is left"),
@@ -24,6 +24,6 @@ def needed_rates(frame: Frame) -> Array:
         rows = np.flatnonzero(wrong)
         if len(rows):
             raise Invalid(
-                f"{what} ({len(rows)} such jobs)", where=f"job {frame.name(rows[0])}", hint="drop or move its deadline"
+                f"{what} ({len(rows)} such jobs)", where=f"job {sub.name(rows[0])}", hint="drop or move its deadline"
             )
     return np.where(due, np.nan_to_num(left) / np.maximum(deadline - problem.now, 1e-9), 0.0)

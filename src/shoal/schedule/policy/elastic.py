@@ -15,10 +15,10 @@ import numpy as np
 
 from shoal.core import Invalid, Quota
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.frame import Frame, frame_of, quotas_of
 from shoal.schedule.policy.solving import Outcome
+from shoal.schedule.policy.subproblem import Subproblem, quotas_of, subproblem_of
 from shoal.schedule.solve.choice import best_choice
-from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.types import Allocation, Array, Configurations, Index, Problem
 
 NAME = "elastic"
@@ -40,38 +40,38 @@ def elastic(
     penalty: Array = np.broadcast_to(np.asarray(unserved, np.float64), problem.jobs)
     if power == 0.0 or not (penalty > 0.0).all():
         raise Invalid(f"power {power}, unserved {unserved}", where="elastic", hint="not zero; positive")
-    frame = frame_of(_on_one(problem))
+    sub = subproblem_of(_on_one(problem))
     configuration = _present(problem)
-    if not len(frame.free):
-        empty = allocation(frame, nothing(frame), policy=NAME)
+    if not len(sub.free):
+        empty = allocation(sub, nothing(sub), policy=NAME)
         return replace(empty, problem=problem, configuration=configuration)
-    ways = _ways(problem, frame)
-    option, market = _options(problem, frame, ways)
+    ways = _ways(problem, sub)
+    option, market = _options(problem, sub, ways)
     value = np.zeros_like(market.rate)
     value[option, ways.job] = _worth(
-        problem, frame, ways, power=power, unserved=penalty, restart_s=restart_s, horizon_s=horizon_s
+        problem, sub, ways, power=power, unserved=penalty, restart_s=restart_s, horizon_s=horizon_s
     )
     chosen = best_choice(market, value, gap=gap)
     way_at = np.full(market.rate.shape, -1, np.intp)
     way_at[option, ways.job] = np.arange(len(option))
     rows = np.flatnonzero(chosen.option >= 0)
     way = way_at[chosen.option[rows], rows]
-    configuration[frame.free] = -1
-    configuration[frame.free[rows]] = ways.number[way]
-    shares = np.zeros_like(frame.market.rate)
+    configuration[sub.free] = -1
+    configuration[sub.free[rows]] = ways.number[way]
+    shares = np.zeros_like(sub.market.rate)
     shares[ways.column[way], rows] = 1.0
     facts = {"method": "prices and branch and bound", "options": len(market.rate), "core": chosen.core}
-    prices = np.zeros(len(frame.market.limits))
-    prices[: len(frame.pools)] = chosen.prices[: len(frame.pools)]
-    outcome = Outcome(shares, np.zeros(len(frame.free)), prices, chosen.value, chosen.bound, facts=facts)
-    found = allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
-    quotas = dict(zip(market.names[len(frame.pools) :], map(float, chosen.prices[len(frame.pools) :]), strict=True))
+    prices = np.zeros(len(sub.market.limits))
+    prices[: len(sub.pools)] = chosen.prices[: len(sub.pools)]
+    outcome = Outcome(shares, np.zeros(len(sub.free)), prices, chosen.value, chosen.bound, facts=facts)
+    found = allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
+    quotas = dict(zip(market.names[len(sub.pools) :], map(float, chosen.prices[len(sub.pools) :]), strict=True))
     return replace(found, problem=problem, configuration=configuration, limits=quotas)
 
 
 class _Ways(NamedTuple):
-    """All ways to run the jobs of a frame (k,): row, column, accelerators, goodput, and the number of the configuration
-    or -1 for a job that has none."""
+    """All ways to run the jobs of a subproblem (k,): row, column, accelerators, goodput, and the number of the
+    configuration or -1 for a job that has none."""
 
     job: Index
     column: Index
@@ -87,7 +87,7 @@ def _configurations(problem: Problem) -> Configurations:
 
 def _on_one(problem: Problem) -> Problem:
     """The problem in which each job that may be moved wants one accelerator, wherever it has a way to run: what a
-    frame makes of that is what is left of pools."""
+    subproblem makes of that is what is left of pools."""
     elastic = _configurations(problem)
     rate = np.where(problem.gang[:, None] <= problem.counts[problem.pool_of], problem.rate, 0.0)
     rate[np.unique(elastic.job)] = 0.0
@@ -105,15 +105,15 @@ def _present(problem: Problem) -> Index:
     return present
 
 
-def _ways(problem: Problem, frame: Frame) -> _Ways:
+def _ways(problem: Problem, sub: Subproblem) -> _Ways:
     """The ways that have a goodput."""
     elastic, row_of = _configurations(problem), np.full(problem.jobs, -1, np.intp)
-    row_of[frame.free] = np.arange(len(frame.free))
+    row_of[sub.free] = np.arange(len(sub.free))
     able = np.flatnonzero((row_of[elastic.job] >= 0) & (elastic.goodput > 0.0))
     rigid = np.ones(problem.jobs, np.bool_)
     rigid[elastic.job] = False
-    row, column = np.nonzero(frame.market.rate.T * rigid[frame.free][:, None])
-    whole = frame.free[row]
+    row, column = np.nonzero(sub.market.rate.T * rigid[sub.free][:, None])
+    whole = sub.free[row]
     return _Ways(
         np.concatenate([row_of[elastic.job[able]], row]),
         np.concatenate([elastic.column[able], column]),
@@ -123,41 +123,41 @@ def _ways(problem: Problem, frame: Frame) -> _Ways:
     )
 
 
-def _options(problem: Problem, frame: Frame, ways: _Ways) -> tuple[Index, Market]:
+def _options(problem: Problem, sub: Subproblem, ways: _Ways) -> tuple[Index, Market]:
     """The option (k,) that each way is, and a market whose columns are options: so many accelerators of a column."""
     kinds, option = np.unique(np.stack([ways.column, ways.accelerators]), axis=1, return_inverse=True)
     column, accelerators = kinds
-    pools = frame.market.couplings[0]
-    rows = np.ones(len(frame.free))
-    couplings = [Coupling(pools.names, rows, pools.load[:, column] * accelerators, pools.limit)]
+    pools = sub.market.constraints[0]
+    rows = np.ones(len(sub.free))
+    constraints = [Constraint(pools.names, rows, pools.load[:, column] * accelerators, pools.limit)]
     for quota in quotas_of(problem, np.flatnonzero(problem.held)):
         load: Array = (quota.columns[column] * accelerators)[None, :].astype(np.float64)
         if quota.left > 0.0:
-            couplings.append(
-                Coupling((quota.name,), quota.rows[frame.free].astype(np.float64), load, np.array([quota.left]))
+            constraints.append(
+                Constraint((quota.name,), quota.rows[sub.free].astype(np.float64), load, np.array([quota.left]))
             )
-    rate = np.zeros((len(column), len(frame.free)))
+    rate = np.zeros((len(column), len(sub.free)))
     rate[option.ravel(), ways.job] = 1.0
-    for each in couplings:
+    for each in constraints:
         for load, limit in zip(each.load, each.limit, strict=True):
             rate[np.ix_(load > limit, each.weight > 0.0)] = 0.0
     for quota in quotas_of(problem, np.flatnonzero(problem.held)):
         if quota.left <= 0.0:
-            rate[np.ix_(quota.columns[column], quota.rows[frame.free])] = 0.0
-    return option.ravel(), Market(rate, rows, tuple(couplings))
+            rate[np.ix_(quota.columns[column], quota.rows[sub.free])] = 0.0
+    return option.ravel(), Market(rate, rows, tuple(constraints))
 
 
 def _worth(
-    problem: Problem, frame: Frame, ways: _Ways, *, power: float, unserved: Array, restart_s: float, horizon_s: float
+    problem: Problem, sub: Subproblem, ways: _Ways, *, power: float, unserved: Array, restart_s: float, horizon_s: float
 ) -> Array:
     """(k,) how much better each way is than getting nothing."""
-    count = len(frame.free)
+    count = len(sub.free)
     least, fewest = np.full(count, np.inf), np.full(count, np.inf)
     np.minimum.at(least, ways.job, ways.goodput)
     np.minimum.at(fewest, ways.job, ways.accelerators)
     goodput = fewest[ways.job] * ways.goodput / least[ways.job]
-    job = frame.free[ways.job]
-    age = frame.elapsed_s[ways.job]
+    job = sub.free[ways.job]
+    age = sub.elapsed_s[ways.job]
     lost = (age - problem.restarts[job] * restart_s) / np.maximum(age + restart_s, 1e-9)
     lost = np.minimum(lost, 1.0 - restart_s / max(horizon_s, restart_s + 1e-9))
     moves = (problem.placed[job] >= 0) & (
@@ -165,5 +165,5 @@ def _worth(
     )
     goodput = goodput * np.where(moves, lost.clip(0.01, 1.0), 1.0)
     gained = unserved[job] - goodput**power if power < 0.0 else unserved[job] + goodput**power
-    worth: Array = frame.weight[ways.job] * gained
+    worth: Array = sub.weight[ways.job] * gained
     return worth

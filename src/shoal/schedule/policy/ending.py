@@ -13,8 +13,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from shoal.schedule.policy.frame import Frame
 from shoal.schedule.policy.solving import best_level
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.types import Array, Index
 
 PAIRS = 600
@@ -29,11 +29,11 @@ NODES, GAP = 50, 1e-3
 """Branches that may be looked at, and what may be missing to the optimum. Nodes, unlike seconds, give one answer."""
 
 
-def whole_until(frame: Frame, worth: Array, *, while_s: float, drift: float) -> Index | None:
+def whole_until(sub: Subproblem, worth: Array, *, while_s: float, drift: float) -> Index | None:
     """(k,) the column of each job for now, or -1; None where the program is too large, or no answer was found. `worth`
     (n, k) is what each column is worth to each job; `drift` seconds of each second of the while may be lost for
     nothing."""
-    market, left = frame.market, frame.work_left
+    market, left = sub.market, sub.work_left
     column, row = np.nonzero(market.rate)
     count, jobs = len(row), len(left)
     best: Index = market.rate.argmax(axis=0)
@@ -41,10 +41,10 @@ def whole_until(frame: Frame, worth: Array, *, while_s: float, drift: float) -> 
         return best  # everybody at once
     if count > PAIRS:
         return None
-    soonest_s = 1.0 / best_level(frame, np.zeros(jobs), left).value
+    soonest_s = 1.0 / best_level(sub, np.zeros(jobs), left).value
     first_s = min(while_s, soonest_s / 2)
     later_s = soonest_s - first_s * (1.0 - drift)
-    used = sparse.vstack([sparse.csc_matrix(each.load[:, column] * each.weight[row]) for each in market.couplings])
+    used = sparse.vstack([sparse.csc_matrix(each.load[:, column] * each.weight[row]) for each in market.constraints])
     once = sparse.csc_matrix((np.ones(count), (row, np.arange(count))), shape=(jobs, count))
     part = (market.rate / np.where(left > 0.0, left, np.inf))[column, row]  # of the work that is left, done in a second
     done = sparse.csc_matrix((part, (row, np.arange(count))), shape=(jobs, count))

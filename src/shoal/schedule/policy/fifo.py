@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.greedy import Room, by_arrival, combined, placed
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Index, Pairs, Problem
 
 NAME = "fifo"
@@ -30,32 +30,32 @@ def fifo(
     times one job's."""
     if agnostic and space_sharing:
         raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
-    frame = frame_of(problem, space_sharing=space_sharing)
-    room, order = Room(frame), by_arrival(frame)
+    sub = subproblem_of(problem, space_sharing=space_sharing)
+    room, order = Room(sub), by_arrival(sub)
     chance = np.random.default_rng(seed)
     if agnostic:
         for row in order:
-            at = problem.placed[frame.free[row]]
+            at = problem.placed[sub.free[row]]
             if at >= 0 and room.fits(row)[at]:
                 room.put(row, at)
     waiting = [row for row in order if room.column[row] < 0]
     for position, row in enumerate(waiting):
         fits = np.flatnonzero(room.fits(row))
         if len(fits):
-            room.put(row, chance.choice(fits) if agnostic else fits[frame.market.rate[fits, row].argmax()])
+            room.put(row, chance.choice(fits) if agnostic else fits[sub.market.rate[fits, row].argmax()])
         elif not room.pools_allow(row):
-            pairs = _joined(frame, room.column, waiting[position:], worthwhile) if space_sharing else None
-            return placed(frame, room.column, NAME, pairs)
-    return placed(frame, room.column, NAME)
+            pairs = _joined(sub, room.column, waiting[position:], worthwhile) if space_sharing else None
+            return placed(sub, room.column, NAME, pairs)
+    return placed(sub, room.column, NAME)
 
 
-def _joined(frame: Frame, column: Index, waiting: list[int], worthwhile: float) -> Pairs:
+def _joined(sub: Subproblem, column: Index, waiting: list[int], worthwhile: float) -> Pairs:
     """Put waiting jobs beside running ones, in order; the first that finds no partner ends it. Jobs that get a partner
     lose their time alone, in place."""
     alone = [int(row) for row in np.flatnonzero(column >= 0)]
     found: list[tuple[int, int, int]] = []
     for row in waiting:
-        gains = [combined(frame, other, row)[column[other]] for other in alone]
+        gains = [combined(sub, other, row)[column[other]] for other in alone]
         if not gains or max(gains) <= worthwhile:
             break
         other = alone.pop(int(np.argmax(gains)))

@@ -16,11 +16,11 @@ from shoal.core import Invalid
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.reference import reference_rates
 from shoal.schedule.policy.solving import Outcome, best_level
 from shoal.schedule.policy.spare import with_spare
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Problem
 
 NAME = "finish-time"
@@ -45,41 +45,41 @@ def finish_time(
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
     rate = reference_rates(problem, reference, space_sharing=space_sharing) if agnostic else None
-    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
-    if not len(frame.free) or not frame.work_left.any():
-        return allocation(frame, nothing(frame), policy=NAME)
-    outcome, owed = _fairest(frame)
+    sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(sub.free) or not sub.work_left.any():
+        return allocation(sub, nothing(sub), policy=NAME)
+    outcome, owed = _fairest(sub)
     if central:
-        middle = highest_level(frame, np.zeros_like(owed), owed)
+        middle = highest_level(sub, np.zeros_like(owed), owed)
         outcome = replace(outcome, shares=middle.shares, rates=middle.rates, facts=middle.facts)
-        return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
-    outcome = with_spare(frame, outcome, owed)
+        return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
+    outcome = with_spare(sub, outcome, owed)
     if agnostic:
-        outcome = evened(frame, outcome)
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
+        outcome = evened(sub, outcome)
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE, sense="min")
 
 
-def _fairest(frame: Frame) -> tuple[Outcome, Array]:
+def _fairest(sub: Subproblem) -> tuple[Outcome, Array]:
     """The outcome with the least worst ratio, and the rates (k,) that this ratio needs."""
-    left, age = frame.work_left, frame.elapsed_s
-    alone = isolated_shares(frame)
-    rates = frame.market.rates_of(alone)
+    left, age = sub.work_left, sub.elapsed_s
+    alone = isolated_shares(sub)
+    rates = sub.market.rates_of(alone)
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = frame.problem.isolated_s[frame.free] + np.where(left > 0.0, left / rates, 0.0)
+        whole = sub.problem.isolated_s[sub.free] + np.where(left > 0.0, left / rates, 0.0)
     working = (left > 0.0) & np.isfinite(whole) & (whole > 0.0)
 
     def ratio(rates: Array) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(((age + left / rates)[working] / whole[working]).max())
 
-    best = Outcome(alone, rates, np.zeros(len(frame.market.limits)), ratio(rates), 0.0)
-    lower, gap = 0.0, GAP if frame.beside is None else PAIRED_GAP
+    best = Outcome(alone, rates, np.zeros(len(sub.market.limits)), ratio(rates), 0.0)
+    lower, gap = 0.0, GAP if sub.beside is None else PAIRED_GAP
     for _ in range(STEPS):
         rho = best.value
         room = np.where(working, rho * whole - age, np.inf)
         needed = left / room
         steep = np.where(working, needed * whole / room, 0.0)
-        step = best_level(frame, needed * (1.0 - 1e-12), steep, start=best)
+        step = best_level(sub, needed * (1.0 - 1e-12), steep, start=best)
         lower = max(lower, rho - step.bound)
         reached = ratio(step.rates)
         if reached < best.value:

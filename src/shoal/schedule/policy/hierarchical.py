@@ -14,9 +14,9 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.max_min import equal_rates
 from shoal.schedule.policy.solving import fill
+from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.solve.flow import Entities
 from shoal.schedule.types import Allocation, Problem
 
@@ -47,16 +47,16 @@ def hierarchical(
     if agnostic and space_sharing:
         raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
     rate = equal_rates(problem, {}) if agnostic else None
-    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
+    sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
     chosen = [given.get(name, Entity()) for name in problem.entities]
     in_order = np.array([each.first_come for each in chosen])
-    of = problem.entity[frame.free]
+    of = problem.entity[sub.free]
     by_arrival = np.empty(len(of))
-    by_arrival[np.argsort(problem.arrived[frame.free], kind="stable")] = np.arange(len(of))
+    by_arrival[np.argsort(problem.arrived[sub.free], kind="stable")] = np.arange(len(of))
     rank = np.where(in_order[of], by_arrival, 0.0)
-    outcome = fill(frame, Entities(of, np.array([each.weight for each in chosen]), in_order, frame.weight, rank))
+    outcome = fill(sub, Entities(of, np.array([each.weight for each in chosen]), in_order, sub.weight, rank))
     if agnostic:
-        outcome = evened(frame, outcome)
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+        outcome = evened(sub, outcome)
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from shoal.schedule.errors import SolverFailed
-from shoal.schedule.policy.frame import Frame
 from shoal.schedule.policy.solving import best_level
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve.lp import solve_program
 from shoal.schedule.types import Array
 
@@ -21,27 +21,29 @@ LOOSER = 0.2
 """How much more the end may be put off, in parts of the while, when a program that is feasible is not solved."""
 
 
-def worth_until(frame: Frame, worth: Array, *, while_s: float, drift: float) -> tuple[Array, Array]:
+def worth_until(sub: Subproblem, worth: Array, *, while_s: float, drift: float) -> tuple[Array, Array]:
     """(n, k) `worth` (n, k) with what a share of the while is worth to the end, which may be put off by `drift` seconds
     for each second of the while; and the shares (n, k) of the while that are best by both."""
-    left = frame.work_left
-    soonest_s = 1.0 / best_level(frame, np.zeros(len(left)), left).value
+    left = sub.work_left
+    soonest_s = 1.0 / best_level(sub, np.zeros(len(left)), left).value
     first_s = min(while_s, soonest_s / 2)
-    shares, progress = _program(frame, worth, first_s, soonest_s - first_s * (1.0 - drift))
+    shares, progress = _program(sub, worth, first_s, soonest_s - first_s * (1.0 - drift))
     return worth + progress, shares
 
 
-def _program(frame: Frame, worth: Array, first_s: float, later_s: float) -> tuple[Array, Array]:
+def _program(sub: Subproblem, worth: Array, first_s: float, later_s: float) -> tuple[Array, Array]:
     """(n, k) the shares of the first part, and (n, k) what a share of it is worth to the end."""
-    market, left = frame.market, frame.work_left
+    market, left = sub.market, sub.work_left
     column, row = np.nonzero(market.rate)
     at = np.arange(len(row))
-    couplings = sparse.vstack([sparse.csc_matrix(each.load[:, column] * each.weight[row]) for each in market.couplings])
+    constraints = sparse.vstack(
+        [sparse.csc_matrix(each.load[:, column] * each.weight[row]) for each in market.constraints]
+    )
     time = sparse.csc_matrix((np.ones(len(row)), (row, at)), shape=(len(left), len(row)))
     part = (market.rate / np.where(left > 0.0, left, np.inf))[column, row]  # of the work that is left, done in a second
     done = sparse.csc_matrix((part, (row, at)), shape=(len(left), len(row)))
     limits = np.concatenate([market.limits, np.ones(len(left))])
-    base = sparse.vstack([couplings, time])
+    base = sparse.vstack([constraints, time])
     gain = np.concatenate([worth[column, row], np.zeros(len(row))])
     scale = float(gain.max(initial=1e-300))
     bounds = np.concatenate([limits, limits, (left > 0.0) * (1e-7 - 1.0)])

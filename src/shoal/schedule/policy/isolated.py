@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.policy.finish import allocation, nothing, within_limits
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.solving import Outcome
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Problem
 
 NAME = "isolated"
@@ -17,22 +17,22 @@ NAME = "isolated"
 
 def isolated(problem: Problem) -> Allocation:
     """Parts are in proportion to weights; a job whose part is more than all of its time has all of it."""
-    frame = frame_of(problem)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    shares = isolated_shares(frame)
-    none = np.zeros(len(frame.market.limits))
-    outcome = Outcome(shares, frame.market.rates_of(shares), none, 0.0, 0.0)
-    return allocation(frame, outcome, policy=NAME)
+    sub = subproblem_of(problem)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    shares = isolated_shares(sub)
+    none = np.zeros(len(sub.market.limits))
+    outcome = Outcome(shares, sub.market.rates_of(shares), none, 0.0, 0.0)
+    return allocation(sub, outcome, policy=NAME)
 
 
-def isolated_shares(frame: Frame) -> Array:
+def isolated_shares(sub: Subproblem) -> Array:
     """(n, k) x_ij = N_j w_i / (s_i sum w), lowered where a row passes one or a quota binds."""
-    market, problem = frame.market, frame.problem
+    market, problem = sub.market, sub.problem
     counts = np.zeros(len(problem.pools))
-    counts[frame.pools] = market.limits[: len(frame.pools)]
+    counts[sub.pools] = market.limits[: len(sub.pools)]
     spread = np.array([column.spread for column in problem.columns])
     size = np.where(spread, 0.0, counts[problem.pool_of])
-    shares = size[:, None] * (frame.weight / (frame.gang * frame.weight.sum()))
+    shares = size[:, None] * (sub.weight / (sub.gang * sub.weight.sum()))
     shares = np.where(market.rate > 0.0, shares, 0.0)
     return within_limits(market, shares / np.maximum(shares.sum(axis=0), 1.0))

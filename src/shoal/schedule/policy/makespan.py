@@ -13,10 +13,10 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.policy.centre import reaching
 from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.reference import reference_rates
 from shoal.schedule.policy.solving import best_level
 from shoal.schedule.policy.spare import with_spare
+from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.types import Allocation, Problem
 
 NAME = "makespan"
@@ -37,23 +37,23 @@ def makespan(
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
     rate = reference_rates(problem, reference, space_sharing=space_sharing) if agnostic else None
-    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
-    if not len(frame.free) or not frame.work_left.any():
-        return allocation(frame, nothing(frame), policy=NAME)
-    none = np.zeros(len(frame.free))
-    fastest = best_level(frame, none, frame.work_left)
+    sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(sub.free) or not sub.work_left.any():
+        return allocation(sub, nothing(sub), policy=NAME)
+    none = np.zeros(len(sub.free))
+    fastest = best_level(sub, none, sub.work_left)
     if central:
         seconds_left = _bisected(1.0 / fastest.value)
-        found = replace(reaching(frame, frame.work_left / seconds_left), value=seconds_left, bound=1.0 / fastest.bound)
-        return allocation(frame, found, policy=NAME, objective=OBJECTIVE, sense="min")
-    outcome = with_spare(frame, fastest, fastest.value * frame.work_left)
+        found = replace(reaching(sub, sub.work_left / seconds_left), value=seconds_left, bound=1.0 / fastest.bound)
+        return allocation(sub, found, policy=NAME, objective=OBJECTIVE, sense="min")
+    outcome = with_spare(sub, fastest, fastest.value * sub.work_left)
     if agnostic:
-        outcome = evened(frame, outcome)
+        outcome = evened(sub, outcome)
     # One more accelerator ends everything so many seconds earlier.
     seconds = replace(
         outcome, value=1.0 / fastest.value, bound=1.0 / fastest.bound, prices=fastest.prices / fastest.value**2
     )
-    return allocation(frame, seconds, policy=NAME, objective=OBJECTIVE, sense="min")
+    return allocation(sub, seconds, policy=NAME, objective=OBJECTIVE, sense="min")
 
 
 def _bisected(least_s: float) -> float:

@@ -14,8 +14,8 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.solving import fill, tried_before
+from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.solve.flow import Entities
 from shoal.schedule.types import Allocation, Array, Problem
 
@@ -42,25 +42,25 @@ def max_min(
         rate = equal_rates(problem, worth or {})
         if space_sharing:
             raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
-    frame = frame_of(problem, rate=rate, space_sharing=space_sharing)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    outcome = fill(frame, Entities.each(frame.weight), tried_before(frame, previous))
+    sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    outcome = fill(sub, Entities.each(sub.weight), tried_before(sub, previous))
     if rate is not None:
-        outcome = evened(frame, outcome)
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+        outcome = evened(sub, outcome)
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
 
 
 def _central(problem: Problem, agnostic: bool, more: bool) -> Allocation:
     if more:
         raise Invalid("the central form has neither worths nor space sharing", where=NAME)
-    frame = frame_of(problem)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    rate = np.ones_like(frame.market.rate) if agnostic else frame.market.rate
-    unit = frame.weight * (1.0 if agnostic else frame.norm) / frame.gang
-    found = highest_level(frame, np.zeros(len(frame.free)), unit, rate=rate)
-    return allocation(frame, found, policy=NAME, objective=OBJECTIVE)
+    sub = subproblem_of(problem)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    rate = np.ones_like(sub.market.rate) if agnostic else sub.market.rate
+    unit = sub.weight * (1.0 if agnostic else sub.norm) / sub.gang
+    found = highest_level(sub, np.zeros(len(sub.free)), unit, rate=rate)
+    return allocation(sub, found, policy=NAME, objective=OBJECTIVE)
 
 
 def equal_rates(problem: Problem, worth: Mapping[str, float]) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.policy.deadlines import WHY, needed_rates
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.frame import Frame, frame_of
 from shoal.schedule.policy.solving import best_level, best_value, reaching
+from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Problem
 
 NAME = "min-cost"
@@ -38,29 +38,29 @@ def min_cost(
     aim = Aim(aim)
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
-    frame = frame_of(problem, space_sharing=space_sharing)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    owed = needed_rates(frame) if deadlines else np.zeros(len(frame.free))
+    sub = subproblem_of(problem, space_sharing=space_sharing)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    owed = needed_rates(sub) if deadlines else np.zeros(len(sub.free))
     if floor > 0.0:
-        unit = frame.weight * frame.norm / frame.gang
-        owed = np.maximum(owed, floor * best_level(frame, 0.0 * unit, unit).value * unit * (1.0 - 1e-9))
-    start = reaching(frame, owed, why=WHY) if owed.any() else None
-    gain, cost = _worth(frame, aim)
-    outcome = best_value(frame, gain, cost, owed * (1.0 - 1e-9), start=start)
+        unit = sub.weight * sub.norm / sub.gang
+        owed = np.maximum(owed, floor * best_level(sub, 0.0 * unit, unit).value * unit * (1.0 - 1e-9))
+    start = reaching(sub, owed, why=WHY) if owed.any() else None
+    gain, cost = _worth(sub, aim)
+    outcome = best_value(sub, gain, cost, owed * (1.0 - 1e-9), start=start)
     if aim is Aim.PER_DOLLAR:
-        return allocation(frame, outcome, policy=NAME, objective="throughput per dollar, in sum")
+        return allocation(sub, outcome, policy=NAME, objective="throughput per dollar, in sum")
     spent = replace(outcome, value=-outcome.value, bound=-outcome.bound)
-    return allocation(frame, spent, policy=NAME, objective="dollars per hour", sense="min")
+    return allocation(sub, spent, policy=NAME, objective="dollars per hour", sense="min")
 
 
-def _worth(frame: Frame, aim: Aim) -> tuple[Array, Array]:
+def _worth(sub: Subproblem, aim: Aim) -> tuple[Array, Array]:
     """The gain per unit of rate and the cost per share of time, both (n, k)."""
-    dollars = frame.problem.usd_per_hour[:, None] * frame.gang
+    dollars = sub.problem.usd_per_hour[:, None] * sub.gang
     if aim is Aim.SPEND:
         return np.zeros_like(dollars), dollars
-    free = np.flatnonzero(frame.problem.usd_per_hour <= 0.0)
+    free = np.flatnonzero(sub.problem.usd_per_hour <= 0.0)
     if len(free):
-        name = frame.problem.columns[free[0]].name
+        name = sub.problem.columns[free[0]].name
         raise Invalid("throughput per dollar needs a price", where=f"pool {name}", hint="give it one, or aim at spend")
     return 1.0 / dollars, np.zeros_like(dollars)

@@ -1,4 +1,4 @@
-"""The programs that policies are made of, solved for a frame: best level, best value, and filling like water.
+"""The programs that policies are made of, solved for a sub: best level, best value, and filling like water.
 
 Jobs with equal numbers are solved as one class, and each gets an equal part. With space sharing the same programs are
 solved over pairs.
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from shoal.schedule.errors import Infeasible, SolverFailed
-from shoal.schedule.policy.frame import Frame
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve import exact, lp
 from shoal.schedule.solve.aggregate import Classes, classes
 from shoal.schedule.solve.columns import NOTHING, Aim, Known, best_in_pairs
 from shoal.schedule.solve.flow import Entities, Flow
-from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.solve.prices import tangents
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.solve.water import Filled, Level, water_fill
@@ -35,7 +35,7 @@ LOOSE = 1.0 - 1e-7
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the jobs of a frame get: `shares` (n, k) of time alone, `pairs` (of rows of the frame), `rates` (k,), the
+    """What the jobs of a subproblem get: `shares` (n, k) of time alone, `pairs` (of rows of the sub), `rates` (k,), the
     `prices` (r,) of the limits, the objective's value with its bound, and how it was found; over pairs, which kinds
     of pairs it knows of; over prices, which were tried."""
 
@@ -50,25 +50,25 @@ class Outcome:
     tried: Tried = ()
 
 
-def tried_before(frame: Frame, previous: Allocation | None) -> Tried:
+def tried_before(sub: Subproblem, previous: Allocation | None) -> Tried:
     """The prices with which a search begins after that of the allocation before, if the limits are the same ones."""
-    return previous.tried if previous is not None and previous.limited == frame.market.names else ()
+    return previous.tried if previous is not None and previous.limited == sub.market.names else ()
 
 
-def best_level(frame: Frame, floor: Array, per_level: Array, *, start: Outcome | None = None) -> Outcome:
+def best_level(sub: Subproblem, floor: Array, per_level: Array, *, start: Outcome | None = None) -> Outcome:
     """The highest t at which all jobs have the rates floor + t * per_level, both (k,); `start` must reach t = 0 if the
     floors are positive."""
-    market = frame.market
-    if frame.beside is not None:
+    market = sub.market
+    if sub.beside is not None:
         none = np.zeros_like(market.rate)
-        return _over_pairs(frame, Aim(floor, per_level, none, none), start)
+        return _over_pairs(sub, Aim(floor, per_level, none, none), start)
     of, grouped = by_class(market, [floor, per_level])
     shares = None if start is None else means(start.shares, of)
     return of_classes(exact.best_level(grouped, floor[of.first], per_level[of.first], start=shares), of)
 
 
 def best_value(
-    frame: Frame,
+    sub: Subproblem,
     gain: Array,
     cost: Array,
     floor: Array,
@@ -80,9 +80,9 @@ def best_value(
     """The most of gain * rate - cost * share in sum over jobs and columns, both (n, k), with rates of at least the
     floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess. Unless
     there may be jobs that are `alike`, no classes of them are looked for."""
-    market = frame.market
-    if frame.beside is not None:
-        return _over_pairs(frame, Aim(floor, None, gain, cost), start)
+    market = sub.market
+    if sub.beside is not None:
+        return _over_pairs(sub, Aim(floor, None, gain, cost), start)
     worth = gain * market.rate - cost
     guess = tried[0] if tried else ()
     shares = None if start is None else start.shares
@@ -93,26 +93,24 @@ def best_value(
     return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess), of)
 
 
-def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
+def reaching(sub: Subproblem, floor: Array, *, why: str) -> Outcome:
     """An allocation with rates of at least the floor (k,), which jobs are owed because of `why`. Raises `Infeasible`,
     naming what stands against it, if there is none."""
-    fastest = frame.market.fastest
+    fastest = sub.market.fastest
     late = np.flatnonzero(floor > fastest * (1.0 + MET))
-    if len(late) and frame.beside is None:
+    if len(late) and sub.beside is None:
         worst = late[(floor / fastest)[late].argmax()]
         raise Infeasible(
-            f"{len(late)} jobs cannot keep their {why} even alone: {frame.name(worst)} needs {floor[worst]:.4g} "
+            f"{len(late)} jobs cannot keep their {why} even alone: {sub.name(worst)} needs {floor[worst]:.4g} "
             f"steps/s and reaches {fastest[worst]:.4g}",
-            constraints=tuple(f"{why} of job {frame.name(row)}" for row in late),
+            constraints=tuple(f"{why} of job {sub.name(row)}" for row in late),
             hint=f"change the {why}, or add faster accelerators",
         )
-    found = best_level(frame, np.zeros_like(floor), floor)
+    found = best_level(sub, np.zeros_like(floor), floor)
     if found.value < 1.0 - MET:
-        worth = found.prices * frame.market.limits
-        limits = [frame.market.names[at] for at in np.argsort(-worth) if worth[at] > MET * worth.max()]
-        owed = [
-            f"{why} of job {frame.name(row)}" for row in np.argsort(-floor * frame.gang / fastest) if floor[row] > 0
-        ]
+        worth = found.prices * sub.market.limits
+        limits = [sub.market.names[at] for at in np.argsort(-worth) if worth[at] > MET * worth.max()]
+        owed = [f"{why} of job {sub.name(row)}" for row in np.argsort(-floor * sub.gang / fastest) if floor[row] > 0]
         raise Infeasible(
             f"the {why}s need {1.0 / max(found.value, 1e-300):.3g} times what there is",
             constraints=(*limits, *owed),
@@ -121,13 +119,13 @@ def reaching(frame: Frame, floor: Array, *, why: str) -> Outcome:
     return found
 
 
-def fill(frame: Frame, entities: Entities, tried: Tried = ()) -> Outcome:
+def fill(sub: Subproblem, entities: Entities, tried: Tried = ()) -> Outcome:
     """Raise the normalised throughput (rate * gang / norm) of all jobs together; see `water.py`. Entities are over the
-    frame's jobs; where each job is its own, they are made for classes. Prices `tried` in a like problem are first
+    subproblem's jobs; where each job is its own, they are made for classes. Prices `tried` in a like problem are first
     guesses."""
-    market, unit = frame.market, frame.norm / frame.gang
-    if frame.beside is not None:
-        solver = _PairSolver(frame)
+    market, unit = sub.market, sub.norm / sub.gang
+    if sub.beside is not None:
+        solver = _PairSolver(sub)
         flow = Flow(entities, norm=unit, most=market.fastest, copies=market.copies)
         filled = water_fill(flow, market.copies, solver)
         outcome = _of_pairs(filled.solution, solver.pairs, solver.known)
@@ -168,8 +166,8 @@ def _by_general_solver(market: Market, floor: Array, per_level: Array, **_: Any)
 class _PairSolver:
     """Solves over pairs; keeps those of the last solution."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+    def __init__(self, sub: Subproblem) -> None:
+        self._sub = sub
         self.known: Known = NOTHING
         self.pairs = no_pairs()
 
@@ -179,18 +177,18 @@ class _PairSolver:
         per_level: Array,
         **_: Any,  # pairs start from nothing, and are always exact
     ) -> Solution:
-        assert self._frame.beside is not None
-        none = np.zeros_like(self._frame.market.rate)
+        assert self._sub.beside is not None
+        none = np.zeros_like(self._sub.market.rate)
         aim = Aim(floor * LOOSE, per_level, none, none)
-        solution, self.pairs, self.known = best_in_pairs(self._frame.market, self._frame.beside, aim, self.known)
+        solution, self.pairs, self.known = best_in_pairs(self._sub.market, self._sub.beside, aim, self.known)
         return solution
 
 
 def by_class(market: Market, keys: list[Array]) -> tuple[Classes, Market]:
     """Classes of the rows that are equal in the keys and in all that the market knows, and their market."""
-    of = classes([*keys, *market.rate, *(coupling.weight for coupling in market.couplings)])
-    couplings = tuple(Coupling(c.names, c.weight[of.first], c.load, c.limit) for c in market.couplings)
-    return of, Market(np.ascontiguousarray(market.rate[:, of.first]), of.copies, couplings)
+    of = classes([*keys, *market.rate, *(constraint.weight for constraint in market.constraints)])
+    constraints = tuple(Constraint(c.names, c.weight[of.first], c.load, c.limit) for c in market.constraints)
+    return of, Market(np.ascontiguousarray(market.rate[:, of.first]), of.copies, constraints)
 
 
 def means(shares: Array, of: Classes) -> Array:
@@ -211,12 +209,12 @@ def _outcome(found: Solution, classes: int, shares: Array | None = None, rates: 
     )  # fmt: skip
 
 
-def _over_pairs(frame: Frame, aim: Aim, start: Outcome | None) -> Outcome:
+def _over_pairs(sub: Subproblem, aim: Aim, start: Outcome | None) -> Outcome:
     """The best over pairs, beginning with those that `start` knows, which make its rates possible."""
-    assert frame.beside is not None
+    assert sub.beside is not None
     known = NOTHING if start is None else start.known
     loose = replace(aim, floor=aim.floor * LOOSE)
-    return _of_pairs(*best_in_pairs(frame.market, frame.beside, loose, known))
+    return _of_pairs(*best_in_pairs(sub.market, sub.beside, loose, known))
 
 
 def _of_pairs(found: Solution, pairs: Pairs, known: Known) -> Outcome:

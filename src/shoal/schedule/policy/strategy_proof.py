@@ -13,9 +13,9 @@ import numpy as np
 
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.frame import frame_of
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.solving import by_class, means, of_classes
+from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.solve.market import Market
 from shoal.schedule.solve.nash import best_welfare
 from shoal.schedule.solve.search import Solution
@@ -27,12 +27,12 @@ OBJECTIVE = "geometric mean of throughputs by weight, before discounts"
 
 def strategy_proof(problem: Problem) -> Allocation:
     """One solve for each class of jobs and one for all."""
-    frame = frame_of(problem)
-    if not len(frame.free):
-        return allocation(frame, nothing(frame), policy=NAME)
-    start = isolated_shares(frame)
-    of, market = by_class(frame.market, [frame.weight])
-    weight, begin = frame.weight[of.first], means(start, of)
+    sub = subproblem_of(problem)
+    if not len(sub.free):
+        return allocation(sub, nothing(sub), policy=NAME)
+    start = isolated_shares(sub)
+    of, market = by_class(sub.market, [sub.weight])
+    weight, begin = sub.weight[of.first], means(start, of)
     whole = best_welfare(market, weight, start=begin)
     part: Array = np.ones(len(weight))
     for row in range(len(weight)):
@@ -46,7 +46,7 @@ def strategy_proof(problem: Problem) -> Allocation:
         with_it = float((weight * copies) @ np.log(whole.rates))
         part[row] = min(1.0, np.exp((with_it - alone.bound) / weight[row]))
     outcome = of_classes(whole, of)
-    kept, total = part[of.of], frame.weight.sum()
+    kept, total = part[of.of], sub.weight.sum()
     outcome = replace(
         outcome,
         shares=outcome.shares * kept,
@@ -55,7 +55,7 @@ def strategy_proof(problem: Problem) -> Allocation:
         bound=np.exp(whole.bound / total),
         prices=whole.prices * np.exp(whole.value / total) / total,
     )
-    return allocation(frame, outcome, policy=NAME, objective=OBJECTIVE)
+    return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
 
 
 def _alone(market: Market, weight: Array, start: Array, prices: tuple[Array, ...]) -> Solution:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.schedule.policy.frame import Frame
+from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.types import Array, Index, Mask, positions
 
 WHOLE = 1.0 - 1e-6
@@ -21,22 +21,22 @@ EXCHANGES = 200
 EPS = 1e-9
 
 
-def whole_jobs(frame: Frame, worth: Array, shares: Array) -> Index:
-    """(k,) the column of each job of the frame, or -1: `worth` (n, k) is what each column is worth to each job, and
+def whole_jobs(sub: Subproblem, worth: Array, shares: Array) -> Index:
+    """(k,) the column of each job of the sub, or -1: `worth` (n, k) is what each column is worth to each job, and
     `shares` (n, k) the fractions to begin with."""
-    return _Search(frame, worth, shares).found()
+    return _Search(sub, worth, shares).found()
 
 
 class _Search:
-    def __init__(self, frame: Frame, worth: Array, shares: Array) -> None:
-        market = frame.market
+    def __init__(self, sub: Subproblem, worth: Array, shares: Array) -> None:
+        market = sub.market
         self._able: Mask = (market.rate > 0.0) & (worth > 0.0)
         self._worth = np.where(self._able, worth, 0.0)
-        self._gang = frame.gang.astype(np.intp)
-        load = market.couplings[0].load
+        self._gang = sub.gang.astype(np.intp)
+        load = market.constraints[0].load
         self._pool = load.argmax(axis=0) if len(load) else np.zeros(len(market.rate), np.intp)
-        self._others = [(each.weight, each.load, each.limit) for each in market.couplings[1:]]
-        self._limit = market.couplings[0].limit
+        self._others = [(each.weight, each.load, each.limit) for each in market.constraints[1:]]
+        self._limit = market.constraints[0].limit
         self.column = np.full(len(self._gang), -1, np.intp)
         chosen = shares.argmax(axis=0)
         certain = positions(shares[chosen, np.arange(shares.shape[1])] >= WHOLE)

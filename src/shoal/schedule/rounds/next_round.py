@@ -73,7 +73,7 @@ def next_round(
     found_round = Round(
         number=known.number + 1, start=now, problem=problem, column=column, accelerators=need,
         partner=np.full(problem.jobs, -1, np.intp), kept=stays, restarted=runs & known.ran & ~stays,
-        stopped=running & ~runs, share=known.share, credit=known.owed_s, judge=why, nodes=found, reserved=reserved,
+        stopped=running & ~runs, share=known.share, deficit=known.deficit_s, judge=why, nodes=found, reserved=reserved,
     )  # fmt: skip
     after = replace(
         known, number=known.number + 1, column=column, since=np.where(stays, since, now), ran=known.ran | runs
@@ -103,16 +103,16 @@ def _aligned(state: State, problem: Problem, now: float) -> State:
     rows = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
     old = positions(rows >= 0)
     before = rows[old]
-    share, owed_s = np.zeros((jobs, count)), np.zeros((jobs, count))
+    share, deficit_s = np.zeros((jobs, count)), np.zeros((jobs, count))
     if state.columns == columns:
         place = np.arange(-1, count)
-        share[old], owed_s[old] = state.share[before], state.owed_s[before]
+        share[old], deficit_s[old] = state.share[before], state.deficit_s[before]
     else:
         onto = {name: at for at, name in enumerate(columns)}
         place = np.array([-1, *(onto.get(name, -1) for name in state.columns)], np.intp)
         there = positions(place[1:] >= 0)
         share[np.ix_(old, place[1:][there])] = state.share[np.ix_(before, there)]
-        owed_s[np.ix_(old, place[1:][there])] = state.owed_s[np.ix_(before, there)]
+        deficit_s[np.ix_(old, place[1:][there])] = state.deficit_s[np.ix_(before, there)]
     column, since = np.full(jobs, -1, np.intp), np.zeros(jobs)
     column[old], since[old] = place[state.column[before] + 1], state.since[before]
     ran = problem.restarts > 0
@@ -125,7 +125,7 @@ def _aligned(state: State, problem: Problem, now: float) -> State:
     why = np.full((jobs, WINDOW), -1, np.int8)
     why[old] = state.why[before]
     return State(
-        state.number, state.settled, problem.ids, columns, share, owed_s, column, since, ran, fair, behind_s,
+        state.number, state.settled, problem.ids, columns, share, deficit_s, column, since, ran, fair, behind_s,
         problem.arrived, np.concatenate([state.took_s, took_s])[-TOOK:], promised, received, why,
     )  # fmt: skip
 
@@ -142,9 +142,9 @@ def _counted(known: State, problem: Problem, since: Array, now: float, settings:
     ended = ~running & (known.column >= 0) & (known.since < last)
     column = np.where(running, placed, known.column)
     ran_s = np.where(running, now - np.maximum(last, np.minimum(since, now)), np.where(ended, elapsed, 0.0))
-    owed_s = known.owed_s + known.share * elapsed
+    deficit_s = known.deficit_s + known.share * elapsed
     rows = positions(ran_s > 0.0)
-    owed_s[rows, column[rows]] -= ran_s[rows]
+    deficit_s[rows, column[rows]] -= ran_s[rows]
     behind_s = known.behind_s
     if known.fair.any():
         behind_s = behind_s + known.fair * elapsed
@@ -154,7 +154,7 @@ def _counted(known: State, problem: Problem, since: Array, now: float, settings:
         at = known.number % WINDOW
         promised, received = promised.copy(), received.copy()
         promised[:, at], received[:, at] = known.share.sum(axis=1) * elapsed, ran_s
-    return replace(known, settled=now, owed_s=owed_s, ran=known.ran | running, behind_s=behind_s,
+    return replace(known, settled=now, deficit_s=deficit_s, ran=known.ran | running, behind_s=behind_s,
                    promised_s=promised, received_s=received)  # fmt: skip
 
 
@@ -170,11 +170,12 @@ def _worked(
 
 
 def _allotted(known: State, allocation: Allocation, settings: Settings) -> State:
-    """New shares. What a job is owed where it has no share any more is forgotten, and what is remembered is bounded."""
+    """New shares. The deficit of a job where it has no share any more is forgotten, and what is remembered is
+    bounded."""
     share = np.where(allocation.share > LITTLE, allocation.share, 0.0)
-    most_s = settings.most_owed_s
-    owed_s = np.clip(known.owed_s * (share > 0.0), -most_s, most_s)
-    return replace(known, share=share, owed_s=owed_s, fair=_fair(allocation))
+    most_s = settings.most_deficit_s
+    deficit_s = np.clip(known.deficit_s * (share > 0.0), -most_s, most_s)
+    return replace(known, share=share, deficit_s=deficit_s, fair=_fair(allocation))
 
 
 def _fair(allocation: Allocation) -> Array:
@@ -206,14 +207,14 @@ def _alone(jobs: Index, column: Index, need: Index) -> Entries:
 
 
 def _entitled(problem: Problem, known: State, settings: Settings, size: Index, used: Index) -> Entries:
-    """Who has a share, the most deserving first: the share, and what is owed in quanta, with a bonus for who is there
-    already."""
+    """Who has a share, the most deserving first: the share, and the deficit in time slices, with a bonus for who is
+    there already."""
     row, column = np.nonzero(known.share)
     able = problem.possible[row, column]
     row, column = row[able], column[able]
     here = (problem.placed[row] == column) & (used[row] == size[row])
-    owed = known.owed_s[row, column] + settings.keep_s * here
-    score = known.share.sum(axis=1)[row] + owed / settings.quantum_s
+    deficit = known.deficit_s[row, column] + settings.keep_s * here
+    score = known.share.sum(axis=1)[row] + deficit / settings.time_slice_s
     return _alone(row, column, size[row]).take(np.argsort(-score, kind="stable"))
 
 
@@ -247,14 +248,14 @@ def _may_reserve(
 
 def _spare(problem: Problem, known: State, settings: Settings, waits: Mask, used: Index) -> Entries:
     """Who `waits` (m,), for what is left over: who is there already, then who is soonest done with it; where lengths
-    are not known, who is owed most."""
+    are not known, who has the largest deficit."""
     row, column = np.nonzero(problem.possible & waits[:, None])
     rate = problem.rate[row, column]
     some = rate > 0.0
     row, column, rate = row[some], column[some], rate[some]
     here = (problem.placed[row] == column) & (used[row] == problem.gang[row])
     soon = problem.work_left[row] / rate * problem.gang[row]
-    key = np.where(np.isnan(soon), -known.owed_s.sum(axis=1)[row], soon) - settings.keep_s * here
+    key = np.where(np.isnan(soon), -known.deficit_s.sum(axis=1)[row], soon) - settings.keep_s * here
     return _alone(row, column, problem.gang[row]).take(np.argsort(key, kind="stable"))
 
 
@@ -293,7 +294,7 @@ def _why(
 
 
 def _passed_over(known: State, why: Codes, runs: Mask, held: Mask, size: Index) -> Index:
-    """The waiting gangs that are owed more than some job that runs where they would, and may be moved."""
+    """The waiting gangs that have a larger deficit than some job that runs where they would, and may be moved."""
     gangs = positions((why == Why.TURN) & ~runs & (size > 1))
     others = positions(runs & ~held)
     found = []
@@ -301,7 +302,7 @@ def _passed_over(known: State, why: Codes, runs: Mask, held: Mask, size: Index) 
         columns = positions(known.share[job] > 0.0)
         for at in columns.tolist():
             there = others[known.share[others, at] > 0.0]
-            if len(there) and known.owed_s[there, at].min() < known.owed_s[job, at]:
+            if len(there) and known.deficit_s[there, at].min() < known.deficit_s[job, at]:
                 found.append(job)
                 break
     return np.array(found, np.intp)

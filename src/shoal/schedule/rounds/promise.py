@@ -18,7 +18,7 @@ _CAUSES = {
     "too little room",
     Why.RESERVED: "places were being kept free for it while others finished their minimum run time",
     Why.ROOM: "too few accelerators were left together for its gang beside those that ran",
-    Why.TURN: "others were owed more",
+    Why.TURN: "others had larger deficits",
     Why.NOWHERE: "no pool or quota had room for its gang",
     Why.NO_SHARE: "the policy gave it no time",
 }

@@ -41,8 +41,8 @@ class Round:
     (m,) what it holds there, `partner` (m,) whom it shares them with or -1, `nodes` which machines hold it in pools
     that have machines ((machine, accelerators) pairs by job). `kept` (m,) are jobs that stay where they are;
     `restarted` (m,) ran before and must be started anew: they come from another place, or from waiting; `stopped` (m,)
-    ran until now and wait. `share` and `credit` (m, n) are what each should have in a column, and the seconds that it
-    is owed there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
+    ran until now and wait. `share` and `deficit` (m, n) are what each should have in a column, and the seconds that it
+    had too little there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
     `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
 
     number: int
@@ -55,7 +55,7 @@ class Round:
     restarted: Mask
     stopped: Mask
     share: Array
-    credit: Array
+    deficit: Array
     judge: Callable[[], Codes]
     nodes: Mapping[int, tuple[tuple[int, int], ...]]
     reserved: Index
@@ -66,10 +66,10 @@ class Round:
         return self.judge()
 
     @cached_property
-    def owed_s(self) -> Array:
-        """(m,) seconds that each job is owed where it is owed most."""
-        owed: Array = self.credit.max(axis=1, initial=0.0)
-        return owed
+    def deficit_s(self) -> Array:
+        """(m,) the deficit of each job where that is largest."""
+        found: Array = self.deficit.max(axis=1, initial=0.0)
+        return found
 
     def __iter__(self) -> Iterator[int]:
         """The jobs that run."""
@@ -87,25 +87,25 @@ class Round:
                 problem.columns[at].name: round(float(self.share[job, at]), 6)
                 for at in np.flatnonzero(self.share[job] > 0)
             },
-            "owed_s": round(float(self.owed_s[job]), 1),
+            "deficit_s": round(float(self.deficit_s[job]), 1),
             "restarted": bool(self.restarted[job]),
         }
         return Reason(why.name.lower().replace("_", "-"), self._text(why, facts), facts)
 
     def _text(self, why: Why, facts: dict[str, Any]) -> str:
-        where, owed = facts["column"], f"{max(facts['owed_s'], 0.0):.0f} s"
+        where, deficit = facts["column"], f"{max(facts['deficit_s'], 0.0):.0f} s"
         texts = {
             Why.KEPT: f"keeps its place on {where}",
             Why.HELD: f"stays on {where} until its minimum run time is over",
             Why.STARTED: f"starts on {where}",
-            Why.RESUMED: f"resumes on {where}: it is owed {owed} and its turn has come",
+            Why.RESUMED: f"resumes on {where}: its deficit is {deficit}",
             Why.MOVED: f"moves to {where}, where its share is now",
             Why.SPARE: f"runs on {where}, which nobody who has a share of it can use",
-            Why.TURN: f"waits for its turn: it is owed {owed}, others are owed more",
+            Why.TURN: f"waits for its time slice: its deficit is {deficit}, others have more",
             Why.ROOM: "waits: no pool has enough accelerators left for all of its gang",
             Why.NO_SHARE: "waits: the policy gives it no time now, and nothing is left over",
             Why.RESERVED: "waits: places are kept free for its gang until those that must stay for now may be moved",
-            Why.BEHIND: f"waits: it is owed {owed}, and jobs that keep their places for now leave too little room",
+            Why.BEHIND: f"waits: its deficit is {deficit}, and jobs that keep their places leave too little room",
             Why.NOWHERE: "waits: its gang fits in no pool (and quota) that it has a throughput for",
         }
         beside = f", beside {facts['beside']}" if facts["beside"] is not None else ""

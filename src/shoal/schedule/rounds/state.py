@@ -33,7 +33,7 @@ _WHY: Codes = np.empty((0, WINDOW), np.int8)
 @dataclass(frozen=True, eq=False)
 class State:
     """Of the jobs `ids` (m) and columns (n) by name. `settled` is until when time was counted; None before the first
-    round. `share` (m, n) is what each job should have, `owed_s` (m, n) the seconds that it had too little; `column`
+    round. `share` (m, n) is what each job should have, `deficit_s` (m, n) the seconds that it had too little; `column`
     (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `fair` (m,) is the part
     of its fastest rate that max-min fairness gives it, and `behind_s` (m,) how many seconds of running where it is
     fastest it had less than that; both are zero where the policy does not ask. `arrived` (m,) is when it came, and
@@ -46,7 +46,7 @@ class State:
     ids: Sequence[str] = ()
     columns: tuple[str, ...] = ()
     share: Array = field(default_factory=lambda: _TABLE)
-    owed_s: Array = field(default_factory=lambda: _TABLE)
+    deficit_s: Array = field(default_factory=lambda: _TABLE)
     column: Index = field(default_factory=lambda: _COLUMN)
     since: Array = field(default_factory=lambda: _TIMES)
     ran: Mask = field(default_factory=lambda: _RAN)
@@ -65,7 +65,7 @@ class State:
             given: dict[str, Any] = {
                 "column": self.columns[at] if at >= 0 else None, "since": float(self.since[row]),
                 "ran": bool(self.ran[row]), "share": self._named(self.share[row]),
-                "owed_s": self._named(self.owed_s[row]),
+                "deficit_s": self._named(self.deficit_s[row]),
                 "fair": float(self.fair[row]), "behind_s": float(self.behind_s[row]),
                 "arrived": float(self.arrived[row]),
                 "past": [
@@ -93,7 +93,7 @@ class State:
                 str(name)
                 for job in jobs.values()
                 for name in (*([job["column"]] if job.get("column") else ()), *job.get("share", {}),
-                             *job.get("owed_s", {}))
+                             *job.get("deficit_s", {}))
             )  # fmt: skip
             columns = tuple(names)
             past = np.array([job.get("past") or _NO_PAST for job in jobs.values()], np.float64)
@@ -101,7 +101,7 @@ class State:
             settled = None if found["settled"] is None else _number(found["settled"])
             state = cls(
                 int(found["number"]), settled, tuple(jobs), columns,
-                share=_table(jobs, "share", columns), owed_s=_table(jobs, "owed_s", columns),
+                share=_table(jobs, "share", columns), deficit_s=_table(jobs, "deficit_s", columns),
                 column=np.array([columns.index(job["column"]) if job.get("column") else -1 for job in jobs.values()],
                                 np.intp),
                 since=np.array([_number(job.get("since", 0.0)) for job in jobs.values()]),

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.core import Invalid, Money
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
-from shoal.schedule.presets import bearable_s, resize_s
+from shoal.schedule.presets import resize_s, time_slice_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate.actuators import Actuators
 from shoal.schedule.simulate.cluster import Cluster
@@ -229,7 +229,7 @@ class _Simulation:
         none = np.zeros(len(active))
         if not self._run.unsaved:
             return Kept(none, none)
-        bearable = bearable_s(self._run.settings)
+        saving_s = time_slice_s(self._run.settings)
         names = [column.key for column in problem.columns]
         running = problem.placed >= 0
         waiting = [
@@ -239,11 +239,11 @@ class _Simulation:
         self._waited_since = waited_for(waiting, self._waited_since, self._now)
         unsaved = ~there.saves[active]
         lost = there.lost_run_s[active]
-        keeps, slices = none, np.where(unsaved & ~running & (lost > bearable), lost, 0.0)
+        keeps, slices = none, np.where(unsaved & ~running & (lost > saving_s), lost, 0.0)
         for row in positions(unsaved & running).tolist():
             wanted = self._waited_since.get(names[int(problem.placed[row])])
             lose_s = self._now - float(since[row])
-            keeps[row] = keeps_s(lose_s, float(since[row]), float(lost[row]), self._now, wanted, bearable)
+            keeps[row] = keeps_s(lose_s, float(since[row]), float(lost[row]), self._now, wanted, saving_s)
             slices[row] = lose_s + keeps[row]
         return Kept(keeps, slices)
 

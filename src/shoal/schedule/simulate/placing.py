@@ -69,7 +69,7 @@ def _as_decided(problem: Problem, last: Decided | None) -> tuple[Index, Index, M
         target[old] = np.where(found.column[at] >= 0, found.column[at], waiting)
         reserved[old] = waiting >= 0
         share[old] = found.share[at]
-        deserved[old] = found.share[at].sum(axis=1) + found.owed_s[at] / last.quantum_s
+        deserved[old] = found.share[at].sum(axis=1) + found.deficit_s[at] / last.time_slice_s
     return np.lexsort((problem.arrived, -deserved, target < 0)), target, reserved, share
 
 

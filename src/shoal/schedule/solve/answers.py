@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.schedule.solve.hull import Hull
+from shoal.schedule.solve.frontier import Frontier
 from shoal.schedule.solve.market import BLOCK, Market, Spread, repeated
 from shoal.schedule.solve.response import respond, volunteer
 from shoal.schedule.types import Array
@@ -52,12 +52,12 @@ def answers(market: Market, prices: Array, demand: Array, *, again: bool = False
     if last is not None and not np.array_equal(last.prices, prices):
         last = None
     if again and last is None:
-        last = _Asked(prices, Hull(market.times(count), market.costs(prices)))
+        last = _Asked(prices, Frontier(market.times(count), market.costs(prices)))
         market.asked[:] = [last]
     if last is None:
         return _answers(market, respond(market.times(count), market.costs(prices), repeated(demand, count)), count)
     if last.answer is None or not np.array_equal(last.demand, demand):
-        last.demand, last.answer = demand, _answers(market, last.hull.respond(repeated(demand, count)), count)
+        last.demand, last.answer = demand, _answers(market, last.frontier.respond(repeated(demand, count)), count)
     return last.answer
 
 
@@ -71,7 +71,7 @@ class _Asked:
     """What a market was asked last that will be asked again; in the end the very same, for the shares."""
 
     prices: Array
-    hull: Hull
+    frontier: Frontier
     demand: Array = field(default_factory=lambda: np.empty(0))
     answer: Answers | None = None
 

@@ -70,7 +70,7 @@ def _choose(market: Market, value: Array, option: Index, rows: Index, gap: float
     column, at = np.nonzero((market.rate[:, rows] > 0.0) & (value[:, rows] > 0.0))
     if not len(column):
         return chosen, 0.0
-    used = np.vstack([each.load[:, column] * each.weight[rows[at]] for each in market.couplings])
+    used = np.vstack([each.load[:, column] * each.weight[rows[at]] for each in market.constraints])
     one = sparse.csr_matrix((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(rows), len(at)))
     result = milp(
         -value[column, rows[at]],

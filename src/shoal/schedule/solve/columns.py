@@ -93,7 +93,7 @@ def best_in_pairs(market: Market, beside: Beside, aim: Aim, known: Known = NOTHI
     """The optimum for jobs (rows without copies) that may share, and what is known by then. The solution's
     shares are time alone; its rates count both."""
     keys = [beside.kind.astype(np.float64), beside.gang.astype(np.float64), *market.rate, *aim.gain, *aim.cost]
-    keys += [coupling.weight for coupling in market.couplings]
+    keys += [constraint.weight for constraint in market.constraints]
     apart = np.zeros(market.rows) if known.apart is None else known.apart.copy()
     pairs = known.pairs
     while True:
@@ -167,14 +167,14 @@ class _Groups:
         raise SolverFailed("the pairs that improve did not run out", rounds=ROUNDS, pairs=len(self._pairs.column))
 
     def _program(self) -> _Point:
-        """Solve with the pairs there are. Rows: couplings, time of each group, rate of each group (negated, in units of
-        its fastest)."""
+        """Solve with the pairs there are. Rows: constraints, time of each group, rate of each group (negated, in units
+        of its fastest)."""
         market, pairs, count, unit = self._market, self._pairs, len(self._size), self._market.fastest
         singles, every = len(self._column), len(self._column) + len(pairs.column)
         columns = np.concatenate([self._column, pairs.column])
         shared = [
             each.load[:, columns] * np.concatenate([each.weight[self._group], _mean(each.weight, pairs)])
-            for each in market.couplings
+            for each in market.constraints
         ]
         group = np.concatenate([self._group, pairs.one, pairs.other])
         at = np.concatenate([np.arange(every), np.arange(singles, every)])

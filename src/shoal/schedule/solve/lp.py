@@ -1,6 +1,6 @@
-"""The same programs by a general solver (HiGHS), for when many couplings tie the rows together.
+"""The same programs by a general solver (HiGHS), for when many constraints tie the rows together.
 
-Price decomposition pays when couplings are few; with quotas for dozens of tenants the prices are many, and a sparse
+Price decomposition pays when constraints are few; with quotas for dozens of tenants the prices are many, and a sparse
 simplex wins. Also the way to a vertex, and the yardstick of the benchmarks.
 """
 
@@ -48,18 +48,18 @@ def best_value(market: Market, value: Array, floor: Array) -> Solution:
 
 
 def _rows(market: Market, floor: Array) -> tuple[tuple[Index, Index], sparse.csc_matrix, Array]:
-    """Where there are variables, and A x <= b: couplings, time of each row, demand of each row (negated, in units of
+    """Where there are variables, and A x <= b: constraints, time of each row, demand of each row (negated, in units of
     its fastest rate)."""
     column, row = np.nonzero(market.rate)
     where = column, row
     count = len(row)
     at = np.arange(count)
-    couplings = [
-        sparse.csc_matrix(each.load[:, column] * (each.weight * market.copies)[row]) for each in market.couplings
+    constraints = [
+        sparse.csc_matrix(each.load[:, column] * (each.weight * market.copies)[row]) for each in market.constraints
     ]
     time = sparse.csc_matrix((np.ones(count), (row, at)), shape=(market.rows, count))
     rates = sparse.csc_matrix((-(market.rate / market.fastest)[where], (row, at)), shape=(market.rows, count))
-    matrix = sparse.vstack([*couplings, time, rates], format="csc")
+    matrix = sparse.vstack([*constraints, time, rates], format="csc")
     return where, matrix, np.concatenate([market.limits, np.ones(market.rows), -floor / market.fastest])
 
 

@@ -1,7 +1,7 @@
 """The one linear program behind the policies, without its objective: who can use what, and what all must share.
 
 A *row* is a job, or a class of interchangeable jobs (`copies` of them). Its share x_j of wall time in each column
-gives it the rate sum_j rate_j x_j; shares are not negative and sum to at most one. A few *couplings* tie the rows
+gives it the rate sum_j rate_j x_j; shares are not negative and sum to at most one. A few *constraints* tie the rows
 together: accelerators of a pool, quotas. Arrays are column-major here (n, m), so that one column's numbers lie
 together.
 """
@@ -26,7 +26,7 @@ def repeated(values: Array, count: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Coupling:
+class Constraint:
     """sum_i copies_i weight_i sum_j load_rj x_ij <= limit_r, for each r: `weight` (m,), `load` (r, n), `limit` (r,)."""
 
     names: tuple[str, ...]
@@ -51,11 +51,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Market:
-    """`rate` (n, m) with zeros where a row cannot run, `copies` (m,), and the couplings; every limit is positive."""
+    """`rate` (n, m) with zeros where a row cannot run, `copies` (m,), and the constraints; every limit is positive."""
 
     rate: Array
     copies: Array
-    couplings: tuple[Coupling, ...]
+    constraints: tuple[Constraint, ...]
 
     @property
     def rows(self) -> int:
@@ -90,27 +90,27 @@ class Market:
     @cached_property
     def limits(self) -> Array:
         """(r,) all limits in order."""
-        return np.concatenate([each.limit for each in self.couplings])
+        return np.concatenate([each.limit for each in self.constraints])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for each in self.couplings for name in each.names)
+        return tuple(name for each in self.constraints for name in each.names)
 
     @cached_property
     def _parts(self) -> tuple[slice, ...]:
-        ends = np.cumsum([len(each.limit) for each in self.couplings])
-        return tuple(slice(end - len(each.limit), end) for end, each in zip(ends, self.couplings, strict=True))
+        ends = np.cumsum([len(each.limit) for each in self.constraints])
+        return tuple(slice(end - len(each.limit), end) for end, each in zip(ends, self.constraints, strict=True))
 
     @cached_property
     def _unlimited(self) -> Index:
-        """The columns that no coupling limits: nobody can run there, and no price would keep them from it."""
-        return np.flatnonzero(~np.vstack([each.load for each in self.couplings]).any(axis=0))
+        """The columns that no constraint limits: nobody can run there, and no price would keep them from it."""
+        return np.flatnonzero(~np.vstack([each.load for each in self.constraints]).any(axis=0))
 
     def cost(self, prices: Array) -> Array:
-        """(n, m) what all of a row's wall time in a column costs, for prices (r,) of the couplings."""
+        """(n, m) what all of a row's wall time in a column costs, for prices (r,) of the constraints."""
         costs = [
             (prices[part] @ each.load)[:, None] * each.weight
-            for part, each in zip(self._parts, self.couplings, strict=True)
+            for part, each in zip(self._parts, self.constraints, strict=True)
         ]
         total: Array = costs[0] if len(costs) == 1 else np.sum(costs, axis=0)
         if len(self._unlimited):
@@ -123,7 +123,7 @@ class Market:
             return self.cost(prices[0])
         costs = [
             (prices[:, part] @ each.load).T[:, :, None] * each.weight
-            for part, each in zip(self._parts, self.couplings, strict=True)
+            for part, each in zip(self._parts, self.constraints, strict=True)
         ]
         total: Array = costs[0] if len(costs) == 1 else np.sum(costs, axis=0)
         if len(self._unlimited):
@@ -131,7 +131,7 @@ class Market:
         return total.reshape(len(total), -1)
 
     def usage(self, spread: Spread) -> Array:
-        """(r,) how much of each coupling the rows use."""
+        """(r,) how much of each constraint the rows use."""
         total: Array = self.usages(spread, 1)[0]
         return total
 
@@ -143,7 +143,7 @@ class Market:
             offset = np.repeat(np.arange(0, size, columns), self.rows)
             first, second = first + offset, second + offset
         parts = []
-        for each in self.couplings:
+        for each in self.constraints:
             weight = each.weight * self.copies
             if count > 1:
                 weight = repeated(weight, count)
@@ -155,8 +155,8 @@ class Market:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def usage_of(self, shares: Array) -> Array:
-        """(r,) how much of each coupling shares (n, m) use."""
-        return np.concatenate([each.load @ (shares @ (each.weight * self.copies)) for each in self.couplings])
+        """(r,) how much of each constraint shares (n, m) use."""
+        return np.concatenate([each.load @ (shares @ (each.weight * self.copies)) for each in self.constraints])
 
     def shares(self, spread: Spread) -> Array:
         """(n, m) a spread as a matrix."""
@@ -173,7 +173,7 @@ class Market:
         return total
 
     def fitted(self, shares: Array) -> Array:
-        """Shares (n, m) freed of rounding: none negative, no row above one, no coupling above its limit."""
+        """Shares (n, m) freed of rounding: none negative, no row above one, no constraint above its limit."""
         clean = np.maximum(shares, 0.0)
         clean /= np.maximum(clean.sum(axis=0), 1.0)
         over = (self.usage_of(clean) / self.limits).max(initial=1.0)
@@ -184,8 +184,10 @@ class Market:
         if count == 1:
             return self
         if count not in self._times:
-            couplings = tuple(Coupling(c.names, repeated(c.weight, count), c.load, c.limit) for c in self.couplings)
-            self._times[count] = Market(repeated(self.rate, count), repeated(self.copies, count), couplings)
+            constraints = tuple(
+                Constraint(c.names, repeated(c.weight, count), c.load, c.limit) for c in self.constraints
+            )
+            self._times[count] = Market(repeated(self.rate, count), repeated(self.copies, count), constraints)
         return self._times[count]
 
     @cached_property
@@ -198,5 +200,5 @@ class Market:
         return []
 
     def take(self, rows: Index | Mask | slice) -> Market:
-        couplings = tuple(Coupling(c.names, c.weight[rows], c.load, c.limit) for c in self.couplings)
-        return Market(np.ascontiguousarray(self.rate[:, rows]), self.copies[rows], couplings)
+        constraints = tuple(Constraint(c.names, c.weight[rows], c.load, c.limit) for c in self.constraints)
+        return Market(np.ascontiguousarray(self.rate[:, rows]), self.copies[rows], constraints)

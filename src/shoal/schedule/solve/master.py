@@ -1,8 +1,8 @@
 """The small linear program that mixes what the rows offered: primal simplex on a handful of constraints.
 
 Dantzig and Wolfe's master: every column is an allocation of all rows, known by its value and its usage of the
-couplings; the best mixture that keeps the limits is a real allocation, and its duals are the next prices to try.
-With r couplings there are r + 1 constraints, so an explicit inverse of that size costs microseconds, where calling a
+constraints; the best mixture that keeps the limits is a real allocation, and its duals are the next prices to try.
+With r constraints there are r + 1 constraints, so an explicit inverse of that size costs microseconds, where calling a
 general solver once per price would cost more than all the rest.
 """
 

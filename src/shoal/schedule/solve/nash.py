@@ -65,7 +65,7 @@ def best_welfare(market: Market, weight: Array, *, start: Array, prices: tuple[A
 
 
 def _respond(market: Market, cost: Array, weight: Array) -> Spread:
-    """Each row walks its hull from being idle while the next unit of rate costs less than weight / rate."""
+    """Each row walks its frontier from being idle while the next unit of rate costs less than weight / rate."""
     rate = market.rate
     second, slope = first_step(market, cost)
     row = np.arange(market.rows)

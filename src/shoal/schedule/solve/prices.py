@@ -1,6 +1,6 @@
 """Exact linear programs by price decomposition: best level (max-min, makespan) and best value (throughput, cost).
 
-Only a few couplings tie the rows together, so the program is solved in their prices: at given prices every row finds
+Only a few constraints tie the rows together, so the program is solved in their prices: at given prices every row finds
 its own cheapest spread in closed form (`response.py`), the master program mixes what the rows offered into a real
 allocation (`master.py`), and its duals are the next prices (Dantzig and Wolfe 1960; Kelley 1960). Prices are taken
 half way between the best known ones and the master's, which halves the number of rounds (Wentges 1997).

@@ -1,9 +1,10 @@
 """What each row would do by itself at given prices: the cheapest way to reach a demanded rate.
 
 A row's ways to run are points (rate, cost), one per column, and being idle is (0, 0). Mixing them in time reaches
-every point between, so the cheapest way to each rate is the lower hull of the points, and a demand is met by the two
-neighbours on the hull that enclose it. `respond` walks that hull (as Jarvis's march does) for all rows at once, from
-its cheapest point to the right; nearly all rows are done after one or two steps, however many columns there are.
+every point between, so the cheapest way to each rate is the lower frontier of the points, and a demand is met by the
+two neighbours on the frontier that enclose it. `respond` walks that frontier (as Jarvis's march does) for all rows at
+once, from its cheapest point to the right; nearly all rows are done after one or two steps, however many columns there
+are.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def cheapest(cost: Array) -> tuple[Index, Array]:
 
 
 def first_step(market: Market, cost: Array) -> tuple[Index, Array]:
-    """The first point of the hull after idle, and the slope to it."""
+    """The first point of the frontier after idle, and the slope to it."""
     if market.partial and not cost.all():  # where nothing is charged, a row that cannot run would make nothing of it
         cost = np.where(market.rate > 0.0, cost, 1.0)
     best = np.zeros(market.rows, np.intp)
@@ -75,7 +76,7 @@ def _gain(market: Market, cost: Array, demand: Array, second: Index, slope: Arra
 
 
 def _march(rate: Array, cost: Array, demand: Array, spread: Spread, short: Index) -> None:
-    """Move the rows that are short of their demand to the right along their hulls, in place."""
+    """Move the rows that are short of their demand to the right along their frontiers, in place."""
     at = spread.second.take(short)
     while len(short):
         to, reached, rise, slope = next_edge(rate.take(short, axis=1), cost.take(short, axis=1), at)
@@ -94,8 +95,8 @@ def _march(rate: Array, cost: Array, demand: Array, spread: Spread, short: Index
 
 
 class Edge(NamedTuple):
-    """An edge of each row's hull: the column `to` which it leads (m,), the rate `reached` where it begins, the `rise`
-    in rate along it, and its `slope`, what each unit of that costs: infinite where the hull ends."""
+    """An edge of each row's frontier: the column `to` which it leads (m,), the rate `reached` where it begins, the
+    `rise` in rate along it, and its `slope`, what each unit of that costs: infinite where the frontier ends."""
 
     to: Index
     reached: Array

@@ -71,7 +71,7 @@ class GavelRounds:
     # What there is
 
     def enter(self, problem: Problem, allocation: Allocation | None = None, *, now: float) -> None:
-        """These are the jobs and pools from now on, and what they are owed. Jobs that are no longer named are
+        """These are the jobs and pools from now on, and their deficits. Jobs that are no longer named are
         forgotten. Raises `Invalid` if the allocation is of another problem."""
         if allocation is not None and allocation.problem is not problem:
             raise Invalid("the allocation was made for another problem", where="allocation")
@@ -211,18 +211,18 @@ class GavelRounds:
         """Everybody by priority, column by column, those of rank (n,) zero first."""
         row, column = self._at, self._in
         cell = row * self._share.shape[1] + column
-        share, credit = self._share.take(cell), self._credit.take(cell)
+        share, deficit = self._share.take(cell), self._credit.take(cell)
         priority = share / self._received.take(cell)
         first, second, at, part, got = self._pairs
         if not self.settings.spare:
             some = share > 0.0
-            row, column, share, priority, credit = row[some], column[some], share[some], priority[some], credit[some]
+            row, column, share, priority, deficit = row[some], column[some], share[some], priority[some], deficit[some]
         beside = np.full(len(row), -1, np.intp)
         if len(first):
             row, column, beside = np.append(row, first), np.append(column, at), np.append(beside, second)
             share, priority = np.append(share, part), np.append(priority, part / got)
-            credit = np.append(credit, np.zeros(len(first)))
-        order = np.lexsort((-share, -credit, -priority, rank[column]))
+            deficit = np.append(deficit, np.zeros(len(first)))
+        order = np.lexsort((-share, -deficit, -priority, rank[column]))
         return Entries(row, beside, column, self._size[row]).take(order)
 
     def _begin(self, now: float, filling: Filling, entitled: Index) -> Round:
@@ -246,7 +246,7 @@ class GavelRounds:
         self._number += 1
         return Round(
             number=self._number, start=now, problem=problem, column=column, accelerators=used, partner=partner,
-            kept=stays, restarted=restarted, stopped=ran & ~runs, share=share, credit=self._credit.copy(), judge=judge,
+            kept=stays, restarted=restarted, stopped=ran & ~runs, share=share, deficit=self._credit.copy(), judge=judge,
             nodes=dict(self._nodes), reserved=np.full(problem.jobs, -1, np.intp),
         )  # fmt: skip
 

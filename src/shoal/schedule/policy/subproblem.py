@@ -1,7 +1,7 @@
 """What a policy may decide about: the jobs that can run and may be moved, as a market.
 
 Jobs that may not be moved yet keep their place and what they use; jobs that fit nowhere wait. The rest are the rows of
-a `Market` whose couplings are pools, quotas, and whole nodes where a pool is also offered unconsolidated.
+a `Market` whose constraints are pools, quotas, and whole nodes where a pool is also offered unconsolidated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.solve.columns import Beside
-from shoal.schedule.solve.market import Coupling, Market
+from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.types import Array, Index, Mask, Problem, positions
 
 
 @dataclass(frozen=True)
-class Frame:
+class Subproblem:
     """`free` (k,) are the jobs decided about, the rows of `market` in this order; `kept` (m, n) are the shares of held
-    jobs; the first couplings' rows are the pools `pools`. With `beside`, jobs may share accelerators."""
+    jobs; the first constraints' rows are the pools `pools`. With `beside`, jobs may share accelerators."""
 
     problem: Problem
     free: Index
@@ -69,8 +69,8 @@ class Frame:
         return str(self.problem.ids[int(self.free[row])])
 
 
-def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool = False) -> Frame:
-    """The frame of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at."""
+def subproblem_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool = False) -> Subproblem:
+    """The subproblem of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at."""
     held = positions(problem.held)
     kept = np.zeros(problem.rate.shape)
     left, fits = problem.counts, problem.possible.copy()
@@ -97,18 +97,18 @@ def frame_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool
     pools = positions(left > 0.0)
     load = (problem.pool_of == pools[:, None]).astype(np.float64)
     names = tuple(_pool_name(problem, int(pool)) for pool in pools)
-    couplings = [Coupling(names, gang, load, left[pools])]
+    constraints = [Constraint(names, gang, load, left[pools])]
     for each in nodes:
         if 0.0 < each.left < each.needed[free].sum():
             of_column = (np.arange(len(problem.columns)) == each.column)[None, :].astype(np.float64)
-            couplings.append(Coupling((each.name,), each.needed[free], of_column, np.array([each.left])))
+            constraints.append(Constraint((each.name,), each.needed[free], of_column, np.array([each.left])))
     for quota in quotas:
         weight = np.where(quota.rows[free], gang, 0.0)
         if 0.0 < quota.left < min(weight.sum(), left[np.unique(problem.pool_of[quota.columns])].sum()):
             columns = (quota.columns & load.any(axis=0))[None, :].astype(np.float64)
-            couplings.append(Coupling((quota.name,), weight, columns, np.array([quota.left])))
-    market = Market(rates, np.ones(len(free)), tuple(couplings))
-    return Frame(problem, free, kept, market, pools, _beside(problem, free) if space_sharing else None)
+            constraints.append(Constraint((quota.name,), weight, columns, np.array([quota.left])))
+    market = Market(rates, np.ones(len(free)), tuple(constraints))
+    return Subproblem(problem, free, kept, market, pools, _beside(problem, free) if space_sharing else None)
 
 
 def _pool_name(problem: Problem, pool: int) -> str:

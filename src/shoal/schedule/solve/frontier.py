@@ -1,7 +1,7 @@
-"""The hulls of a small market's rows at given prices, for whoever asks for several demands at the same prices.
+"""The frontiers of a small market's rows at given prices, for whoever asks for several demands at the same prices.
 
-`response.respond` walks each row's hull as far as its one demand lies, and forgets it. Here every step is taken for all
-rows at once and kept: on a small market that costs hardly more, and the next demand finds it.
+`response.respond` walks each row's frontier as far as its one demand lies, and forgets it. Here every step is taken for
+all rows at once and kept: on a small market that costs hardly more, and the next demand finds it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shoal.schedule.solve.response import Edge, first_step, next_edge
 from shoal.schedule.types import Array
 
 
-class Hull:
+class Frontier:
     """Where a column costs `cost` (n, m), positive."""
 
     def __init__(self, market: Market, cost: Array) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.problem import Place, Rules, Scene
+from shoal.schedule.live.problem import LiveProblem, Place, Rules
 from shoal.schedule.live.state_file import NOTHING
 from shoal.schedule.policy import POLICIES
-from shoal.schedule.presets import ScheduleSettings, bearable_s, resize_s
+from shoal.schedule.presets import ScheduleSettings, resize_s, time_slice_s
 from shoal.schedule.workloads import Snapshot
 
 
@@ -16,17 +16,17 @@ def rules_of(settings: ScheduleSettings) -> Rules:
     return Rules(
         prices=dict(settings.prices), predict=policy.needs_lengths, by_tenant=policy.name == "hierarchical",
         soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=resize_s(settings),
-        bearable_s=bearable_s(settings),
+        time_slice_s=time_slice_s(settings),
     )  # fmt: skip
 
 
 def what_if(found: Snapshot, settings: ScheduleSettings) -> Plan:
-    """The next round that this policy would make of a snapshot, if nobody were owed anything yet. Pure."""
+    """The next round that this policy would make of a snapshot, if no job had a deficit yet. Pure."""
     on = {
         view.id: Place(view.placed, view.gang, found.now - view.placed_s)
         for view in found.jobs
         if view.placed is not None
     }
-    scene = Scene(found.now, found.jobs, found.pools, found.tenants, on)
-    plan, _ = make(scene, settings, NOTHING)
+    problem = LiveProblem(found.now, found.jobs, found.pools, found.tenants, on)
+    plan, _ = make(problem, settings, NOTHING)
     return plan
