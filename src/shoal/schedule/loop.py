@@ -15,7 +15,7 @@ from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
 from shoal.schedule.rounds.machines import Nodes
-from shoal.schedule.types import Allocation, Array, Index, Problem
+from shoal.schedule.types import Allocation, Array, Index, Problem, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,35 @@ def decide_round(
     asked = without_holds(settings, problem)
     rounds = _patient(rounds_of(settings), slice_s)
     known = settled(state, asked, now, rounds, since)
+    if known.fair is not None:
+        known = replace(known, fair=settled(known.fair, _as_if(known.fair, asked), now, rounds))
     if previous is not None and POLICIES[settings.policy].timeless and unchanged(previous.problem, asked):
         allocation = replace(previous, problem=asked)
     else:
         allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
     found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
+    if allocation.fair is not None:
+        after = replace(after, fair=_fair(after.fair, asked, allocation.fair, now, rounds))
     return Decided(allocation, found, after, rounds.time_slice_s)
+
+
+def _fair(state: State | None, problem: Problem, fair: Allocation, now: float, rounds: Settings) -> State:
+    """What to remember of the rounds of max-min fairness, which nobody carries out: by them `blend` is bounded. Shares
+    alone would not do: gangs that do not fit beside each other cannot have theirs."""
+    known = State() if state is None else state
+    other = _as_if(known, problem)
+    return next_round(known, other, replace(fair, problem=other), now, rounds)[1]
+
+
+def _as_if(state: State, problem: Problem) -> Problem:
+    """The problem with jobs where these rounds put them."""
+    names = [column.name for column in problem.columns]
+    onto = [names.index(name) if name in names else -1 for name in state.columns] + [-1]
+    column_of = {name: onto[at] for name, at in zip(state.ids, state.column.tolist(), strict=True)}
+    placed = np.array([column_of.get(name, -1) for name in problem.ids], np.intp)
+    if isinstance(problem, Rows):
+        return problem.again(placed=placed)
+    return replace(problem, placed=placed)
 
 
 def _patient(rounds: Settings, slice_s: Array | None) -> Settings:

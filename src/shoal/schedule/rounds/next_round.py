@@ -117,16 +117,17 @@ def _aligned(state: State, problem: Problem, now: float) -> State:
     column[old], since[old] = place[state.column[before] + 1], state.since[before]
     ran = problem.restarts > 0
     ran[old] = state.ran[before]
-    fair, behind_s = np.zeros(jobs), np.zeros(jobs)
-    fair[old], behind_s[old] = state.fair[before], state.behind_s[before]
+    worked_s = np.zeros(jobs)
+    worked_s[old] = state.worked_s[before]
     took_s = np.maximum(now - np.delete(state.arrived, before), 0.0)
     promised, received = np.zeros((jobs, WINDOW)), np.zeros((jobs, WINDOW))
     promised[old], received[old] = state.promised_s[before], state.received_s[before]
     why = np.full((jobs, WINDOW), -1, np.int8)
     why[old] = state.why[before]
     return State(
-        state.number, state.settled, problem.ids, columns, share, deficit_s, column, since, ran, fair, behind_s,
+        state.number, state.settled, problem.ids, columns, share, deficit_s, column, since, ran, worked_s,
         problem.arrived, np.concatenate([state.took_s, took_s])[-TOOK:], promised, received, why,
+        state.fair,
     )  # fmt: skip
 
 
@@ -145,16 +146,14 @@ def _counted(known: State, problem: Problem, since: Array, now: float, settings:
     deficit_s = known.deficit_s + known.share * elapsed
     rows = positions(ran_s > 0.0)
     deficit_s[rows, column[rows]] -= ran_s[rows]
-    behind_s = known.behind_s
-    if known.fair.any():
-        behind_s = behind_s + known.fair * elapsed
-        behind_s[rows] -= _worked(problem, rows, column[rows], ran_s[rows], since[rows], last, settings)
+    worked_s = known.worked_s.copy()
+    worked_s[rows] += _worked(problem, rows, column[rows], ran_s[rows], since[rows], last, settings)
     promised, received = known.promised_s, known.received_s
     if elapsed > 0.0:
         at = known.number % WINDOW
         promised, received = promised.copy(), received.copy()
         promised[:, at], received[:, at] = known.share.sum(axis=1) * elapsed, ran_s
-    return replace(known, settled=now, deficit_s=deficit_s, ran=known.ran | running, behind_s=behind_s,
+    return replace(known, settled=now, deficit_s=deficit_s, ran=known.ran | running, worked_s=worked_s,
                    promised_s=promised, received_s=received)  # fmt: skip
 
 
@@ -175,16 +174,7 @@ def _allotted(known: State, allocation: Allocation, settings: Settings) -> State
     share = np.where(allocation.share > LITTLE, allocation.share, 0.0)
     most_s = settings.most_deficit_s
     deficit_s = np.clip(known.deficit_s * (share > 0.0), -most_s, most_s)
-    return replace(known, share=share, deficit_s=deficit_s, fair=_fair(allocation))
-
-
-def _fair(allocation: Allocation) -> Array:
-    """(m,) what max-min fairness gives each job, in parts of its fastest rate; nothing where that does not matter."""
-    if allocation.fair is None:
-        return np.zeros(allocation.problem.jobs)
-    fastest = allocation.problem.rate.max(axis=1, initial=0.0)
-    found: Array = allocation.fair.throughput / np.where(fastest > 0.0, fastest, 1.0)
-    return found
+    return replace(known, share=share, deficit_s=deficit_s)
 
 
 def _sizes(allocation: Allocation) -> Index:

@@ -34,10 +34,10 @@ _WHY: Codes = np.empty((0, WINDOW), np.int8)
 class State:
     """Of the jobs `ids` (m) and columns (n) by name. `settled` is until when time was counted; None before the first
     round. `share` (m, n) is what each job should have, `deficit_s` (m, n) the seconds that it had too little; `column`
-    (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `fair` (m,) is the part
-    of its fastest rate that max-min fairness gives it, and `behind_s` (m,) how many seconds of running where it is
-    fastest it had less than that; both are zero where the policy does not ask. `arrived` (m,) is when it came, and
-    `took_s` (up to TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
+    (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `worked_s` (m,) is how
+    long what it did would have taken where it is fastest. `fair` is what is remembered of rounds of max-min fairness,
+    which are not carried out, where the policy asks for them. `arrived` (m,) is when a job came, and `took_s` (up to
+    TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
     (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why the job was where it was
     (`Why`; -1 before it was there)."""
 
@@ -50,13 +50,19 @@ class State:
     column: Index = field(default_factory=lambda: _COLUMN)
     since: Array = field(default_factory=lambda: _TIMES)
     ran: Mask = field(default_factory=lambda: _RAN)
-    fair: Array = field(default_factory=lambda: _TIMES)
-    behind_s: Array = field(default_factory=lambda: _TIMES)
+    worked_s: Array = field(default_factory=lambda: _TIMES)
     arrived: Array = field(default_factory=lambda: _TIMES)
     took_s: Array = field(default_factory=lambda: _TIMES)
     promised_s: Array = field(default_factory=lambda: _PAST)
     received_s: Array = field(default_factory=lambda: _PAST)
     why: Codes = field(default_factory=lambda: _WHY)
+    fair: State | None = None
+
+    @property
+    def behind_s(self) -> Array:
+        """(m,) how many seconds of running where it is fastest each job had less than by max-min fairness."""
+        found: Array = np.zeros(len(self.ids)) if self.fair is None else self.fair.worked_s - self.worked_s
+        return found
 
     def as_json(self) -> dict[str, Any]:
         jobs = {}
@@ -66,8 +72,7 @@ class State:
                 "column": self.columns[at] if at >= 0 else None, "since": float(self.since[row]),
                 "ran": bool(self.ran[row]), "share": self._named(self.share[row]),
                 "deficit_s": self._named(self.deficit_s[row]),
-                "fair": float(self.fair[row]), "behind_s": float(self.behind_s[row]),
-                "arrived": float(self.arrived[row]),
+                "worked_s": float(self.worked_s[row]), "arrived": float(self.arrived[row]),
                 "past": [
                     [float(promised), float(received), int(why)]
                     for promised, received, why in zip(
@@ -77,7 +82,8 @@ class State:
             }  # fmt: skip
             jobs[str(name)] = {key: value for key, value in given.items() if value not in (None, 0, {}, False)}
         known = {"version": VERSION, "number": self.number, "settled": self.settled}
-        return {**known, "took_s": self.took_s.tolist(), "jobs": jobs}
+        fair = None if self.fair is None else self.fair.as_json()
+        return {**known, "took_s": self.took_s.tolist(), "jobs": jobs, "fair": fair}
 
     def _named(self, values: Array) -> dict[str, float]:
         return {name: float(value) for name, value in zip(self.columns, values, strict=True) if value}
@@ -106,8 +112,8 @@ class State:
                                 np.intp),
                 since=np.array([_number(job.get("since", 0.0)) for job in jobs.values()]),
                 ran=np.array([bool(job.get("ran", False)) for job in jobs.values()], np.bool_),
-                fair=np.array([_number(job.get("fair", 0.0)) for job in jobs.values()]),
-                behind_s=np.array([_number(job.get("behind_s", 0.0)) for job in jobs.values()]),
+                worked_s=np.array([_number(job.get("worked_s", 0.0)) for job in jobs.values()]),
+                fair=cls.from_json(found["fair"]) if found.get("fair") is not None else None,
                 arrived=np.array([_number(job.get("arrived", 0.0)) for job in jobs.values()]),
                 took_s=np.array([_number(took) for took in found.get("took_s", ())], np.float64),
                 promised_s=past[:, :, 0], received_s=past[:, :, 1], why=past[:, :, 2].astype(np.int8),
