@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,33 +30,54 @@ def two(placed: list[int], **given: Any) -> Problem:
     return Problem.columnar((Pool("a", 1), Pool("b", 1)), [[4.0, 2.0], [4.0, 2.0]], placed=placed, **given)
 
 
-def with_fair(problem: Problem, share: list[list[float]], fair: list[list[float]]) -> Allocation:
-    prices = np.zeros(2)
-    other = Allocation(problem, "max-min", np.array(fair), prices)
-    return Allocation(problem, "given", np.array(share), prices, fair=other)
+def shares(problem: Problem, share: list[list[float]]) -> Allocation:
+    return Allocation(problem, "given", np.array(share, np.float64), np.zeros(2))
 
 
-def test_time_behind_is_what_was_fair_less_what_was_done_where_the_job_is_fastest() -> None:
+def test_work_done_is_counted_in_seconds_of_running_where_the_job_is_fastest() -> None:
     begins = two([-1, -1])
-    allocation = with_fair(begins, [[1, 0], [0, 1]], [[0.5, 0.5], [0.5, 0.5]])
-    found, state = next_round(State(), begins, allocation, 0.0, ROUND)
+    found, state = next_round(State(), begins, shares(begins, [[1, 0], [0, 1]]), 0.0, ROUND)
     assert found.column.tolist() == [0, 1]
     now = two([0, 1])
     known = settled(state, now, 100.0, ROUND, np.zeros(2))
-    assert known.behind_s.tolist() == pytest.approx([75.0 - 100.0, 75.0 - 50.0])
+    assert known.worked_s.tolist() == pytest.approx([100.0, 50.0])
     again = settled(State.from_json(json.loads(json.dumps(known.as_json()))), now, 100.0, ROUND, np.zeros(2))
-    assert again.behind_s.tolist() == known.behind_s.tolist(), "time is counted once, also over a restart"
-    assert again.fair.tolist() == pytest.approx([0.75, 0.75])
+    assert again.worked_s.tolist() == known.worked_s.tolist(), "time is counted once, also over a restart"
+    assert known.behind_s.tolist() == [0.0, 0.0], "nobody asked what would have been fair"
 
 
 def test_a_restart_is_no_work_and_waiting_is_none_either() -> None:
     problem = two([-1, -1], restarts=[1, 1])
-    allocation = with_fair(problem, [[1, 0], [0, 0]], [[1, 0], [1, 0]])
-    _, state = next_round(State(), problem, allocation, 0.0, Settings(100.0, restart_s=30.0, spare=False))
+    _, state = next_round(
+        State(), problem, shares(problem, [[1, 0], [0, 0]]), 0.0, Settings(100.0, restart_s=30.0, spare=False)
+    )
     known = settled(state, two([0, -1], restarts=[1, 1]), 100.0, ROUND, np.array([0.0, 100.0]))
-    assert known.behind_s.tolist() == pytest.approx([30.0, 100.0])
+    assert known.worked_s.tolist() == pytest.approx([70.0, 0.0])
     known = settled(known, two([0, -1], restarts=[1, 1]), 200.0, ROUND, np.array([0.0, 100.0]))
-    assert known.behind_s.tolist() == pytest.approx([30.0, 200.0]), "it restarted only once"
+    assert known.worked_s.tolist() == pytest.approx([170.0, 0.0]), "it restarted only once"
+
+
+def test_behind_is_what_rounds_of_max_min_would_have_done_more() -> None:
+    """A long and a short job on one accelerator: max-min would let them take turns."""
+    pools, rules = (Pool("a", 1),), ScheduleSettings("blend", round_s=100.0, restart_cost_s=0.0)
+    placed, state, now, previous = [-1, -1], State(), 0.0, None
+    for _ in range(20):
+        problem = Problem.columnar(
+            pools, [[1.0], [1.0]], ids=["long", "short"], placed=placed, now=now, arrived=[0.0, 1.0],
+            work_left=[1e6, 1e4], isolated_s=[now / 2, now],
+        )  # fmt: skip
+        decided = decide_round(rules, problem, state, now, previous=previous)
+        previous, state, placed, now = decided.allocation, decided.state, decided.round.column.tolist(), now + 100.0
+    assert state.fair is not None
+    last = settled(state, replace(problem, placed=np.array(placed), now=now), now, Settings(100.0))
+    waits, runs = last.worked_s.argmin(), last.worked_s.argmax()
+    assert last.worked_s[[waits, runs]].tolist() == [0.0, 2000.0]
+    assert state.fair.worked_s.tolist() == pytest.approx([950.0, 950.0], abs=50.0)
+    assert state.behind_s[waits] > 800.0 > 0.0 > state.behind_s[runs]
+    read = State.from_json(json.loads(json.dumps(state.as_json())))
+    assert read.behind_s.tolist() == state.behind_s.tolist()
+    other = Problem.columnar((Pool("b", 1),), [[1.0]], ids=["short"], now=now, arrived=[1.0], work_left=1e4)
+    assert decide_round(rules, other, state, now).state.behind_s.shape == (1,), "the long one went, and the pool"
 
 
 def first(behind_h: list[float], left_h: list[float], took_h: list[float]) -> list[float]:
@@ -92,7 +114,7 @@ def test_what_is_a_long_time_is_learnt_from_jobs_that_are_no_longer_there() -> N
     assert first([11.0, 0.0, 0.0], [40.0, 1.0, 100.0], []) == [0.0, 1.0, 0.0]
     assert first([11.0, 0.0, 0.0], [40.0, 1.0, 100.0], [1.0] * 40) == [1.0, 0.0, 0.0]
     begins, rounds = two([-1, -1], now=500.0, arrived=[100.0, 200.0], ids=["x", "y"]), Settings(100.0)
-    _, state = next_round(State(), begins, with_fair(begins, [[1, 0], [0, 1]], [[0, 0], [0, 0]]), 500.0, rounds)
+    _, state = next_round(State(), begins, shares(begins, [[1, 0], [0, 1]]), 500.0, rounds)
     assert state.took_s.tolist() == []
     left = Problem.columnar(begins.pools, [[4.0, 2.0]], ids=["y"], placed=[1], arrived=[200.0], work_left=1.0)
     later = settled(State.from_json(json.loads(json.dumps(state.as_json()))), left, 600.0, rounds)
