@@ -1,7 +1,7 @@
 """Tails away from one trace: `blend` against max-min fairness over many generated loads, clusters and seeds.
 
     nice -n 15 python benchmarks/schedule_tails.py [--set training|held-out] [--seeds 3] [--jobs 150] [--processes 2]
-        [--results benchmarks/results/schedule_tails.json] [--json] [--rerun]
+        [--results build/schedule_tails.json] [--json] [--rerun]
 
 Each case is a cluster, a kind of load, how much of it there is, and a seed. It is simulated three times: `blend` in
 Shoal's rounds, max-min in the same rounds, and max-min as Gavel published it. The first over the second is what the
@@ -164,7 +164,7 @@ def main() -> int:
     arguments.add_argument("--seeds", type=int, default=3, help="seeds of each cluster, kind and load")
     arguments.add_argument("--jobs", type=int, default=150)
     arguments.add_argument("--processes", type=int, default=2)
-    arguments.add_argument("--results", type=Path, default=Path("benchmarks/results/schedule_tails.json"))
+    arguments.add_argument("--results", type=Path, default=Path("build/schedule_tails.json"))
     arguments.add_argument("--rerun", action="store_true", help="forget what was simulated before")
     given = arguments.parse_args()
     every = cases(given.set == "held-out", given.seeds, given.jobs)
