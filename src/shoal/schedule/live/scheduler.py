@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from shoal.admission import Decision, Explanation, Need, Pending, Snapshot
+from shoal.admission import decide as admit
+from shoal.core import ShoalError
 from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
