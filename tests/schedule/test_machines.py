@@ -43,7 +43,7 @@ def test_who_stays_keeps_its_machines() -> None:
     assert found.nodes == {0: ((1, 2),), 1: ((0, 2),)}
 
 
-@pytest.mark.parametrize("gone", [3, 9])
+@pytest.mark.parametrize("gone", [3, 4, 9])
 def test_who_stays_where_machines_are_gone_is_placed_anew(gone: int) -> None:
     assert assigned([2], stays=[0], before={0: ((gone, 2),)}).nodes == {0: ((0, 2),)}
 
@@ -105,6 +105,31 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     assert third.code == "no-share"
     assert third.text == "waits: the policy gives it no time now, and nothing is left over, beside x"
     assert third.facts["shares"] == {"a": 0.5, "b": 0.123457}
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        (Why.KEPT, "keeps its place on a"),
+        (Why.HELD, "stays on a until its minimum run time is over"),
+        (Why.RESUMED, "resumes on a: it is owed 3 s and its turn has come"),
+        (Why.MOVED, "moves to a, where its share is now"),
+        (Why.SPARE, "runs on a, which nobody who has a share of it can use"),
+        (Why.TURN, "waits for its turn: it is owed 3 s, others are owed more"),
+        (Why.RESERVED, "waits: places are kept free for its gang until those that must stay for now may be moved"),
+        (Why.BEHIND, "waits: it is owed 3 s, and jobs that keep their places for now leave too little room"),
+        (Why.NOWHERE, "waits: its gang fits in no pool (and quota) that it has a throughput for"),
+    ],
+)
+def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
+    problem = Problem.columnar((Pool("a", 2),), [[1.0]])
+    rows, one = np.zeros(1, np.bool_), np.zeros(1, np.intp)
+    found = Round(
+        1, 0.0, problem, column=one, accelerators=one + 1, partner=one - 1, kept=rows, restarted=rows, stopped=rows,
+        share=np.ones((1, 1)), credit=np.full((1, 1), 3.0), judge=lambda: np.array([why], np.int8), nodes={},
+        reserved=one - 1,
+    )  # fmt: skip
+    assert found.reason(0).text == text
 
 
 def test_a_state_is_kept_without_what_says_nothing() -> None:
