@@ -88,19 +88,19 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
         column=np.array([0, -1, 1]), accelerators=np.array([1, 0, 1]), partner=np.array([-1, -1, 0]), kept=rows,
         restarted=np.array([True, False, False]), stopped=rows,
         share=np.array([[0.25, 0.0], [0.0, 0.0], [0.5, 0.1234567]]),
-        credit=np.array([[1.26, 0.0], [0.0, 3.0], [0.0, 0.0]]),
+        deficit=np.array([[1.26, 0.0], [0.0, 3.0], [0.0, 0.0]]),
         judge=lambda: np.array([Why.STARTED, Why.ROOM, Why.NO_SHARE], np.int8),
         nodes={}, reserved=np.array([-1] * 3),
     )  # fmt: skip
     first = found.reason(0)
     assert (first.code, first.text) == ("started", "starts on a")
     assert first.facts == {
-        "round": 7, "column": "a", "accelerators": 1, "beside": None, "shares": {"a": 0.25}, "owed_s": 1.3,
+        "round": 7, "column": "a", "accelerators": 1, "beside": None, "shares": {"a": 0.25}, "deficit_s": 1.3,
         "restarted": True,
     }  # fmt: skip
     second = found.reason(1)
     assert (second.code, second.text) == ("room", "waits: no pool has enough accelerators left for all of its gang")
-    assert (second.facts["column"], second.facts["shares"], second.facts["owed_s"]) == (None, {}, 3.0)
+    assert (second.facts["column"], second.facts["shares"], second.facts["deficit_s"]) == (None, {}, 3.0)
     third = found.reason(2)
     assert third.code == "no-share"
     assert third.text == "waits: the policy gives it no time now, and nothing is left over, beside x"
@@ -112,12 +112,12 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     [
         (Why.KEPT, "keeps its place on a"),
         (Why.HELD, "stays on a until its minimum run time is over"),
-        (Why.RESUMED, "resumes on a: it is owed 3 s and its turn has come"),
+        (Why.RESUMED, "resumes on a: its deficit is 3 s"),
         (Why.MOVED, "moves to a, where its share is now"),
         (Why.SPARE, "runs on a, which nobody who has a share of it can use"),
-        (Why.TURN, "waits for its turn: it is owed 3 s, others are owed more"),
+        (Why.TURN, "waits for its time slice: its deficit is 3 s, others have more"),
         (Why.RESERVED, "waits: places are kept free for its gang until those that must stay for now may be moved"),
-        (Why.BEHIND, "waits: it is owed 3 s, and jobs that keep their places for now leave too little room"),
+        (Why.BEHIND, "waits: its deficit is 3 s, and jobs that keep their places leave too little room"),
         (Why.NOWHERE, "waits: its gang fits in no pool (and quota) that it has a throughput for"),
     ],
 )
@@ -126,7 +126,7 @@ def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
     rows, one = np.zeros(1, np.bool_), np.zeros(1, np.intp)
     found = Round(
         1, 0.0, problem, column=one, accelerators=one + 1, partner=one - 1, kept=rows, restarted=rows, stopped=rows,
-        share=np.ones((1, 1)), credit=np.full((1, 1), 3.0), judge=lambda: np.array([why], np.int8), nodes={},
+        share=np.ones((1, 1)), deficit=np.full((1, 1), 3.0), judge=lambda: np.array([why], np.int8), nodes={},
         reserved=one - 1,
     )  # fmt: skip
     assert found.reason(0).text == text
@@ -134,14 +134,14 @@ def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
 
 def test_a_state_is_kept_without_what_says_nothing() -> None:
     jobs = {
-        "x": {"column": "b", "since": 5.0, "ran": True, "share": {"a": 0.5}, "owed_s": {"b": 2.0}},
+        "x": {"column": "b", "since": 5.0, "ran": True, "share": {"a": 0.5}, "deficit_s": {"b": 2.0}},
         "y": {"share": {"a": 0.25}},
         "z": {"column": "a"},
     }
     past = [[1.0, 0.5, 2]] * WINDOW
     none = [[0.0, 0.0, -1]] * WINDOW
     document = {
-        "version": 2, "number": 3, "settled": 9.0,
+        "version": 2, "number": 3, "settled": 9.0, "took_s": [], "fair": None,
         "jobs": {name: {**job, "past": past if name == "x" else none} for name, job in jobs.items()},
     }  # fmt: skip
     state = State.from_json(document)
@@ -157,7 +157,7 @@ def received(promised_s: float, received_s: float, *why: Why | int) -> State:
     codes = [*why, *[Why.KEPT] * (WINDOW - len(why))]
     table = np.ones((1, WINDOW))
     return State(
-        9, 0.0, ("j",), ("a",), share=np.ones((1, 1)), owed_s=np.zeros((1, 1)), column=np.zeros(1, np.intp),
+        9, 0.0, ("j",), ("a",), share=np.ones((1, 1)), deficit_s=np.zeros((1, 1)), column=np.zeros(1, np.intp),
         since=np.zeros(1), ran=np.ones(1, np.bool_), promised_s=promised_s * table, received_s=received_s * table,
         why=np.array([codes], np.int8),
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_a_shortfall_says_how_much_and_in_how_many_rounds_what_was_in_the_way() 
     assert found is not None
     assert found.code == "promise"
     assert found.text == (
-        "had 5 s of the 10 s that its shares promised in the last 10 rounds: in 2 of them others were owed more "
+        "had 5 s of the 10 s that its shares promised in the last 10 rounds: in 2 of them others had larger deficits "
         "(a time slice lasts 2.5 rounds at least)"
     )
     assert found.facts == {"promised_s": 10.4, "received_s": 5.0, "waited": {"turn": 2, "no-share": 1}}
@@ -184,7 +184,7 @@ def test_only_a_wait_for_ones_turn_is_explained_by_time_slices() -> None:
     )
     short = shortfall(received(1.0, 0.5, Why.TURN), 0, Settings(round_s=5.0, min_run_s=5.0))
     assert short is not None
-    assert short.text.endswith("in 1 of them others were owed more")
+    assert short.text.endswith("in 1 of them others had larger deficits")
 
 
 def test_a_shortfall_that_nobody_caused_says_so() -> None:
@@ -205,10 +205,10 @@ def test_a_promise_is_kept_from_nine_tenths_on_and_none_is_judged_too_early() ->
     assert shortfall(received(1.0, 0.1, -1), 0, Settings()) is None
 
 
-@pytest.mark.parametrize("name", ["round_s", "quantum_s", "keep_s", "min_run_s"])
+@pytest.mark.parametrize("name", ["round_s", "time_slice_s", "keep_s", "min_run_s"])
 @pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, float("inf"), float("nan")])
 def test_lengths_of_time_are_finite_and_some_are_positive(name: str, value: float) -> None:
-    positive = name in ("round_s", "quantum_s")
+    positive = name in ("round_s", "time_slice_s")
     if value == 0.5 or (value == 0.0 and not positive):
         assert getattr(Settings(**{name: value}), name) == value
         return
