@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pydantic import ValidationError
+
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.lifecycle import Desired
@@ -204,8 +206,10 @@ class Extensions:
                 raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")
             try:
                 kind.manifest.model_validate(values)
-            except ValueError as error:
-                raise Invalid(f"the section is wrong: {error}", where=f"extensions.{name}") from None
+            except ValidationError as error:
+                wrong = error.errors(include_url=False, include_context=False)[0]
+                where = ".".join(["extensions", name, *map(str, wrong["loc"])])
+                raise Invalid(f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}", where=where) from None
 
 
 def _decide(extension: Extension, admit: Decide, snapshot: Snapshot) -> Decision:

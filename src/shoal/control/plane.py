@@ -194,6 +194,7 @@ class ControlPlane:
         try:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
+            self.extensions.check_sections(manifest.extensions)
         except (Invalid, Overloaded):
             earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
             if earlier is None or earlier.fingerprint != job.fingerprint:
@@ -253,6 +254,7 @@ class ControlPlane:
         job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, "")
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
+        self.extensions.check_sections(manifest.extensions)
         return await self.remarks(job, manifest.secrets)
 
     def obstacles(self, job: JobRecord, manifest: JobManifest | None = None) -> list[Reason]:

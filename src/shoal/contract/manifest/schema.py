@@ -21,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    JsonValue,
     StringConstraints,
     Tag,
     WithJsonSchema,
@@ -51,6 +52,13 @@ MAX_GRACE_S = 600.0
 
 def in_order(value: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(value.items())) if len(value) > 1 else value
+
+
+def _all_in_order(value: Any) -> Any:
+    """As `in_order`, at every level."""
+    if isinstance(value, dict):
+        return {key: _all_in_order(inner) for key, inner in sorted(value.items())}
+    return [_all_in_order(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _not_reserved(name: str) -> str:
@@ -333,6 +341,11 @@ class JobManifest(Part):
     outputs: tuple[Output, ...] = Field((), max_length=256)
     checkpoint: Checkpoint = Checkpoint()
     metrics: Metrics = Metrics()
+    extensions: Annotated[
+        dict[Name, dict[str, JsonValue]],
+        Field(max_length=16, description="sections for extensions of the server, by their names"),
+        AfterValidator(_all_in_order),
+    ] = {}
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
