@@ -140,3 +140,9 @@ def test_links_and_examples_of_the_documentation_hold() -> None:
         [sys.executable, ROOT / "docs" / "check_links.py"], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_parts_of_mutation_testing_name_what_exists() -> None:
+    parts = PROJECT["tool"]["shoal"]["mutation"].values()
+    assert [name for part in parts for name in part["modules"] if not list(PACKAGE.glob(name))] == []
+    assert [name for part in parts for name in part["tests"] if not (ROOT / "tests" / name).exists()] == []
