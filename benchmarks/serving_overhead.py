@@ -24,7 +24,7 @@ from shoal.base.statistics import quantile
 from shoal.demo.models import fetch, samples
 from shoal.serve import InferenceClient
 
-MODEL, TARGET_MS = "orientation", 0.5
+MODEL, TARGET_MS = "orientation", 0.4
 Ask = Callable[[Mapping[str, Any]], object]
 
 

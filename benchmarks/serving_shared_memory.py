@@ -27,7 +27,7 @@ from shoal.serve import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpe
 
 SIZES_MIB = (1, 16)
 WORTH = 1.2
-"""Shared memory that makes no size so much faster is not worth its lines."""
+"""The least gain, at one size at least, for which shared memory is kept."""
 _ANY, _ONE = (TensorSpec("x", DataType.FP32, (-1,)),), (TensorSpec("y", DataType.FP32, (1,)),)
 _BACK = (TensorSpec("y", DataType.FP32, (-1,)),)
 

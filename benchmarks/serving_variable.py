@@ -8,10 +8,10 @@ a text (linear, and quadratic as in attention), between two modes, with a heavy 
 shared machine hold it up now and then.
 
 A request was *refused wrongly* if it was not answered although the slot stood idle for as long as its execution takes,
-between its arrival and its deadline, beside everything that was executed. Nobody would have been later for it. The
-times are known afterwards, which no scheduler knows before. An idle moment counts for one refused request only. So the
-measure means the same at every load, also above 1, where most refusals are right: somebody else was served in that
-time. At most 1 % of what was or could have been in time may be refused wrongly.
+between its arrival and its deadline, beside everything that was executed. No other request would have been later for
+it. The times are known afterwards, which no scheduler knows before. An idle moment counts for one refused request only.
+So the measure means the same at every load, also above 1, where most refusals are right: another request was served in
+that time. At most 1 % of what was or could have been in time may be refused wrongly.
 
 Each load runs a second time with the same arrivals and times on a server that refuses nothing (`fair`). The row
 "in time" is how many times as many requests are in time with refusals as without.

@@ -22,7 +22,7 @@ from shoal.admission.types import Running
 from shoal.core import PriorityClass
 
 CLAIMS = 0
-"""The bit of the holds for jobs that wait for others to leave: nobody may use that capacity, however short."""
+"""The bit of the holds for jobs that wait for preempted ones to end: no other may use that capacity, however short."""
 
 _SEARCH_WHOLE = 10
 """Up to this many candidates every set of victims is considered where the fast ways are not exact."""

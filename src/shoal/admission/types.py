@@ -132,8 +132,7 @@ class Preemption:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Capacity that is being made for a job: how many ranks on which node, on devices of type `pool` ("": none). Until
-    it starts the job is looked at before all others and the capacity is nobody else's, so that no job leaves in
-    vain."""
+    it starts, the job is looked at before all others, and no other may use the capacity: no job leaves in vain."""
 
     job_id: str
     pool: str

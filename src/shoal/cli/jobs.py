@@ -411,7 +411,7 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
 
 
 def _confirm(context: CliContext, verb: str, jobs: list[str]) -> None:
-    """Ask whether a pattern is meant. Raises Invalid where nobody can be asked."""
+    """Ask whether all of these jobs are meant. Raises Invalid without a terminal."""
     if context.json or not sys.stdin.isatty():
         raise Invalid(f"the pattern means {len(jobs)} jobs", where="JOB", hint=f"`--yes` to {verb} all of them")
     some = ", ".join(jobs[:_LISTED]) + (", ..." if len(jobs) > _LISTED else "")
