@@ -1,0 +1,55 @@
+// The gate: what a front end (CUDA shim, OpenCL layer) calls around each launch. One for the process, found by the
+// environment; absent (null) when there is no page, no slot, or anything else is wrong: launches then go straight through.
+//
+//   SHOAL_DEVICE_PAGE    path of the page
+//   SHOAL_DEVICE_CLASS   guaranteed | best-effort
+//   SHOAL_DEVICE_WEIGHT  best-effort: from 1 (default 1)
+//   SHOAL_DEVICE_MEMORY  bytes the process may allocate on the device; none: no limit
+//   SHOAL_DEVICE_NAME    for people
+//   SHOAL_DEVICE_PROFILE path of the file that keeps kernel profiles (see profile.h)
+//   SHOAL_DEVICE_WAYS    whole | slice | ticket: the most a best-effort kernel may be transformed (default ticket)
+//   SHOAL_DEVICE_LOG     a file for messages; none: warnings on stderr, once each
+#pragma once
+
+#include <cstdint>
+
+#include "page.h"
+
+namespace shoal::device {
+
+class Gate {
+ public:
+  static Gate* get();  // made on first use, again after a fork; never throws, never blocks
+
+  ShoalClass cls() const;
+  Slot* slot() const;
+
+  // A stream's lane. Streams over kLanes - 1 get the last lane, whose launches the front end must finish one by one.
+  uint32_t open_lane();
+  void close_lane(uint32_t lane);
+
+  // Guaranteed: one launch follows at once. Returns the sequence number that the device (or the front end, when it has
+  // seen the end) must store in `done(lane)`. Two relaxed stores and a clock read; no lock, no system call.
+  uint32_t submit(uint32_t lane);
+  std::atomic<uint32_t>* done(uint32_t lane) const;
+
+  // Best effort: waits until one piece of `cost_ns` may go (spins 20 us, then sleeps at most as long as the policy says;
+  // the device wakes nobody), then counts it as submitted. Returns its sequence number. `cost_ns` over the bound: counted.
+  // Never waits while `capturing`: the caller forwards launches of a stream that is being captured without asking.
+  uint32_t acquire(uint32_t lane, uint64_t cost_ns);
+  // The piece `sequence` has ended after `took_ns` on the device (0: not measured, its cost counts). Also found by itself
+  // from `done` at the next acquire.
+  void release(uint32_t lane, uint32_t sequence, uint64_t took_ns);
+  // A launch that acquire or submit counted and the driver refused.
+  void cancel(uint32_t lane, uint32_t sequence);
+
+  // The bound that holds now, for shoal_choose.
+  uint64_t bound_ns() const;
+
+  // Memory: false when the quota does not allow `bytes` more. `total` and `free` are what the process should be told.
+  bool allocate(uint64_t bytes);
+  void deallocate(uint64_t bytes);
+  bool memory_limit(uint64_t* free_bytes, uint64_t* total_bytes) const;
+};
+
+}  // namespace shoal::device

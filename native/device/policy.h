@@ -1,0 +1,95 @@
+// The policy of one shared device: pure functions, compiled once, and the same for shims, tests and the simulator.
+// C linkage and plain structs, so that Python binds them as they stand (src/shoal/device/policy.py mirrors the layout).
+// Times are nanoseconds of CLOCK_MONOTONIC, or of the simulator's clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+enum ShoalClass : uint32_t { SHOAL_FREE = 0, SHOAL_GUARANTEED = 1, SHOAL_BEST_EFFORT = 2 };
+
+// What is asked of a device, for all its tenants.
+struct ShoalRules {
+  uint64_t bound_ns;      // T: best-effort work outstanding while guaranteed work was here lately
+  uint64_t grace_ns;      // least silence of guaranteed work before best-effort work may start
+  uint64_t grace_most_ns; // the grace follows a tenant's own gaps between launches, up to this
+  uint64_t idle_ns;       // after this much silence of all guaranteed tenants best-effort kernels go whole
+  uint64_t idle_bound_ns; // outstanding then
+  uint64_t stuck_ns;      // a tenant whose oldest launch makes no progress for this long is ignored
+  uint64_t quantum_ns;    // how far one best-effort tenant may be ahead of another, weight 1
+  uint64_t max_wait_ns;   // a best-effort launch waits at most this long; 0: for ever
+  uint32_t min_share_pm;  // of the device's time, in thousandths, for best-effort work; 0: none
+  uint32_t reserved;
+};
+
+// One tenant as a snapshot of its slot in the page.
+struct ShoalTenant {
+  uint32_t cls;             // ShoalClass
+  uint32_t weight;          // best-effort: share among its kind, from 1
+  uint32_t pending;         // launches submitted and not done
+  uint32_t waiting;         // best-effort: it waits for the device now
+  uint64_t last_active_ns;  // last launch, or last progress seen
+  uint64_t progress_ns;     // when `done` last moved, or the first pending launch was submitted
+  uint64_t gap_ns;          // guaranteed: p95 of the gaps within its requests (see shoal_next_gap)
+  uint64_t outstanding_ns;  // best-effort: predicted time of what it has on the device
+  uint64_t used_ns;         // best-effort: device time it has had, see shoal_join for newcomers
+};
+
+enum ShoalVerdict : uint32_t {
+  SHOAL_GO = 0,
+  SHOAL_GO_SHARE = 1,      // the minimum share or the longest wait lets it pass guaranteed work: counted
+  SHOAL_WAIT_BUSY = 2,     // a guaranteed tenant has work on the device
+  SHOAL_WAIT_GRACE = 3,    // it was here a moment ago
+  SHOAL_WAIT_BOUND = 4,    // enough best-effort work is outstanding
+  SHOAL_WAIT_TURN = 5,     // another best-effort tenant comes first
+};
+
+struct ShoalDecision {
+  uint32_t verdict;  // ShoalVerdict
+  uint32_t cause;    // which tenant it waits for: an index into `tenants`; its own when none
+  uint64_t look_at_ns;  // when to decide again at the latest
+};
+
+// May tenant `self` put a piece of `cost_ns` on the device now? `since_ns`: when it began to wait.
+// A piece longer than the bound goes when nothing else of best-effort work is outstanding (the caller counts a violation).
+ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, size_t self,
+                           uint64_t cost_ns, uint64_t since_ns, uint64_t now_ns);
+
+// How much best-effort work may be outstanding at `now_ns`: bound_ns, or idle_bound_ns once guaranteed work is long silent.
+uint64_t shoal_bound(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, uint64_t now_ns);
+
+// The next estimate of the p95 gap, after one gap (stochastic approximation of a quantile; gaps over the most are not
+// of one request and change nothing).
+uint64_t shoal_next_gap(const ShoalRules* rules, uint64_t estimate_ns, uint64_t gap_ns);
+
+// What a best-effort tenant that was away starts with, so that it neither hoards credit nor owes: the least of those waiting.
+uint64_t shoal_join(const ShoalTenant* tenants, size_t count, size_t self);
+
+// How a kernel is launched.
+enum ShoalWay : uint32_t { SHOAL_WHOLE = 0, SHOAL_SLICE = 1, SHOAL_TICKET = 2 };
+
+// What the profile knows of one (kernel, grid, block); 0 of a mean means never seen.
+struct ShoalProfile {
+  uint64_t whole_ns, whole_dev_ns;   // mean and mean absolute deviation
+  uint64_t slice_ns, slice_dev_ns;   // of one slice of `slice_blocks`
+  uint64_t ticket_ns;                // from stop to end: one resident wave
+  uint64_t ticket_whole_ns;          // the whole kernel by ticket
+  uint32_t slice_blocks;
+  uint32_t seen;
+};
+
+struct ShoalPlan {
+  uint32_t way;     // ShoalWay
+  uint32_t blocks;  // of one slice
+  uint64_t cost_ns; // predicted, of one piece
+  uint32_t violates; // its piece is longer than the bound and no way makes it shorter
+  uint32_t reserved;
+};
+
+// Whole if it fits the bound; else the largest slice that fits it and slows the kernel down by at most a quarter; else
+// ticket; else whole, counted. `ways`: bits 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us.
+ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
+
+}  // extern "C"
