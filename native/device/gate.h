@@ -19,7 +19,10 @@ namespace shoal::device {
 
 class Gate {
  public:
-  static Gate* get();  // made on first use, again after a fork; never throws, never blocks
+  // Made on first use, again after a fork; never throws. Ask each time (one load): a fork changes the answer. Lanes that
+  // were open before a fork are open after it, with nothing pending.
+  static Gate* get();
+  static const char* why();  // there is none; "" when there is one
 
   ShoalClass cls() const;
   Slot* slot() const;
@@ -27,6 +30,9 @@ class Gate {
   // A stream's lane. Streams over kLanes - 1 get the last lane, whose launches the front end must finish one by one.
   uint32_t open_lane();
   void close_lane(uint32_t lane);
+
+  // Of one stream, the calls to submit, acquire and cancel and the launch itself are made in order, under a lock of the
+  // front end: sequence numbers reach the device in their order.
 
   // Guaranteed: one launch follows at once. Returns the sequence number that the device (or the front end, when it has
   // seen the end) must store in `done(lane)`. Two relaxed stores and a clock read; no lock, no system call.
@@ -37,8 +43,9 @@ class Gate {
   // the device wakes nobody), then counts it as submitted. Returns its sequence number. `cost_ns` over the bound: counted.
   // Never waits while `capturing`: the caller forwards launches of a stream that is being captured without asking.
   uint32_t acquire(uint32_t lane, uint64_t cost_ns);
-  // The piece `sequence` has ended after `took_ns` on the device (0: not measured, its cost counts). Also found by itself
-  // from `done` at the next acquire.
+  // The piece `sequence` has ended after `took_ns` on the device (0: not measured, its cost counts), and on all lanes but
+  // the last all before it too. Stores `done`, for guaranteed launches as well. Also found by itself from `done` at the
+  // next acquire.
   void release(uint32_t lane, uint32_t sequence, uint64_t took_ns);
   // A launch that acquire or submit counted and the driver refused.
   void cancel(uint32_t lane, uint32_t sequence);
@@ -49,7 +56,12 @@ class Gate {
   // Memory: false when the quota does not allow `bytes` more. `total` and `free` are what the process should be told.
   bool allocate(uint64_t bytes);
   void deallocate(uint64_t bytes);
-  bool memory_limit(uint64_t* free_bytes, uint64_t* total_bytes) const;
+  bool memory_limit(uint64_t* free_bytes, uint64_t* total_bytes) const;  // false: no quota, the driver's word stands
+
+ private:
+  struct State;
+  explicit Gate(State* state) : state_(state) {}
+  State* state_;
 };
 
 }  // namespace shoal::device

@@ -6,7 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#define SHOAL_API __attribute__((visibility("default")))
+
 extern "C" {
+
+constexpr uint64_t kAwayNs = 50'000'000;  // gates look at least every 10 ms
+constexpr uint64_t kUnknownNs = 200'000;  // what an unknown kernel is taken for
 
 enum ShoalClass : uint32_t { SHOAL_FREE = 0, SHOAL_GUARANTEED = 1, SHOAL_BEST_EFFORT = 2 };
 
@@ -17,8 +22,8 @@ struct ShoalRules {
   uint64_t grace_most_ns; // the grace follows a tenant's own gaps between launches, up to this
   uint64_t idle_ns;       // after this much silence of all guaranteed tenants best-effort kernels go whole
   uint64_t idle_bound_ns; // outstanding then
-  uint64_t stuck_ns;      // a tenant whose oldest launch makes no progress for this long is ignored
-  uint64_t quantum_ns;    // how far one best-effort tenant may be ahead of another, weight 1
+  uint64_t stuck_ns;      // a tenant that has launches pending and makes no progress for this long is ignored
+  uint64_t quantum_ns;    // how far one best-effort tenant may be ahead of another, by used_ns / weight
   uint64_t max_wait_ns;   // a best-effort launch waits at most this long; 0: for ever
   uint32_t min_share_pm;  // of the device's time, in thousandths, for best-effort work; 0: none
   uint32_t reserved;
@@ -30,11 +35,11 @@ struct ShoalTenant {
   uint32_t weight;          // best-effort: share among its kind, from 1
   uint32_t pending;         // launches submitted and not done
   uint32_t waiting;         // best-effort: it waits for the device now
-  uint64_t last_active_ns;  // last launch, or last progress seen
+  uint64_t last_active_ns;  // last launch, last progress seen, or, while it waits, when it last looked
   uint64_t progress_ns;     // when `done` last moved, or the first pending launch was submitted
   uint64_t gap_ns;          // guaranteed: p95 of the gaps within its requests (see shoal_next_gap)
   uint64_t outstanding_ns;  // best-effort: predicted time of what it has on the device
-  uint64_t used_ns;         // best-effort: device time it has had, see shoal_join for newcomers
+  uint64_t used_ns;         // best-effort: its fair clock, device time it has had since it began; see shoal_start
 };
 
 enum ShoalVerdict : uint32_t {
@@ -52,20 +57,22 @@ struct ShoalDecision {
   uint64_t look_at_ns;  // when to decide again at the latest
 };
 
-// May tenant `self` put a piece of `cost_ns` on the device now? `since_ns`: when it began to wait.
+// May tenant `self` put a piece of `cost_ns` on the device now? `since_ns`: when it began to wait. Guaranteed: always.
 // A piece longer than the bound goes when nothing else of best-effort work is outstanding (the caller counts a violation).
-ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, size_t self,
-                           uint64_t cost_ns, uint64_t since_ns, uint64_t now_ns);
+// A waiting tenant that has not looked for kAwayNs holds up no other: it is stopped, or gone.
+SHOAL_API ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, size_t self,
+                                     uint64_t cost_ns, uint64_t since_ns, uint64_t now_ns);
 
 // How much best-effort work may be outstanding at `now_ns`: bound_ns, or idle_bound_ns once guaranteed work is long silent.
-uint64_t shoal_bound(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, uint64_t now_ns);
+SHOAL_API uint64_t shoal_bound(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, uint64_t now_ns);
 
 // The next estimate of the p95 gap, after one gap (stochastic approximation of a quantile; gaps over the most are not
 // of one request and change nothing).
-uint64_t shoal_next_gap(const ShoalRules* rules, uint64_t estimate_ns, uint64_t gap_ns);
+SHOAL_API uint64_t shoal_next_gap(const ShoalRules* rules, uint64_t estimate_ns, uint64_t gap_ns);
 
-// What a best-effort tenant that was away starts with, so that it neither hoards credit nor owes: the least of those waiting.
-uint64_t shoal_join(const ShoalTenant* tenants, size_t count, size_t self);
+// What a best-effort tenant's fair clock is set to when it begins to wait: its own, but not more than a quantum behind the
+// page's (start-time fair queueing), so that time away is no credit. `fair_ns`: used_ns / weight of the last that went.
+SHOAL_API uint64_t shoal_start(const ShoalRules* rules, uint64_t used_ns, uint32_t weight, uint64_t fair_ns);
 
 // How a kernel is launched.
 enum ShoalWay : uint32_t { SHOAL_WHOLE = 0, SHOAL_SLICE = 1, SHOAL_TICKET = 2 };
@@ -90,6 +97,9 @@ struct ShoalPlan {
 
 // Whole if it fits the bound; else the largest slice that fits it and slows the kernel down by at most a quarter; else
 // ticket; else whole, counted. `ways`: bits 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us.
-ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
+SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
+
+// What is asked where nobody asked for anything else.
+SHOAL_API ShoalRules shoal_default_rules(void);
 
 }  // extern "C"

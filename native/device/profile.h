@@ -18,8 +18,14 @@ class Profiles {
  public:
   static Profiles* open(const char* path);  // null on error; made when absent
   ShoalProfile look(const Key& key);
-  // A piece has run: `way` of `blocks` blocks, in `took_ns`.
+  // A piece has run: `way` of `blocks` blocks, in `took_ns`. By ticket: a whole kernel (`blocks` as many as its grid), or,
+  // with 0 blocks, from stop to end.
   void note(const Key& key, ShoalWay way, uint32_t blocks, uint64_t took_ns);
+
+ private:
+  struct File;
+  explicit Profiles(File* file) : file_(file) {}
+  File* file_;
 };
 
 uint64_t hash_bytes(const void* data, uint64_t size, uint64_t seed);
