@@ -60,5 +60,5 @@ docs: setup ## build the site into build/site, strictly: links and anchors resol
 	@DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/host/_native
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

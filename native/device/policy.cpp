@@ -1,0 +1,207 @@
+#include "policy.h"
+
+#include <algorithm>
+
+namespace {
+
+constexpr uint64_t kPollNs = 20'000;  // what only the device or a neighbour can change is looked at this often,
+constexpr uint64_t kSlowPollNs = 1'000'000;  // down to this after a long wait: a sixteenth of it
+constexpr uint64_t kLongestLookNs = 10'000'000;
+constexpr uint64_t kNever = UINT64_MAX;
+constexpr uint64_t kLaunchNs = 4'000;       // what one more launch costs, where slices were not yet measured
+
+uint64_t sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+uint64_t add(uint64_t a, uint64_t b) { return a > kNever - b ? kNever : a + b; }
+
+uint64_t divide_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+
+uint64_t scale(uint64_t value, uint64_t by, uint64_t per) {
+  const auto wide = static_cast<unsigned __int128>(value) * by / per;
+  return wide > kNever ? kNever : static_cast<uint64_t>(wide);
+}
+
+bool stuck(const ShoalRules& rules, const ShoalTenant& tenant, uint64_t now) {
+  return tenant.pending != 0 && sub(now, tenant.progress_ns) >= rules.stuck_ns;
+}
+
+bool live(const ShoalRules& rules, const ShoalTenant& tenant, uint32_t cls, uint64_t now) {
+  return tenant.cls == cls && !stuck(rules, tenant, now);
+}
+
+uint64_t grace(const ShoalRules& rules, const ShoalTenant& tenant) {
+  return std::max(rules.grace_ns, std::min(tenant.gap_ns, rules.grace_most_ns));
+}
+
+uint64_t weight(const ShoalTenant& tenant) { return std::max<uint64_t>(tenant.weight, 1); }
+
+// When the minimum share or the longest wait lets a piece pass guaranteed work. The share is of all best-effort tenants
+// that wait together, by weight: who has part s of the device's time waits (1 - s) / s times the length of a piece.
+uint64_t due_at(const ShoalRules& rules, const ShoalTenant* tenants, size_t count, size_t self, uint64_t cost,
+                uint64_t since, uint64_t now) {
+  uint64_t due = rules.max_wait_ns ? add(since, rules.max_wait_ns) : kNever;
+  if (rules.min_share_pm) {
+    uint64_t all = weight(tenants[self]);
+    for (size_t i = 0; i < count; ++i) {
+      const ShoalTenant& other = tenants[i];
+      if (i != self && live(rules, other, SHOAL_BEST_EFFORT, now) && other.waiting &&
+          sub(now, other.last_active_ns) < kAwayNs) {
+        all += weight(other);
+      }
+    }
+    const uint64_t whole = scale(cost, 1000 * all, std::min(rules.min_share_pm, 1000u) * weight(tenants[self]));
+    due = std::min(due, add(since, sub(whole, cost)));
+  }
+  return due;
+}
+
+uint64_t predicted(uint64_t mean, uint64_t dev) { return mean + 2 * dev; }
+
+// How long one slice of n blocks takes: a line through what is known.
+struct Line {
+  double launch, block;
+  double at(double n) const { return launch + block * n; }
+};
+
+}  // namespace
+
+ShoalRules shoal_default_rules(void) {
+  ShoalRules rules{};
+  rules.bound_ns = 50'000;
+  rules.grace_ns = 100'000;
+  rules.grace_most_ns = 1'000'000;
+  rules.idle_ns = 100'000'000;
+  rules.idle_bound_ns = 2'000'000;
+  rules.stuck_ns = 10'000'000'000;
+  rules.quantum_ns = 2'000'000;
+  return rules;
+}
+
+uint64_t shoal_bound(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, uint64_t now) {
+  for (size_t i = 0; i < count; ++i) {
+    const ShoalTenant& tenant = tenants[i];
+    if (!live(*rules, tenant, SHOAL_GUARANTEED, now)) continue;
+    if (tenant.pending || sub(now, tenant.last_active_ns) < rules->idle_ns) return rules->bound_ns;
+  }
+  return std::max(rules->idle_bound_ns, rules->bound_ns);
+}
+
+ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, size_t self,
+                           uint64_t cost, uint64_t since, uint64_t now) {
+  const auto own = static_cast<uint32_t>(self);
+  if (self >= count || tenants[self].cls != SHOAL_BEST_EFFORT) return {SHOAL_GO, own, now + 1};
+  cost = std::max<uint64_t>(cost, 1);
+
+  // Guaranteed work first: on the device, or here a moment ago.
+  const uint64_t poll = std::min(std::max(sub(now, since) / 16, kPollNs), kSlowPollNs);
+  ShoalDecision found{SHOAL_GO, own, 0};
+  for (size_t i = 0; i < count; ++i) {
+    const ShoalTenant& tenant = tenants[i];
+    if (!live(*rules, tenant, SHOAL_GUARANTEED, now)) continue;
+    if (tenant.pending) {
+      if (found.verdict != SHOAL_WAIT_BUSY) found = {SHOAL_WAIT_BUSY, static_cast<uint32_t>(i), now + poll};
+      continue;
+    }
+    const uint64_t quiet_at = add(tenant.last_active_ns, grace(*rules, tenant));
+    if (now < quiet_at && found.verdict != SHOAL_WAIT_BUSY && quiet_at > found.look_at_ns) {
+      found = {SHOAL_WAIT_GRACE, static_cast<uint32_t>(i), quiet_at};
+    }
+  }
+  const bool quiet = found.verdict == SHOAL_GO;
+  const uint64_t due = due_at(*rules, tenants, count, self, cost, since, now);
+  const bool passes = due <= now;
+  const auto waits = [&](uint32_t verdict, uint32_t cause, uint64_t look_at) {
+    look_at = std::min(look_at, now + kLongestLookNs);
+    if (due > now) look_at = std::min(look_at, due);
+    return ShoalDecision{verdict, cause, std::max(look_at, now + 1)};
+  };
+  if (!quiet && !passes) return waits(found.verdict, found.cause, found.look_at_ns);
+
+  // Enough outstanding? The device may be faster than predicted, so look soon.
+  uint64_t outstanding = 0, most = 0;
+  uint32_t holder = own;
+  for (size_t i = 0; i < count; ++i) {
+    if (!live(*rules, tenants[i], SHOAL_BEST_EFFORT, now)) continue;
+    outstanding = add(outstanding, tenants[i].outstanding_ns);
+    if (tenants[i].outstanding_ns > most) most = tenants[i].outstanding_ns, holder = static_cast<uint32_t>(i);
+  }
+  const uint64_t bound = shoal_bound(rules, tenants, count, now);
+  if (outstanding && add(outstanding, cost) > bound) {
+    const uint64_t drains = cost > bound ? outstanding : add(outstanding, cost) - bound;
+    return waits(SHOAL_WAIT_BOUND, holder, add(now, std::min(std::max<uint64_t>(drains, 1'000), 2 * kPollNs)));
+  }
+  if (!quiet) return {SHOAL_GO_SHARE, own, now + 1};
+  if (passes) return {SHOAL_GO, own, now + 1};
+
+  // Whose turn? The one that had least goes, and any other that stays within a quantum of it.
+  uint64_t least = kNever;
+  uint32_t first = own;
+  for (size_t i = 0; i < count; ++i) {
+    const ShoalTenant& other = tenants[i];
+    if (i == self || !other.waiting || !live(*rules, other, SHOAL_BEST_EFFORT, now)) continue;
+    if (sub(now, other.last_active_ns) >= kAwayNs) continue;
+    const uint64_t had = other.used_ns / weight(other);
+    if (had < least) least = had, first = static_cast<uint32_t>(i);
+  }
+  const ShoalTenant& me = tenants[self];
+  if (me.used_ns / weight(me) > least && add(me.used_ns, cost) / weight(me) > add(least, rules->quantum_ns)) {
+    return waits(SHOAL_WAIT_TURN, first, now + kPollNs);
+  }
+  return {SHOAL_GO, own, now + 1};
+}
+
+uint64_t shoal_next_gap(const ShoalRules* rules, uint64_t estimate, uint64_t gap) {
+  if (gap > rules->grace_most_ns) return estimate;
+  if (estimate == 0) return gap;
+  // Steps in the ratio 19 to 1 balance where 95 % of the gaps are shorter; they are parts of the estimate, so that it
+  // follows from microseconds to milliseconds.
+  if (gap > estimate) return std::min(estimate + estimate * 19 / 200 + 1, rules->grace_most_ns);
+  return estimate - estimate / 200;
+}
+
+uint64_t shoal_start(const ShoalRules* rules, uint64_t used, uint32_t weight, uint64_t fair) {
+  return std::max(used, scale(sub(fair, rules->quantum_ns), std::max(weight, 1u), 1));
+}
+
+ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound) {
+  const ShoalProfile& known = *profile;
+  blocks = std::max<uint64_t>(blocks, 1);
+  const uint64_t slice = predicted(known.slice_ns, known.slice_dev_ns);
+  uint64_t whole = known.whole_ns ? predicted(known.whole_ns, known.whole_dev_ns) : kUnknownNs;
+  if (!known.whole_ns && slice && known.slice_blocks) whole = scale(slice, blocks, known.slice_blocks);
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
+  if (whole <= bound) return {SHOAL_WHOLE, most, whole, 0, 0};
+
+  if (ways & (1u << SHOAL_SLICE)) {
+    Line line{static_cast<double>(kLaunchNs), std::max(static_cast<double>(whole) - kLaunchNs, 0.0) / static_cast<double>(blocks)};
+    if (slice && known.slice_blocks && known.slice_blocks < blocks) {
+      // Through the measured slice and the whole kernel; where that has no sense, through the slice and a bare launch.
+      const double n = known.slice_blocks, t = static_cast<double>(slice);
+      line.block = (static_cast<double>(whole) - t) / (static_cast<double>(blocks) - n);
+      line.launch = t - line.block * n;
+      if (line.launch < 0 || line.block <= 0) {
+        line.launch = std::min<double>(kLaunchNs, t);
+        line.block = (t - line.launch) / n;
+      }
+    }
+    const double room = static_cast<double>(bound) - line.launch;
+    if (room > 0) {
+      double fit = line.block > 0 ? room / line.block : static_cast<double>(blocks);
+      fit = std::min(fit, static_cast<double>(std::min<uint64_t>(blocks - 1, UINT32_MAX)));
+      const auto n = static_cast<uint32_t>(fit);
+      if (n >= 1) {
+        // Even slices, none longer than what fits.
+        const uint64_t pieces = divide_up(blocks, n);
+        const auto even = static_cast<uint32_t>(divide_up(blocks, pieces));
+        const double slowed = static_cast<double>(pieces) * line.launch + line.block * static_cast<double>(blocks);
+        if (slowed <= 1.25 * static_cast<double>(whole)) {
+          return {SHOAL_SLICE, even, static_cast<uint64_t>(line.at(even)), 0, 0};
+        }
+      }
+    }
+  }
+  if (ways & (1u << SHOAL_TICKET)) {
+    const uint64_t stop = known.ticket_ns ? known.ticket_ns : std::min(whole, bound);
+    if (stop <= bound) return {SHOAL_TICKET, most, stop, 0, 0};
+  }
+  return {SHOAL_WHOLE, most, whole, 1, 0};
+}
