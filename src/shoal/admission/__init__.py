@@ -10,7 +10,7 @@ a tenant's quota, `reserve` keeps nodes for a job that is too big for now, and `
 """
 
 from shoal.admission import reasons
-from shoal.admission.capacity import Amount, Capacity, Plan
+from shoal.admission.capacity import Capacity, Plan, held_by_all
 from shoal.admission.decide import decide
 from shoal.admission.explain import explain, obstacles
 from shoal.admission.index import ClusterIndex
@@ -44,8 +44,8 @@ from shoal.admission.types import (
 from shoal.admission.without import without
 
 __all__ = [
-    "Account", "Amount", "Blocker", "Capacity", "ClusterIndex", "CowMap", "Decision", "Explanation", "Group", "Limit",
+    "Account", "Blocker", "Capacity", "ClusterIndex", "CowMap", "Decision", "Explanation", "Group", "Limit",
     "Need", "NodeState", "Outlook", "Pending", "PendingJobs", "Plan", "Policy", "Preemption", "Reservation", "Running",
-    "Snapshot", "Spread", "Start", "TenantQueue", "TenantState", "decide", "expected_runtime_s", "explain", "obstacles",
-    "reasons", "reserve", "resolve", "slots", "without",
+    "Snapshot", "Spread", "Start", "TenantQueue", "TenantState", "decide", "expected_runtime_s", "explain",
+    "held_by_all", "obstacles", "reasons", "reserve", "resolve", "slots", "without",
 ]  # fmt: skip

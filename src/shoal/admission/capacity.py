@@ -8,12 +8,14 @@ Nodes are named by their position in the snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 
-from shoal.admission.snapshot import CPU_POOL, BucketKey, Need, Snapshot
-from shoal.admission.types import Spread
+from shoal.admission.pools import keys_of
+from shoal.admission.snapshot import CPU_POOL, BucketKey, Layout, Need, NodeKind, Snapshot
+from shoal.admission.types import NO_SEATS, Seats, Shared, Spread
+from shoal.core import Share
 
 Plan = tuple[tuple[int, int], ...]
 """(node position, ranks on it) of a gang placed whole."""
@@ -21,41 +23,76 @@ Plan = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class Amount:
-    """Some of a node's devices, by type and number, cpus and memory; may go below zero."""
+    """Some of a node's devices, cpus and memory; may go below zero. Devices count by type, but those that can be
+    shared (`shared`: what each offers) one by one: `seats` is what there is of each, by id."""
 
     devices: dict[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    shared: Shared = field(default_factory=dict)
+    seats: dict[str, Seats] = field(default_factory=dict)
 
-    def add(self, need: Need, times: int) -> None:
-        if need.count:
-            self.devices[need.pool] = self.devices.get(need.pool, 0) + need.count * times
-        for kind, count in need.others:
-            self.devices[kind] = self.devices.get(kind, 0) + count * times
+    def add(self, need: Need, times: int, ids: Iterable[str] = ()) -> None:
+        """What ranks take; `ids` are their devices, and matter for those that can be shared."""
+        for kind, count in need.kinds:
+            of_kind = self.shared.get(kind)
+            if of_kind is None:
+                self.devices[kind] = self.devices.get(kind, 0) + count * times
+                continue
+            for device in ids:
+                if device in of_kind:
+                    part = need.of_device(of_kind[device])
+                    self.seats[device] = self.seats.get(device, NO_SEATS).plus(part)
         self.cpu_milli += need.cpu_milli * times
         self.memory_bytes += need.memory_bytes * times
 
     def ranks(self, need: Need, at_most: int) -> int:
         """How many ranks fit into this amount, counted up to `at_most`."""
-        if need.count:
-            at_most = min(at_most, self.devices.get(need.pool, 0) // need.count)
-        for kind, count in need.others:
-            at_most = min(at_most, self.devices.get(kind, 0) // count)
+        for kind, count in need.kinds:
+            if kind in self.shared:
+                found = len(self.open_to(need, kind))
+            else:
+                found = self.devices.get(kind, 0) if need.share is Share.EXCLUSIVE else 0
+            at_most = min(at_most, found // count)
         if need.cpu_milli:
             at_most = min(at_most, self.cpu_milli // need.cpu_milli)
         if need.memory_bytes:
             at_most = min(at_most, self.memory_bytes // need.memory_bytes)
         return max(at_most, 0)
 
+    def open_to(self, need: Need, kind: str) -> list[str]:
+        """The devices of a type that can be shared on which a rank fits: those with most room first."""
+        whole, seats = self.shared[kind], self.seats
+        fits = [each for each in whole if need.of_device(whole[each]).within(seats.get(each, NO_SEATS))]
+        return fits if need.share is Share.EXCLUSIVE else sorted(fits, key=lambda each: _crowding(seats[each]))
+
+    def number_of(self, need: Need) -> int:
+        """How many devices of the pool that a rank could have one of."""
+        return len(self.open_to(need, need.pool)) if need.pool in self.shared else self.devices.get(need.pool, 0)
+
+    def part_for(self, need: Need, ranks: int) -> Amount:
+        """What so many ranks would take of this amount."""
+        part = Amount(shared=self.shared)
+        ids: list[str] = []
+        for kind, count in need.kinds:
+            if kind in self.shared:
+                ids += self.open_to(need, kind)[: count * ranks]
+        part.add(need, ranks, ids)
+        return part
+
     def plus(self, other: Amount) -> None:
         for kind, count in other.devices.items():
             self.devices[kind] = self.devices.get(kind, 0) + count
+        for device, seats in other.seats.items():
+            self.seats[device] = self.seats.get(device, NO_SEATS).plus(seats)
         self.cpu_milli += other.cpu_milli
         self.memory_bytes += other.memory_bytes
 
     def minus(self, other: Amount) -> None:
         for kind, count in other.devices.items():
             self.devices[kind] = self.devices.get(kind, 0) - count
+        for device, seats in other.seats.items():
+            self.seats[device] = self.seats.get(device, NO_SEATS).minus(seats)
         self.cpu_milli -= other.cpu_milli
         self.memory_bytes -= other.memory_bytes
 
@@ -63,12 +100,51 @@ class Amount:
         """Whether the other has as much of everything that this has any of."""
         return (
             all(count <= other.devices.get(kind, 0) for kind, count in self.devices.items() if count)
+            and all(seats.within(other.seats.get(each, NO_SEATS)) for each, seats in self.seats.items() if any(seats))
             and self.cpu_milli <= max(0, other.cpu_milli)
             and self.memory_bytes <= max(0, other.memory_bytes)
         )
 
     def copy(self) -> Amount:
-        return Amount(self.devices.copy(), self.cpu_milli, self.memory_bytes)
+        return Amount(self.devices.copy(), self.cpu_milli, self.memory_bytes, self.shared, self.seats.copy())
+
+    def draw(self, source: Amount) -> None:
+        """Serve as much of this as possible from `source`; the rest stays."""
+        for kind, count in self.devices.items():
+            drawn = min(count, source.devices.get(kind, 0))
+            self.devices[kind] = count - drawn
+            source.devices[kind] = source.devices.get(kind, 0) - drawn
+        for device, seats in self.seats.items():
+            had = source.seats.get(device, NO_SEATS)
+            part = seats.least(had)
+            self.seats[device] = seats.minus(part)
+            source.seats[device] = had.minus(part)
+        cpu_milli, memory_bytes = min(self.cpu_milli, source.cpu_milli), min(self.memory_bytes, source.memory_bytes)
+        self.cpu_milli -= cpu_milli
+        source.cpu_milli -= cpu_milli
+        self.memory_bytes -= memory_bytes
+        source.memory_bytes -= memory_bytes
+
+    def __bool__(self) -> bool:
+        return bool(self.cpu_milli or self.memory_bytes or self.devices or self.seats)
+
+
+def whole_node(kind: NodeKind) -> Amount:
+    """All that a node of this kind has."""
+    shared = {name: {f"{name} {at}": seats for at, seats in enumerate(each)} for name, each in kind.seats}
+    devices = {name: count for name, count in kind.capacity.accelerators.items() if name not in shared}
+    seats = {device: seats for of_kind in shared.values() for device, seats in of_kind.items()}
+    return Amount(devices, kind.capacity.cpu_milli, kind.capacity.memory_bytes, shared, seats)
+
+
+def held_by_all(layout: Layout, need: Need, ranks: int) -> int:
+    """How many of the ranks all nodes would hold if they were empty."""
+    return sum(number * whole_node(kind).ranks(need, ranks) for kind, number in layout.kinds)
+
+
+def _crowding(seats: Seats) -> tuple[int, int, int]:
+    """Sorts the device with most room first: best-effort work goes where nobody, then where few are."""
+    return -seats.best_effort, -seats.guaranteed, -seats.memory
 
 
 @dataclass(slots=True)
@@ -78,6 +154,7 @@ class _Free:
     ids: dict[str, list[str]]
     cpu_milli: int
     memory_bytes: int
+    seats: dict[str, dict[str, Seats]]
 
 
 @dataclass(slots=True)
@@ -113,11 +190,18 @@ class Capacity:
         """What is free on a node for a job with this mask."""
         free = self._touched.get(at)
         if free is not None:
-            amount = Amount({kind: len(ids) for kind, ids in free.ids.items()}, free.cpu_milli, free.memory_bytes)
+            devices = {kind: len(ids) for kind, ids in free.ids.items()}
+            amount = Amount(devices, free.cpu_milli, free.memory_bytes)
+            seats: Shared = free.seats
         else:
             state = self._states[at]
             devices = {kind: len(ids) for kind, ids in state.free_devices.items()}
             amount = Amount(devices, state.free_cpu_milli, state.free_memory_bytes)
+            seats = state.free_seats
+        if seats:
+            amount.shared = self._layout.shared[at]
+            for of_kind in seats.values():
+                amount.seats |= of_kind
         for hold in self._holds.get(at, ()):
             if mask >> hold.number & 1:
                 amount.minus(hold.amount)
@@ -144,13 +228,13 @@ class Capacity:
 
     def fitting(self, need: Need, mask: int, at_most: int) -> Iterator[tuple[int, int]]:
         """(node, ranks that fit on it) for every node where at least one does, emptiest bucket first."""
-        pool = self._pools.get(need.pool)
-        if pool is None:
+        name = need.pool_name
+        if name not in self._pools:
             return
-        for key in reversed(self._pool_keys(need.pool)):
+        for key in reversed(self._pool_keys(name)):
             if key[0] < need.count:
                 return
-            for at in self._members(need.pool, key):
+            for at in self._members(name, key):
                 fits = self._ranks_on(at, need, mask, at_most)
                 if fits:
                     yield at, fits
@@ -165,7 +249,7 @@ class Capacity:
         return found
 
     def most_on_one_node(self, pool: str) -> int:
-        """The greatest number of free devices of a type on one node."""
+        """The greatest number of free devices of a pool on one node."""
         for key in reversed(self._pool_keys(pool)):
             for _ in self._members(pool, key):
                 return key[0]
@@ -179,28 +263,35 @@ class Capacity:
         if free is None:
             state = self._states[at]
             ids = {kind: list(ids) for kind, ids in state.free_devices.items()}
-            free = self._touched[at] = _Free(ids, state.free_cpu_milli, state.free_memory_bytes)
+            seats = {kind: dict(of_kind) for kind, of_kind in state.free_seats.items()}
+            free = self._touched[at] = _Free(ids, state.free_cpu_milli, state.free_memory_bytes, seats)
+        room = self.free_on(at, mask) if free.seats else _NOTHING
         free.cpu_milli -= need.cpu_milli * ranks
         free.memory_bytes -= need.memory_bytes * ranks
         given: list[tuple[str, ...]] = []
         index_of = self._layout.index_of[at]
         for _ in range(ranks):
             devices: tuple[str, ...] = ()
-            if need.count:
-                devices = _pick(free.ids[need.pool], need.count, index_of)
-            for kind, count in need.others:
-                devices += _pick(free.ids[kind], count, index_of)
+            for kind, count in need.kinds:
+                if kind in free.seats:
+                    devices += self._pick_shared(at, free, need, kind, count, room)
+                else:
+                    devices += _pick(free.ids[kind], count, index_of)
             given.append(devices)
         self._move(at, free)
         # A job that may use held capacity ends before its owner comes, so it uses the hold up rather than adding to it.
+        used: Amount | None = None
         for hold in self._holds.get(at, ()):
             if not mask >> hold.number & 1:
-                _use_up(hold.amount, need, ranks)
+                if used is None:
+                    used = Amount(shared=self._layout.shared[at])
+                    used.add(need, ranks, (device for devices in given for device in devices))
+                _use_up(hold.amount, used)
         return tuple(given)
 
     def hold(self, number: int, at: int, amount: Amount) -> None:
         """Keep capacity free on a node from every later job whose mask has bit `number`."""
-        if amount.cpu_milli or amount.memory_bytes or amount.devices:
+        if amount:
             self._holds.setdefault(at, []).append(Hold(number, amount))
 
     # --- inside
@@ -222,7 +313,7 @@ class Capacity:
                 yield at
 
     def _ranks_on(self, at: int, need: Need, mask: int, at_most: int) -> int:
-        if at in self._holds:
+        if at in self._holds or self._layout.shared[at]:
             return self.free_on(at, mask).ranks(need, at_most)
         free = self._touched.get(at)
         if free is not None:
@@ -242,7 +333,7 @@ class Capacity:
         return max(at_most, 0)
 
     def _best_node(self, need: Need, ranks: int, spread: Spread, mask: int) -> int | None:
-        keys = self._pool_keys(need.pool)
+        keys = self._pool_keys(need.pool_name)
         if need.pool == CPU_POOL:
             # Cores beside free accelerators are worth more: packed last, and spread by free cores alone.
             least = need.cpu_milli * ranks // 1000
@@ -262,7 +353,7 @@ class Capacity:
 
     def _advance(self, need: Need, ranks: int, mask: int, key: BucketKey, cursors: dict[BucketKey, int]) -> int | None:
         """The first node of a bucket that fits, from where the last search for this shape ended."""
-        name = need.pool
+        name = need.pool_name
         base = self._pools[name].buckets.get(key, ())
         extra = self._extra.get(name, _NO_EXTRA).get(key, ())
         moved = self._moved.get(name, _NOWHERE)
@@ -299,7 +390,8 @@ class Capacity:
         heap: list[tuple[int, int, int, int]] = []  # (-capacity left, ranks given, node, ranks that fit)
         for at, fits in self.fitting(need, mask, ranks):
             free = self.free_on(at, mask)
-            heap.append((-(free.devices.get(need.pool, 0) if need.count else free.cpu_milli), 0, at, fits))
+            left = free.cpu_milli if not need.count else free.number_of(need)
+            heap.append((-left, 0, at, fits))
         if sum(entry[3] for entry in heap) < ranks:
             return None
         heapify(heap)
@@ -311,11 +403,24 @@ class Capacity:
         return tuple(sorted((at, given) for _, given, at, _ in heap if given))
 
     def _move(self, at: int, free: _Free) -> None:
-        total = 0
-        for kind, ids in free.ids.items():
-            total += len(ids)
-            self._enter(kind, at, (len(ids), 0))
-        self._enter(CPU_POOL, at, (total, max(0, free.cpu_milli) // 1000))
+        for name, key in keys_of({kind: len(ids) for kind, ids in free.ids.items()}, free.seats, free.cpu_milli):
+            self._enter(name, at, key)
+
+    def _pick_shared(self, at: int, free: _Free, need: Need, kind: str, count: int, room: Amount) -> tuple[str, ...]:
+        """Take `count` devices that can be shared, of those with room for a rank (`room`: what is open to the job)."""
+        fits = room.open_to(need, kind)
+        if need.share is Share.EXCLUSIVE:
+            index_of = self._layout.index_of[at]
+            chosen = _pick(sorted(fits, key=index_of.__getitem__), count, index_of)
+        else:
+            chosen = tuple(fits[:count])
+        whole, left = self._layout.shared[at][kind], free.seats[kind]
+        for device in chosen:
+            left[device] = left[device].minus(need.of_device(whole[device]))
+            # A gang's ranks have devices of their own, as they are counted.
+            room.seats[device] = NO_SEATS
+        free.ids[kind] = [each for each in free.ids[kind] if each not in chosen]
+        return chosen
 
     def _enter(self, name: str, at: int, key: BucketKey) -> None:
         moved = self._moved.setdefault(name, {})
@@ -335,6 +440,7 @@ class Capacity:
             insort(keys, key)
 
 
+_NOTHING = Amount()
 _NOWHERE: Mapping[int, BucketKey] = {}
 _NO_EXTRA: Mapping[BucketKey, list[int]] = {}
 
@@ -345,12 +451,16 @@ def _slice_of(members: tuple[int, ...], at: int) -> tuple[int, ...]:
     return members[where : where + 1]
 
 
-def _use_up(amount: Amount, need: Need, ranks: int) -> None:
-    for kind, count in ((need.pool, need.count), *need.others):
+def _use_up(amount: Amount, used: Amount) -> None:
+    for kind, count in used.devices.items():
         if kind in amount.devices:
-            amount.devices[kind] = max(0, amount.devices[kind] - count * ranks)
-    amount.cpu_milli = max(0, amount.cpu_milli - need.cpu_milli * ranks)
-    amount.memory_bytes = max(0, amount.memory_bytes - need.memory_bytes * ranks)
+            amount.devices[kind] = max(0, amount.devices[kind] - count)
+    for device, seats in used.seats.items():
+        if device in amount.seats:
+            had = amount.seats[device]
+            amount.seats[device] = had.minus(had.least(seats))
+    amount.cpu_milli = max(0, amount.cpu_milli - used.cpu_milli)
+    amount.memory_bytes = max(0, amount.memory_bytes - used.memory_bytes)
 
 
 def _pick(ids: list[str], count: int, index_of: Mapping[str, int]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
 from shoal.admission import reasons
-from shoal.admission.capacity import Amount, Capacity, Plan
+from shoal.admission.capacity import Capacity, Plan, held_by_all
 from shoal.admission.fairness import Ring
 from shoal.admission.preempt import CLAIMS, Eviction, Evictor
 from shoal.admission.quota import Account, Limit
@@ -227,7 +227,7 @@ class _Cycle:
         self._ring.charge(name, charge)
         if self._claims.pop(job.job_id, None) is None:
             self._account(name).take(need, len(placement))
-        self._takers.setdefault(need.pool, set()).add((name, job.priority_class))
+        self._takers.setdefault(need.pool_name, set()).add((name, job.priority_class))
         if self._evictor is not None:
             self._evictor.changed(at for at, _ in plan)
         placed = tuple(placement)
@@ -277,7 +277,7 @@ class _Cycle:
                 self._start(job.tenant, job, need, plan, _CLAIMED)
                 self._begun.add(job.job_id)
             elif self._making_room().will_hold(plan, need, _CLAIMED):
-                self._claim(job.tenant, job, need, Eviction(plan, ()), claim.victims)
+                self._claim(job.tenant, job, need, Eviction(plan, ()), claim.victims, _CLAIMED)
 
     def _claimed(self, job: Pending, claim: Claim) -> tuple[Need | None, Plan]:
         """What a rank takes and where, in terms of this snapshot; None if that is not to be had any more."""
@@ -312,7 +312,7 @@ class _Cycle:
         for need in needs:
             plan = evictor.waiting_room(need, job.ranks, mask)
             if plan is not None:
-                self._claim(name, job, need, Eviction(plan, ()), 0)
+                self._claim(name, job, need, Eviction(plan, ()), 0, mask)
                 return True
         if not self._policy.preemption:
             return False
@@ -321,11 +321,11 @@ class _Cycle:
         if not choices:
             return False
         need, eviction = min(choices, key=lambda choice: (choice[1].loss, needs.index(choice[0])))
-        self._claim(name, job, need, eviction, len(eviction.victims))
+        self._claim(name, job, need, eviction, len(eviction.victims), mask)
         return True
 
-    def _claim(self, name: str, job: Pending, need: Need, eviction: Eviction, victims: int) -> None:
-        self._making_room().claim(need, eviction)
+    def _claim(self, name: str, job: Pending, need: Need, eviction: Eviction, victims: int, mask: int) -> None:
+        self._making_room().claim(need, eviction, mask)
         names = self._snapshot.nodes.layout.names
         ranks = tuple((names[at], count) for at, count in eviction.plan)
         self._claims[job.job_id] = Claim(job.job_id, need.pool, ranks, victims)
@@ -344,7 +344,7 @@ class _Cycle:
 
     def _reserve(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
-        open_needs = [need for need in needs if need.pool not in self._reservations]
+        open_needs = [need for need in needs if need.pool_name not in self._reservations]
         everything = (1 << (len(self._reservations) + 1)) - 1
         found = [
             reservation
@@ -357,7 +357,7 @@ class _Cycle:
             return None
         best = min(found, key=lambda reservation: reservation.at)
         held = _Held(len(self._reservations) + 1, best, young=self._now - job.queued_at < self._policy.backfill_s)
-        self._reservations[best.need.pool] = held
+        self._reservations[best.need.pool_name] = held
         for at, amount in best.holds:
             self._capacity.hold(held.number, at, amount)
         if self._evictor is not None:
@@ -388,21 +388,13 @@ class _Cycle:
             pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
             order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
             needs = [resolve(shape.resources, kind) for kind in order] or needs
-        held = {need: self._holds_of_all(need, shape.ranks) for need in needs}
+        held = {need: held_by_all(self._snapshot.nodes.layout, need, shape.ranks) for need in needs}
         possible = tuple(need for need in needs if held[need] >= shape.ranks)
         asked = self._asked[shape] = _Asked(possible, shape.placement or self._policy.placement)
         if not possible:
             best = max(needs, key=lambda need: held[need])
             asked.impossible = reasons.impossible(best, shape.ranks, held[best])
         return asked
-
-    def _holds_of_all(self, need: Need, ranks: int) -> int:
-        """How many of the ranks all nodes would hold if they were empty."""
-        held = 0
-        for capacity, number in self._snapshot.nodes.layout.kinds:
-            amount = Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes)
-            held += number * amount.ranks(need, ranks)
-        return held
 
     def _account(self, name: str) -> Account:
         account = self._accounts.get(name)
@@ -451,7 +443,7 @@ class _Cycle:
                 return reasons.reserved(self._overtaken(name, job, need), reservation)
         need = reservation.need if reservation is not None else needs[0]
         fitting = sum(fits for _, fits in self._capacity.fitting(need, mask, job.ranks))
-        reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need.pool), fitting)
+        reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need.pool_name), fitting)
         if lasting:
             asked.stuck[key] = reason
         return reasons.reserved(reason, reservation)
@@ -467,7 +459,7 @@ class _Cycle:
         return Reason(reasons.RESERVED, f"waits: the free capacity is kept for job {kept.job_id}{when}", facts)
 
     def _overtaken(self, name: str, job: Pending, need: Need) -> Reason:
-        takers = self._takers.get(need.pool, set())
+        takers = self._takers.get(need.pool_name, set())
         others = sorted({tenant for tenant, cls in takers if tenant != name and cls is job.priority_class})
         if others:
             text = f"waits for its turn: {_listed(others)} had less than their share"

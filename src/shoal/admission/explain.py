@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.admission import reasons
-from shoal.admission.capacity import Amount, Capacity
+from shoal.admission.capacity import Capacity, held_by_all
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
 from shoal.admission.outlook import EndBy, Outlook, Start
@@ -146,7 +146,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         if reopen or (closed and Capacity(spare).find(need, job.ranks, spread, 0) is not None):
             causes.append(_closed_cause(closed, blocking=reopen))
         fitting = sum(count for _, count in capacity.fitting(need, 0, job.ranks))
-        text = reasons.shape(need, job.ranks, capacity.most_on_one_node(need.pool), fitting)
+        text = reasons.shape(need, job.ranks, capacity.most_on_one_node(need.pool_name), fitting)
         text = reasons.reserved(text, reservation)
         facts = {**text.facts, "to_start": {"end": list(end)}}
         wish = reasons.jobs_end(end) if end else "open or add nodes"
@@ -235,13 +235,7 @@ def _alternatives(layout: Layout, job: Pending) -> tuple[tuple[Need, ...], int]:
     """What a rank needs, by type if it takes any that could ever hold it; and how many ranks all nodes would hold."""
     types: tuple[str | None, ...] = layout.types if ANY in job.resources.accelerators else (None,)
     needs = [resolve(job.resources, kind) for kind in types] or [resolve(job.resources, None)]
-    held = [
-        sum(
-            number * Amount(dict(kind.accelerators), kind.cpu_milli, kind.memory_bytes).ranks(need, job.ranks)
-            for kind, number in layout.kinds
-        )
-        for need in needs
-    ]
+    held = [held_by_all(layout, need, job.ranks) for need in needs]
     possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= job.ranks)
     return possible or tuple(needs), max(held)
 

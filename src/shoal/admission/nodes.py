@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from shoal.admission.persistent import CowMap
 from shoal.admission.pools import PoolTable
-from shoal.admission.snapshot import Layout, NodeTable, Pool, Snapshot
-from shoal.admission.types import NodeState, Running
-from shoal.core import Node, Resources
+from shoal.admission.snapshot import Layout, Need, NodeKind, NodeTable, Pool, Snapshot, resolve
+from shoal.admission.types import ANY_MEMORY, NodeState, Running, Seats, Shared
+from shoal.core import Node
 
 JobsOn = tuple[tuple[str, ...], ...]
 """The ids of the jobs on each node, by its position."""
@@ -62,7 +62,7 @@ class NodeBook:
         """The job holds its placement from now on."""
         for at in self._places(running):
             self._jobs_on[at] = (*self._jobs_on[at], running.job_id)
-            self._change(at, _less(self._states[at], running))
+            self._change(at, _less(self._states[at], (running,)))
 
     def give_back(self, running: Running, others: CowMap[Running]) -> None:
         """The job holds nothing any more. What is free is added up anew from those that stay, because it may have
@@ -84,43 +84,48 @@ class NodeBook:
         return sorted(position[name] for name in names if name in position)
 
     def _free_on(self, node: Node, held: Iterable[Running], *, schedulable: bool, closed: str) -> NodeState:
-        taken: set[str] = set()
-        cpu_milli, memory_bytes = node.cpu_milli, node.memory_bytes
-        for running in held:
-            for rank in running.placement:
-                if rank.node == node.name:
-                    taken.update(rank.devices)
-                    cpu_milli -= running.resources.cpu_milli
-                    memory_bytes -= running.resources.memory_bytes
-        free: dict[str, list[str]] = {}
-        for device_id, kind in self.layout.type_of[self.layout.position[node.name]].items():
-            ids = free.setdefault(kind, [])
-            if device_id not in taken:
-                ids.append(device_id)
-        left = {kind: tuple(ids) for kind, ids in free.items()}
-        return NodeState(node, left, cpu_milli, memory_bytes, schedulable, closed)
+        at = self.layout.position[node.name]
+        ids: dict[str, list[str]] = {}
+        for device_id, kind in self.layout.type_of[at].items():
+            ids.setdefault(kind, []).append(device_id)
+        whole = {kind: tuple(each) for kind, each in ids.items()}
+        state = NodeState(node, whole, node.cpu_milli, node.memory_bytes, schedulable, closed, self.layout.shared[at])
+        return _less(state, held)
 
 
-def _less(state: NodeState, running: Running) -> NodeState:
-    """What is left on a node after one more job: less work than adding up all of them."""
+def _less(state: NodeState, more: Iterable[Running]) -> NodeState:
+    """What is left on a node beside these jobs."""
     name, cpu_milli, memory_bytes = state.node.name, state.free_cpu_milli, state.free_memory_bytes
     taken: set[str] = set()
-    for rank in running.placement:
-        if rank.node == name:
-            taken.update(rank.devices)
-            cpu_milli -= running.resources.cpu_milli
-            memory_bytes -= running.resources.memory_bytes
+    seats = {kind: dict(devices) for kind, devices in state.free_seats.items()}
+    for running in more:
+        for rank in running.placement:
+            if rank.node == name:
+                taken.update(rank.devices)
+                cpu_milli -= running.resources.cpu_milli
+                memory_bytes -= running.resources.memory_bytes
+                if seats:
+                    _take_seats(seats, rank.devices, resolve(running.resources, None))
     free = state.free_devices
     if taken:
         free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
-    return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable, state.closed)
+    return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable, state.closed, seats)
+
+
+def _take_seats(seats: dict[str, dict[str, Seats]], devices: Iterable[str], need: Need) -> None:
+    for device in devices:
+        for of_kind in seats.values():
+            if device in of_kind:
+                of_kind[device] = of_kind[device].minus(need.of_device(of_kind[device]))
 
 
 def _layout(nodes: list[Node]) -> Layout:
-    kinds: dict[Resources, int] = {}
-    for node in nodes:
-        capacity = node.capacity()
-        kinds[capacity] = kinds.get(capacity, 0) + 1
+    kinds: dict[NodeKind, int] = {}
+    shared = tuple(_shared(node) for node in nodes)
+    for node, devices in zip(nodes, shared, strict=True):
+        seats = tuple((kind, tuple(sorted(of_kind.values()))) for kind, of_kind in sorted(devices.items()))
+        kind = NodeKind(node.capacity(), seats)
+        kinds[kind] = kinds.get(kind, 0) + 1
     by_index = [sorted(node.devices, key=lambda device: (device.index, device.id)) for node in nodes]
     return Layout(
         names=tuple(node.name for node in nodes),
@@ -128,5 +133,17 @@ def _layout(nodes: list[Node]) -> Layout:
         index_of=tuple({device.id: device.index for device in devices} for devices in by_index),
         type_of=tuple({device.id: device.type for device in devices} for devices in by_index),
         kinds=tuple(kinds.items()),
-        types=tuple(sorted({kind for capacity in kinds for kind in capacity.accelerators})),
+        types=tuple(sorted({name for kind in kinds for name in kind.capacity.accelerators})),
+        shared=shared,
     )
+
+
+def _shared(node: Node) -> Shared:
+    """What the devices offer that can be shared; of a type, all or none."""
+    whole = {device.type for device in node.devices if not device.best_effort_seats}
+    found: dict[str, dict[str, Seats]] = {}
+    for device in sorted(node.devices, key=lambda device: (device.index, device.id)):
+        if device.type not in whole:
+            memory = ANY_MEMORY if device.memory_bytes is None else device.memory_bytes
+            found.setdefault(device.type, {})[device.id] = Seats(1, device.best_effort_seats, memory)
+    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 
-from shoal.admission.snapshot import CPU_POOL, BucketKey, Pool
-from shoal.admission.types import NodeState
+from shoal.admission.snapshot import CPU_POOL, BucketKey, Pool, shared_pool
+from shoal.admission.types import NodeState, Shared
+from shoal.core import Share
 
 _FEW = 4
 """Up to this many changes of a bucket are made one by one; more of them by one merge."""
@@ -16,11 +17,20 @@ def bucket_keys(state: NodeState) -> Iterator[tuple[str, BucketKey]]:
     """The pools a node belongs to, and its bucket in each. Nodes closed for new jobs belong to none."""
     if not state.schedulable:
         return
-    free = 0
-    for kind, ids in state.free_devices.items():
-        free += len(ids)
-        yield kind, (len(ids), 0)
-    yield CPU_POOL, (free, max(0, state.free_cpu_milli) // 1000)
+    yield from keys_of(
+        {kind: len(ids) for kind, ids in state.free_devices.items()}, state.free_seats, state.free_cpu_milli
+    )
+
+
+def keys_of(free: Mapping[str, int], seats: Shared, cpu_milli: int) -> Iterator[tuple[str, BucketKey]]:
+    """The same, from how many devices of each type are free whole, what those have left that can be shared, and
+    cpus."""
+    for kind, count in free.items():
+        yield kind, (count, 0)
+    for kind, devices in seats.items():
+        yield shared_pool(kind, Share.GUARANTEED), (sum(left.guaranteed > 0 for left in devices.values()), 0)
+        yield shared_pool(kind, Share.BEST_EFFORT), (sum(left.best_effort > 0 for left in devices.values()), 0)
+    yield CPU_POOL, (sum(free.values()), max(0, cpu_milli) // 1000)
 
 
 class PoolTable:

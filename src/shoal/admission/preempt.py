@@ -111,16 +111,15 @@ class Evictor:
             return self._thinned(need, ranks, mask, tuple(victims.values()), options)
         return Eviction(plan, tuple(victims.values()))
 
-    def claim(self, need: Need, eviction: Eviction) -> None:
+    def claim(self, need: Need, eviction: Eviction, mask: int) -> None:
         """Ask the victims to leave and keep the capacity for the job: what is free of it now, and what will be."""
         for victim in eviction.victims:
             self._chosen.add(victim.job_id)
             self._leave(victim.holds)
         for at, ranks in eviction.plan:
-            keep, soon = Amount(), self._soon.get(at)
-            keep.add(need, ranks)
+            keep, soon = self._free_soon(at, mask).part_for(need, ranks), self._soon.get(at)
             if soon is not None:
-                _draw(keep, soon)
+                keep.draw(soon)
             self.capacity.hold(CLAIMS, at, keep)
         touched = {at for at, _ in eviction.plan}.union(*(victim.holds for victim in eviction.victims))
         self.changed(touched)
@@ -139,8 +138,7 @@ class Evictor:
 
     def _leave(self, holds: dict[int, Amount]) -> None:
         for at, amount in holds.items():
-            soon = self._soon.setdefault(at, Amount())
-            soon.plus(amount)
+            self._soon.setdefault(at, Amount()).plus(amount)
 
     def _free_soon(self, at: int, mask: int) -> Amount:
         amount = self.capacity.free_on(at, mask)
@@ -153,7 +151,7 @@ class Evictor:
             for running in self.snapshot.stopping:
                 held = self._holds_of(running).get(at) if running.job_id in spoken_for else None
                 if held is not None:
-                    _draw(held, soon)
+                    held.draw(soon)
         amount.plus(soon)
         return amount
 
@@ -163,8 +161,11 @@ class Evictor:
 
     def _holds_of(self, running: Running) -> dict[int, Amount]:
         holds: dict[int, Amount] = {}
-        for at, need in freed_by(self.snapshot, running):
-            holds.setdefault(at, Amount()).add(need, 1)
+        for at, amount in freed_by(self.snapshot, running):
+            if at in holds:
+                holds[at].plus(amount)
+            else:
+                holds[at] = amount
         return holds
 
     def _victim(self, job_id: str) -> Victim | None:
@@ -244,19 +245,6 @@ def at_risk_s(snapshot: Snapshot, running: Running) -> float:
     if snapshot.median_at_risk_s is not None:
         return snapshot.median_at_risk_s
     return max(0.0, snapshot.now - running.started_at)
-
-
-def _draw(keep: Amount, soon: Amount) -> None:
-    """Serve as much of `keep` as possible from what is freed soon; the rest stays in `keep`."""
-    for kind, count in keep.devices.items():
-        drawn = min(count, soon.devices.get(kind, 0))
-        keep.devices[kind] = count - drawn
-        soon.devices[kind] = soon.devices.get(kind, 0) - drawn
-    cpu_milli, memory_bytes = min(keep.cpu_milli, soon.cpu_milli), min(keep.memory_bytes, soon.memory_bytes)
-    keep.cpu_milli -= cpu_milli
-    soon.cpu_milli -= cpu_milli
-    keep.memory_bytes -= memory_bytes
-    soon.memory_bytes -= memory_bytes
 
 
 def _loss(victims: Sequence[Victim]) -> Loss:

@@ -8,7 +8,7 @@ from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
 from shoal.admission.snapshot import CPU_POOL, Need
 from shoal.admission.types import NodeState, Pending
-from shoal.core import CPU_SLOT, Reason
+from shoal.core import CPU_SLOT, Reason, Share
 
 PLACED, BACKFILL = "placed", "backfill"
 """Codes of starts."""
@@ -23,13 +23,16 @@ CLOSED = "closed"
 
 
 def asked(need: Need, ranks: int) -> str:
-    """What a job asks for, in words: `8 a100 on one node`, `4 x 2 a100`, `2 cores`."""
-    per_rank = [devices(count, kind) for kind, count in ((need.pool, need.count), *need.others) if count]
+    """What a job asks for, in words: `8 a100 on one node`, `4 x 2 a100`, `a guaranteed share of 1 a100 (20 GiB)`,
+    `2 cores`."""
+    per_rank = [devices(count, kind) for kind, count in need.kinds]
     if need.pool == CPU_POOL:
         per_rank = [cores(need.cpu_milli)] if need.cpu_milli else []
         if need.memory_bytes:
             per_rank.append(memory(need.memory_bytes))
     what = " and ".join(per_rank) or "a free node"
+    if need.share is not Share.EXCLUSIVE:
+        what = f"a {need.share.value} share of {what} ({memory(need.device_memory)})"
     if ranks > 1:
         return f"{ranks} x {what}"
     return f"{what} on one node" if need.count != 1 or need.others else what
@@ -61,13 +64,12 @@ def memory(number: int) -> str:
 
 
 def need_facts(need: Need, ranks: int) -> dict[str, object]:
-    accelerators = {kind: count for kind, count in ((need.pool, need.count), *need.others) if count}
-    return {
-        "ranks": ranks,
-        "per_rank": {
-            "accelerators": accelerators, "cpu_milli": need.cpu_milli, "memory_bytes": need.memory_bytes
-        },
+    per_rank: dict[str, object] = {
+        "accelerators": dict(need.kinds), "cpu_milli": need.cpu_milli, "memory_bytes": need.memory_bytes
     }  # fmt: skip
+    if need.share is not Share.EXCLUSIVE:
+        per_rank |= {"share": need.share.value, "device_memory_bytes": need.device_memory}
+    return {"ranks": ranks, "per_rank": per_rank}
 
 
 def quota(tenant: str, limit: Limit) -> Reason:

@@ -8,7 +8,7 @@ from heapq import merge
 
 from shoal.admission.capacity import Amount, Capacity
 from shoal.admission.snapshot import Need, Snapshot, resolve
-from shoal.admission.types import Running
+from shoal.admission.types import NO_SEATS, Running
 from shoal.core import ANY
 
 MAX_NAMED = 8
@@ -30,7 +30,7 @@ class Reservation:
     rests_on: frozenset[str] = frozenset()
 
 
-def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Need]]:
+def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Amount]]:
     """(node, what it holds there) for each rank of a running job on a node that takes jobs, and has the accelerator
     type `pool` if one is given."""
     nodes = snapshot.nodes
@@ -43,7 +43,9 @@ def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> I
         any_type = None
         if ANY in running.resources.accelerators:
             any_type = next((nodes.layout.type_of[at].get(device) for device in rank.devices), None)
-        yield at, resolve(running.resources, any_type)
+        amount = Amount(shared=nodes.layout.shared[at])
+        amount.add(resolve(running.resources, any_type), 1, rank.devices)
+        yield at, amount
 
 
 def reserve(
@@ -76,8 +78,8 @@ def reserve(
             amount = then.get(at)
             if amount is None:
                 amount = then[at] = capacity.free_on(at, mask)
-            amount.add(freed, 1)
-            ended.setdefault(at, {}).setdefault(running.job_id, Amount()).add(freed, 1)
+            amount.plus(freed)
+            ended.setdefault(at, {}).setdefault(running.job_id, Amount()).plus(freed)
             before = fits.get(at, 0)
             fits[at] = amount.ranks(need, ranks)
             total += fits[at] - before
@@ -110,12 +112,12 @@ def _settle(
         if not here:
             continue
         left -= here
-        keep = Amount()
-        keep.add(need, here)
+        now = capacity.free_on(at, mask)
+        keep = then.get(at, now).part_for(need, here)
         if at in then:
             after.update(dict.fromkeys(ended[at]))
             rests_on |= _needed(keep, ended[at])
-            subtract_freed(keep, capacity.free_on(at, mask), then[at])
+            subtract_freed(keep, now, then[at])
         holds.append((at, keep))
     known = not any(job in unknown for job in after)
     return Reservation(job_id, need, at_time, known, tuple(holds), tuple(after), frozenset(rests_on))
@@ -142,5 +144,8 @@ def subtract_freed(keep: Amount, now: Amount, then: Amount) -> None:
     for kind in list(keep.devices):
         freed = then.devices[kind] - now.devices.get(kind, 0)
         keep.devices[kind] = max(0, keep.devices[kind] - freed)
+    for device, seats in keep.seats.items():
+        freed_seats = then.seats[device].minus(now.seats.get(device, NO_SEATS))
+        keep.seats[device] = seats.minus(seats.least(freed_seats))
     keep.cpu_milli = max(0, keep.cpu_milli - (then.cpu_milli - now.cpu_milli))
     keep.memory_bytes = max(0, keep.memory_bytes - (then.memory_bytes - now.memory_bytes))

@@ -8,8 +8,18 @@ from functools import cached_property, lru_cache
 from math import frexp
 
 from shoal.admission.persistent import FrozenMap, FrozenRuns
-from shoal.admission.types import Claim, NodeState, Pending, Policy, Running, Spread, TenantState
-from shoal.core import ANY, PriorityClass, Resources
+from shoal.admission.types import (
+    Claim,
+    NodeState,
+    Pending,
+    Policy,
+    Running,
+    Seats,
+    Shared,
+    Spread,
+    TenantState,
+)
+from shoal.core import ANY, PriorityClass, Resources, Share
 
 BucketKey = tuple[int, int]
 """What the nodes of a bucket have free: (all accelerators, whole cores); in the pool of a type (devices of it, 0)."""
@@ -20,7 +30,8 @@ CPU_POOL = ""
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one rank takes on one node, with `ANY` resolved: `count` devices of type `pool`, maybe some of other types.
+    """What one rank takes on one node, with `ANY` resolved: `count` devices of type `pool`, maybe some of other types,
+    all of them in one way (`share`), with `device_memory` bytes of each where others use it too.
 
     `pool` is `CPU_POOL` when no accelerator is asked for.
     """
@@ -30,6 +41,30 @@ class Need:
     others: tuple[tuple[str, int], ...]
     cpu_milli: int
     memory_bytes: int
+    share: Share = Share.EXCLUSIVE
+    device_memory: int = 0
+
+    @property
+    def kinds(self) -> tuple[tuple[str, int], ...]:
+        """How many devices of which types, without none."""
+        return ((self.pool, self.count), *self.others) if self.count else self.others
+
+    @property
+    def pool_name(self) -> str:
+        """The pool of the nodes where it may fit."""
+        return self.pool if self.share is Share.EXCLUSIVE else shared_pool(self.pool, self.share)
+
+    def of_device(self, whole: Seats) -> Seats:
+        """What it takes of one device that can be shared."""
+        if self.share is Share.EXCLUSIVE:
+            return whole
+        guaranteed = self.share is Share.GUARANTEED
+        return Seats(int(guaranteed), int(not guaranteed), self.device_memory)
+
+
+def shared_pool(kind: str, share: Share) -> str:
+    """The pool of the nodes that have a device of this type open to such jobs. No type of device has a `+`."""
+    return f"{kind}+{share.value}"
 
 
 @lru_cache(maxsize=4096)
@@ -43,7 +78,8 @@ def resolve(resources: Resources, any_type: str | None) -> Need:
         return Need(CPU_POOL, 0, (), resources.cpu_milli, resources.memory_bytes)
     pool = max(counts, key=lambda kind: (counts[kind], kind))
     others = tuple((kind, count) for kind, count in counts.items() if kind != pool)
-    return Need(pool, counts[pool], others, resources.cpu_milli, resources.memory_bytes)
+    beside = (resources.share, resources.device_memory_bytes)
+    return Need(pool, counts[pool], others, resources.cpu_milli, resources.memory_bytes, *beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +162,26 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeKind:
+    """A node's capacity: accelerators by type, cpus, memory, and what its devices offer that can be shared."""
+
+    capacity: Resources
+    seats: tuple[tuple[str, tuple[Seats, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What of the nodes does not change from cycle to cycle. `index_of` gives a device's index on its node by id;
-    `kinds` the number of nodes of each distinct capacity (accelerators by type, cpus, memory)."""
+    `kinds` the number of nodes of each distinct capacity; `shared` what each device offers that can be shared, by type
+    and id (on one node all devices of a type can, or none)."""
 
     names: tuple[str, ...] = ()
     position: Mapping[str, int] = field(default_factory=dict)
     index_of: tuple[Mapping[str, int], ...] = ()
     type_of: tuple[Mapping[str, str], ...] = ()
-    kinds: tuple[tuple[Resources, int], ...] = ()
+    kinds: tuple[tuple[NodeKind, int], ...] = ()
     types: tuple[str, ...] = ()
+    shared: tuple[Shared, ...] = ()
 
 
 class NodeTable(Mapping[str, NodeState]):
@@ -221,6 +267,7 @@ def expected_runtime_s(job: Pending, tenant_mean_s: float | None, policy: Policy
 
 
 def slots(resources: Resources, ranks: int) -> float:
-    """What a job is charged for per second: its accelerators, or its cores if it asks for none (one at least)."""
-    count = resources.accelerator_count * ranks
+    """What a job is charged for per second: its accelerators, or its cores if it asks for none (one at least). What is
+    left of a device's time beside guaranteed work is not charged: a best-effort share counts by its cores."""
+    count = resources.accelerator_count * ranks if resources.share is not Share.BEST_EFFORT else 0
     return float(count) if count else max(1.0, resources.cpu_milli * ranks / 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from shoal.contract.records import RankPlacement
 from shoal.core import Node, PriorityClass, Reason, Resources, Tenant
@@ -61,10 +62,40 @@ class Running:
     latest_end: float | None = None
 
 
+class Seats(NamedTuple):
+    """What a device that can be shared offers, or some of it: the place of the guaranteed job, places for best-effort
+    ones, and its memory in bytes."""
+
+    guaranteed: int
+    best_effort: int
+    memory: int
+
+    def plus(self, other: Seats) -> Seats:
+        return Seats(self[0] + other[0], self[1] + other[1], self[2] + other[2])
+
+    def minus(self, other: Seats) -> Seats:
+        return Seats(self[0] - other[0], self[1] - other[1], self[2] - other[2])
+
+    def within(self, other: Seats) -> bool:
+        return self[0] <= other[0] and self[1] <= other[1] and self[2] <= other[2]
+
+    def least(self, other: Seats) -> Seats:
+        return Seats(min(self[0], other[0]), min(self[1], other[1]), min(self[2], other[2]))
+
+
+NO_SEATS = Seats(0, 0, 0)
+ANY_MEMORY = 1 << 62
+"""The memory of a device that does not say how much it has: it is not counted."""
+
+
+Shared = Mapping[str, Mapping[str, Seats]]
+"""What each device that can be shared offers, by type and id."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node and what is free on it now: device ids by accelerator type, cpus and memory. `closed` says why one that is
-    not `schedulable` takes no new jobs."""
+    """A node and what is free on it now: devices that are free whole, as ids by type, what is free of each device that
+    can be shared, cpus and memory. `closed` says why one that is not `schedulable` takes no new jobs."""
 
     node: Node
     free_devices: Mapping[str, tuple[str, ...]]
@@ -72,6 +103,7 @@ class NodeState:
     free_memory_bytes: int
     schedulable: bool = True
     closed: str = ""
+    free_seats: Shared = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

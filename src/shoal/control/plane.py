@@ -216,7 +216,7 @@ class ControlPlane:
         """The manifest as it would be stored: with defaults for the resources that it leaves out."""
         record = self._tenants.get(tenant)
         quota = record.quota if record is not None else Quota()
-        return complete(manifest, self._limits, quota, (capacity for capacity, _ in self.cache.index.layout.kinds))
+        return complete(manifest, self._limits, quota, (kind.capacity for kind, _ in self.cache.index.layout.kinds))
 
     def _new_job(
         self, manifest: JobManifest, tenant: str, idempotency_key: str | None, fingerprint: str

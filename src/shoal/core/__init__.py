@@ -15,7 +15,7 @@ from shoal.core.errors import (
 )
 from shoal.core.money import Money
 from shoal.core.reason import Reason
-from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Throughput
+from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, Throughput
 from shoal.core.tenant import PriorityClass, Quota, Tenant
 from shoal.core.tokens import token_digest
 
@@ -39,6 +39,7 @@ __all__ = [
     "Quota",
     "Reason",
     "Resources",
+    "Share",
     "ShoalError",
     "SystemClock",
     "Tenant",

@@ -1,10 +1,11 @@
-"""What machines offer and workloads ask for. Units: accelerators are whole devices, cpus thousandths, memory bytes."""
+"""What machines offer and workloads ask for. Units: accelerators are devices, cpus thousandths, memory bytes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 ANY = "any"
@@ -14,28 +15,43 @@ CPU_SLOT = "cpu"
 """The type of the declared slots that stand in for accelerators on a machine without."""
 
 
+class Share(StrEnum):
+    """How a job has its accelerators: to itself, as the one whose speed is guaranteed, or as one of those that fill
+    the gaps."""
+
+    EXCLUSIVE = "exclusive"
+    GUARANTEED = "guaranteed"
+    BEST_EFFORT = "best-effort"
+
+
 @dataclass(frozen=True)
 class Resources:
     """A vector of accelerators by type, `cpu_milli` (1000 = one core) and `memory_bytes`.
 
     As a request, the type may be `ANY`; as a capacity it may not. Types with a count of zero are dropped, so equal
-    vectors compare and hash equal. Subtraction may go negative.
+    vectors compare and hash equal. Subtraction may go negative. A request may be for accelerators that others use as
+    well: `share`, with `device_memory_bytes` of each one's memory. A sum has no share.
     """
 
     accelerators: Mapping[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    share: Share = Share.EXCLUSIVE
+    device_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         kept = {kind: self.accelerators[kind] for kind in sorted(self.accelerators) if self.accelerators[kind]}
         object.__setattr__(self, "accelerators", MappingProxyType(kept))
-        object.__setattr__(self, "_hash", hash((tuple(kept.items()), self.cpu_milli, self.memory_bytes)))
+        object.__setattr__(self, "share", Share(self.share))
+        amounts = (self.cpu_milli, self.memory_bytes, self.share, self.device_memory_bytes)
+        object.__setattr__(self, "_hash", hash((tuple(kept.items()), amounts)))
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return]  # computed once: schedulers look shapes up
 
-    def __reduce__(self) -> tuple[type[Resources], tuple[dict[str, int], int, int]]:
-        return Resources, (dict(self.accelerators), self.cpu_milli, self.memory_bytes)
+    def __reduce__(self) -> tuple[type[Resources], tuple[dict[str, int], int, int, Share, int]]:
+        kinds = dict(self.accelerators)
+        return Resources, (kinds, self.cpu_milli, self.memory_bytes, self.share, self.device_memory_bytes)
 
     @property
     def accelerator_count(self) -> int:
@@ -55,17 +71,21 @@ class Resources:
             {kind: count * times for kind, count in self.accelerators.items()},
             self.cpu_milli * times,
             self.memory_bytes * times,
+            self.share,
+            self.device_memory_bytes,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator (or declared CPU slot). `id` is unique on its node and stable across restarts."""
+    """One accelerator (or declared CPU slot). `id` is unique on its node and stable across restarts. Beside one
+    guaranteed job it has room for `best_effort_seats` best-effort ones; without any it is only given whole."""
 
     id: str
     type: str
     index: int
     memory_bytes: int | None = None
+    best_effort_seats: int = 0
 
 
 @dataclass(frozen=True, slots=True)

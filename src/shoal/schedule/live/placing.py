@@ -15,7 +15,6 @@ from typing import Any
 
 from shoal.admission import (
     Account,
-    Amount,
     Capacity,
     ClusterIndex,
     CowMap,
@@ -32,6 +31,7 @@ from shoal.admission import (
     Start,
     TenantQueue,
     expected_runtime_s,
+    held_by_all,
     reasons,
     reserve,
     resolve,
@@ -41,7 +41,7 @@ from shoal.admission import Plan as Nodes
 from shoal.contract.records import RankPlacement
 from shoal.core import Reason, Resources
 from shoal.schedule.live.plan import Plan
-from shoal.schedule.live.problem import competes, competing_groups, held_by_all, needs_of, type_of
+from shoal.schedule.live.problem import competes, competing_groups, needs_of, type_of
 from shoal.schedule.minimum_run import span
 
 NEW = "next-round"
@@ -153,10 +153,8 @@ class _Filling:
         for claim in base.claims:
             need = resolve(snapshot.pending.by_id[claim.job_id].resources, claim.pool)
             for name, ranks in claim.ranks:
-                amount = Amount()
-                amount.add(need, ranks)
                 if (at := snapshot.nodes.layout.position.get(name)) is not None:
-                    self._room.hold(0, at, amount)
+                    self._room.hold(0, at, self._room.free_on(at, 0).part_for(need, ranks))
 
     def serve(self, groups: Sequence[Group]) -> None:
         """All that can start: the jobs of the plan; on what is left those that have a share of the type; then anybody.
@@ -317,7 +315,7 @@ class _Filling:
         needs = self._needs_of(job)
         if not needs:
             need = resolve(job.resources, None)
-            return reasons.impossible(need, job.ranks, held_by_all(self._snapshot, need, job.ranks))
+            return reasons.impossible(need, job.ranks, held_by_all(self._snapshot.nodes.layout, need, job.ranks))
         if job.job_id in self._why or self._over_quota(job, needs):
             return self._why[job.job_id]
         kept = next((each for each in self._kept if each.reservation.job_id == job.job_id), None)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.admission import Amount, Group, Need, Pending, Running, Snapshot, expected_runtime_s, resolve
+from shoal.admission import Group, Need, Pending, Running, Snapshot, expected_runtime_s, held_by_all, resolve
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, Money, PriorityClass, Resources, Tenant, Throughput
+from shoal.core import ANY, Money, PriorityClass, Resources, Share, Tenant, Throughput
 from shoal.extension import LiveJob
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
 from shoal.schedule.live.facts import Facts, Look, facts_of
@@ -82,7 +82,9 @@ class LiveProblem:
 
 
 def competes(resources: Resources, priority_class: PriorityClass) -> bool:
-    return priority_class is PriorityClass.BEST_EFFORT and len(resources.accelerators) == 1
+    """Whether rounds share out time to it: a share of a device beside guaranteed work is no whole device's time."""
+    whole = resources.share is Share.EXCLUSIVE and len(resources.accelerators) == 1
+    return whole and priority_class is PriorityClass.BEST_EFFORT
 
 
 def competing_groups(snapshot: Snapshot) -> Iterator[Group]:
@@ -113,15 +115,7 @@ def needs_of(snapshot: Snapshot, resources: Resources, ranks: int) -> tuple[Need
     layout = snapshot.nodes.layout
     kinds = layout.types if ANY in resources.accelerators else tuple(resources.accelerators)
     needs = [resolve(resources, kind) for kind in kinds]
-    return tuple(need for need in needs if held_by_all(snapshot, need, ranks) >= ranks)
-
-
-def held_by_all(snapshot: Snapshot, need: Need, ranks: int) -> int:
-    """How many of the ranks all nodes would hold if they were empty."""
-    return sum(
-        number * Amount(dict(capacity.accelerators), capacity.cpu_milli, capacity.memory_bytes).ranks(need, ranks)
-        for capacity, number in snapshot.nodes.layout.kinds
-    )
+    return tuple(need for need in needs if held_by_all(layout, need, ranks) >= ranks)
 
 
 def facts_by_id(snapshot: Snapshot, find: Callable[[str], LiveJob | None]) -> dict[str, Facts]:
