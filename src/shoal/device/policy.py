@@ -1,0 +1,182 @@
+"""The policy of a shared device: who may put work on it now, and how a kernel is launched.
+
+It is compiled once (`native/device/policy.cpp`) and bound here, so that tests and simulator decide as front ends do.
+All functions are pure; times are nanoseconds of any one clock. Raises Unavailable where the library was not built.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from enum import IntEnum, IntFlag
+from typing import Self
+
+from shoal.device import native
+
+
+class Class(IntEnum):
+    FREE = 0
+    GUARANTEED = 1
+    BEST_EFFORT = 2
+
+
+class Verdict(IntEnum):
+    GO = 0
+    GO_SHARE = 1
+    """The minimum share or the longest wait lets it pass guaranteed work."""
+    WAIT_BUSY = 2
+    WAIT_GRACE = 3
+    WAIT_BOUND = 4
+    WAIT_TURN = 5
+
+
+class Way(IntEnum):
+    """How a kernel is launched."""
+
+    WHOLE = 0
+    SLICE = 1
+    TICKET = 2
+
+
+class Ways(IntFlag):
+    """What a kernel can do."""
+
+    WHOLE = 1 << Way.WHOLE
+    SLICE = 1 << Way.SLICE
+    TICKET = 1 << Way.TICKET
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked of a device, for all its tenants. See `ShoalRules` in native/device/policy.h."""
+
+    bound_ns: int = 50_000
+    grace_ns: int = 100_000
+    grace_most_ns: int = 1_000_000
+    idle_ns: int = 100_000_000
+    idle_bound_ns: int = 2_000_000
+    stuck_ns: int = 10_000_000_000
+    quantum_ns: int = 2_000_000
+    max_wait_ns: int = 0
+    min_share_pm: int = 0
+
+    def to_native(self) -> native.Rules:
+        return native.Rules(**asdict(self))
+
+    @classmethod
+    def of_native(cls, rules: native.Rules) -> Self:
+        return cls(**{field.name: getattr(rules, field.name) for field in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One process that uses the device, as a decision sees it. `name` is for its reason only."""
+
+    cls: Class
+    weight: int = 1
+    pending: int = 0
+    waiting: bool = False
+    last_active_ns: int = 0
+    progress_ns: int = 0
+    gap_ns: int = 0
+    outstanding_ns: int = 0
+    used_ns: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    verdict: Verdict
+    cause: int
+    """The tenant that it waits for; its own index when there is none."""
+    look_at_ns: int
+    reason: str
+
+    @property
+    def goes(self) -> bool:
+        return self.verdict <= Verdict.GO_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of one (kernel, grid, block): means and mean deviations; 0 for never seen."""
+
+    whole_ns: int = 0
+    whole_dev_ns: int = 0
+    slice_ns: int = 0
+    slice_dev_ns: int = 0
+    ticket_ns: int = 0
+    ticket_whole_ns: int = 0
+    slice_blocks: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    way: Way
+    blocks: int
+    cost_ns: int
+    violates: bool
+
+
+def array(tenants: Sequence[Tenant]) -> ctypes.Array[native.Tenant]:
+    """As the compiled policy takes them."""
+    return (native.Tenant * len(tenants))(
+        *(native.Tenant(**{name: int(getattr(one, name)) for name in _TENANT}) for one in tenants)
+    )
+
+
+_TENANT = [field[0] for field in native.Tenant._fields_]
+
+
+def decide(rules: Rules, tenants: Sequence[Tenant], own: int, *, cost_ns: int, since_ns: int, now_ns: int) -> Decision:
+    """May tenant `own` put a piece of `cost_ns` on the device now? It began to wait at `since_ns`."""
+    found = native.library().shoal_decide(
+        rules.to_native(), array(tenants), len(tenants), own, cost_ns, since_ns, now_ns
+    )
+    verdict = Verdict(found.verdict)
+    return Decision(verdict, found.cause, found.look_at_ns, _reason(verdict, tenants[own], tenants[found.cause], rules))
+
+
+def bound_ns(rules: Rules, tenants: Sequence[Tenant], now_ns: int) -> int:
+    """How much best-effort work may be outstanding now."""
+    return int(native.library().shoal_bound(rules.to_native(), array(tenants), len(tenants), now_ns))
+
+
+def next_gap_ns(rules: Rules, estimate_ns: int, gap_ns: int) -> int:
+    """The next estimate of a guaranteed tenant's p95 gap between launches, after one gap."""
+    return int(native.library().shoal_next_gap(rules.to_native(), estimate_ns, gap_ns))
+
+
+def start_ns(rules: Rules, used_ns: int, weight: int, fair_ns: int) -> int:
+    """What a best-effort tenant's fair clock is set to when it begins to wait."""
+    return int(native.library().shoal_start(rules.to_native(), used_ns, weight, fair_ns))
+
+
+def choose(profile: Profile, ways: Ways, *, blocks: int, bound_ns: int) -> Plan:
+    """How to launch a best-effort kernel of `blocks` thread blocks so that its pieces stay under the bound."""
+    found = native.library().shoal_choose(native.Profile(**asdict(profile)), int(ways), blocks, bound_ns)
+    return Plan(Way(found.way), found.blocks, found.cost_ns, bool(found.violates))
+
+
+def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:
+    other = cause.name or f"a {cause.cls.name.lower().replace('_', '-')} tenant"
+    match verdict:
+        case Verdict.GO if own.cls is not Class.BEST_EFFORT:
+            return "goes: guaranteed work never waits"
+        case Verdict.GO:
+            return "goes: guaranteed work is quiet"
+        case Verdict.GO_SHARE:
+            return "goes: its minimum share or its longest wait is due, although guaranteed work is not quiet"
+        case Verdict.WAIT_BUSY:
+            return f"waits: {other} has {cause.pending} launches on the device"
+        case Verdict.WAIT_GRACE:
+            return f"waits: {other} was active a moment ago"
+        case Verdict.WAIT_BOUND:
+            return (
+                f"waits: with this piece more best-effort work would be outstanding than {rules.bound_ns / 1000:g} us "
+                f"allow, most of it by {other}"
+            )
+        case Verdict.WAIT_TURN:
+            return f"waits: {other} has had less of the device, for its weight"
