@@ -10,7 +10,7 @@ from shoal.admission.quota import Limit
 from shoal.admission.snapshot import CPU_POOL, Need
 from shoal.admission.types import Claim
 from shoal.cli.app import app
-from shoal.core import ANY, Quota, Resources, Tenant
+from shoal.core import ANY, Quota, Resources, Share, Tenant
 
 from .cases import GIB, NOW, G, carry_out, decide_on, devices, index_of, job, need, node, nodes, running
 
@@ -25,6 +25,9 @@ from .cases import GIB, NOW, G, carry_out, decide_on, devices, index_of, job, ne
          "needs 2 a100 and 1 h100 on one node, no node with 2 a100 free has 1 h100 free"),
         (Need("cpu", 1, (), 0, 0), 1, "needs 1 cpu slot, none is open to it now"),
         (Need("cpu", 2, (), 0, 0), 1, "needs 2 cpu slots on one node, 1 free"),
+        (Need("a100", 1, (), 0, 0, Share.BEST_EFFORT, 20 * GIB), 1,
+         "needs a best-effort share of 1 a100 (20 GiB), "
+         "no node with a place on 1 a100 has 20 GiB of device memory free"),
         (Need(CPU_POOL, 0, (), 2000, 0), 0, "needs 2 cores on one node, no node has 2 cores free"),
     ],
 )  # fmt: skip

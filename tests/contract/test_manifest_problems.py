@@ -280,3 +280,42 @@ def test_any_text_is_refused_with_a_problem(text: str) -> None:
 def test_characters_that_json_escapes_in_pairs_do_not_hide_the_problem() -> None:
     text = '{"name": "a",\n "command": ["\\ud83d\\udc1f", "\\\\ud83d"],\n "ranks": 0}'
     assert str(refuse(text)) == "job.yaml:3: ranks: 0 is out of range (at least 1)"
+
+
+SHARED = """\
+name: x
+command: [python, x.py]
+resources:
+  accelerators: {asked}
+priority_class: {cls}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "cls", "where", "what"),
+    [
+        ("{share: guaranteed}", "guaranteed", "4: resources.accelerators.memory", "a share needs memory of its own"),
+        ("{memory: 1GiB}", "guaranteed", "4: resources.accelerators.memory",
+         "an exclusive accelerator comes with all of its memory"),
+        ("{share: best-effort, memory: 1GiB, count: 0}", "best-effort", "4: resources.accelerators.share",
+         "there is no accelerator to share"),
+        ("{share: best-effort, memory: 1GiB}", "guaranteed", "4: resources.accelerators.share",
+         "a best-effort share is for best-effort work"),
+        ("{share: guaranteed, memory: 1GiB}", "best-effort", "4: resources.accelerators.share",
+         "a guaranteed share is for guaranteed work"),
+        ("{share: some, memory: 1GiB}", "guaranteed", "4: resources.accelerators.share", None),
+    ],
+)  # fmt: skip
+def test_a_share_that_cannot_be_is_refused(asked: str, cls: str, where: str, what: str | None) -> None:
+    found = problems(SHARED.format(asked=asked, cls=cls))
+    assert list(found) == [where]
+    assert what is None or found[where].what == what
+
+
+def test_a_share_is_part_of_what_a_rank_asks_for() -> None:
+    manifest = parse_manifest(SHARED.format(asked="{type: a100, share: guaranteed, memory: 20GiB}", cls="guaranteed"))
+    asked = manifest.resources.resources()
+    assert (asked.share, asked.device_memory_bytes, dict(asked.accelerators)) == ("guaranteed", 20 << 30, {"a100": 1})
+    assert parse_manifest(manifest.canonical_json()) == manifest
+    without = parse_manifest("{name: x, command: [x], resources: {accelerators: {share: best-effort, memory: 1GiB}}}")
+    assert without.resources.resources().share == "best-effort"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.core import Device, Fault, Invalid, ManualClock, Node, NotFound, Reason, Unavailable
+from shoal.core import Device, Fault, Invalid, ManualClock, Node, NotFound, Reason, Share, Unavailable
 from shoal.engine import Engine, Gang, LaunchFailed, Phase, RankSpec
 from shoal.engine.simulated import (
     CHECKPOINTED,
@@ -505,3 +505,31 @@ def test_thousands_of_gangs_cost_no_task_each() -> None:
         return most
 
     assert run(main()) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "fits"),
+    [
+        ([(Share.EXCLUSIVE, 0)], (Share.BEST_EFFORT, 1), False),
+        ([(Share.BEST_EFFORT, 1)], (Share.EXCLUSIVE, 0), False),
+        ([(Share.GUARANTEED, 1)], (Share.GUARANTEED, 1), False),
+        ([(Share.GUARANTEED, 4), (Share.BEST_EFFORT, 3)], (Share.BEST_EFFORT, 1), True),
+        ([(Share.GUARANTEED, 4), (Share.BEST_EFFORT, 3)], (Share.BEST_EFFORT, 2), False),
+    ],
+)
+async def test_a_shared_device_is_not_oversold(
+    there: list[tuple[Share, int]], comes: tuple[Share, int], fits: bool
+) -> None:
+    engine = await opened(nodes=(replace(node("n0"), devices=(Device("gpu0", "a100", 0, 8),)),))
+
+    def sharing(name: str, share: Share, memory: int) -> Gang:
+        rank = RankSpec(0, "n0", ("gpu0",))
+        return gang(name, ranks=(rank,), share=share, device_memory_bytes=memory)
+
+    for number, (share, memory) in enumerate(there):
+        await engine.launch(sharing(f"j{number}.1.run", share, memory))
+    if fits:
+        await engine.launch(sharing("k.1.run", *comes))
+        return
+    with pytest.raises(LaunchFailed, match="is held by j0"):
+        await engine.launch(sharing("k.1.run", *comes))

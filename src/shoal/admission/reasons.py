@@ -171,9 +171,12 @@ def _missing_beside(need: Need) -> str:
     """What stands in the way when the pool's devices do not."""
     beside = [devices(count, kind) for kind, count in need.others if count]
     beside += [cores(need.cpu_milli)] * bool(need.cpu_milli) + [memory(need.memory_bytes)] * bool(need.memory_bytes)
-    if not beside:
+    if not beside and need.share is Share.EXCLUSIVE:
         return "none is open to it now"
     holder = f"node with {devices(need.count, need.pool)} free" if need.count else "node"
+    if need.share is not Share.EXCLUSIVE:
+        holder = f"node with a place on {devices(need.count, need.pool)}"
+        beside.insert(0, f"{memory(need.device_memory)} of device memory")
     return f"no {holder} has {' and '.join(beside)} free"
 
 

@@ -105,10 +105,11 @@ def quota(limits: QuotaView) -> str:
 
 
 def squares(node: NodeView) -> Any:
-    """One square per device: hollow where it is free."""
+    """One square per device: hollow where it is free, half full where only best-effort jobs share it."""
     text = output.styled("", None)
     for device in node.devices:
-        text.append("□ " if device.free else "■ ", style="green" if device.free else "bold yellow")
+        full = device.job_id is not None or not device.best_effort_jobs
+        text.append("□ " if device.free else "■ " if full else "◧ ", style="green" if device.free else "bold yellow")
     return text
 
 
@@ -116,7 +117,8 @@ def nodes(found: Iterable[NodeView]) -> Table:
     rows = []
     for node in found:
         kinds = sorted({device.type for device in node.devices})
-        holders = sorted({f"{device.job_id}" for device in node.devices if device.job_id})
+        held = {job for device in node.devices for job in (device.job_id, *device.best_effort_jobs)}
+        holders = sorted(job for job in held if job)
         state = "yes" if node.schedulable else f"no: {node.closed}".removesuffix(": ")
         rows.append(
             [

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 from shoal.contract.service_lifecycle import ServiceState
-from shoal.core import Fault, PriorityClass
+from shoal.core import Fault, PriorityClass, Share
 
 
 class View(BaseModel):
@@ -38,6 +38,8 @@ class ResourcesView(View):
     accelerators: dict[str, int] = Field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    share: Share = Share.EXCLUSIVE
+    device_memory_bytes: int = 0
 
 
 class JobView(View):
@@ -415,7 +417,8 @@ class SecretList(View):
 
 
 class DeviceView(View):
-    """`job_id` and `tenant` say who holds it, as far as the asker may know."""
+    """`job_id` and `tenant` say who holds it, as far as the asker may know: alone, or as the guaranteed one of several.
+    `best_effort_jobs` are those of the others that the asker may know, `best_effort_seats` how many there may be."""
 
     id: str
     type: str
@@ -424,6 +427,8 @@ class DeviceView(View):
     free: bool = True
     job_id: str | None = None
     tenant: str | None = None
+    best_effort_jobs: list[str] = Field(default_factory=list)
+    best_effort_seats: int = 0
 
 
 class NodeView(View):

@@ -20,7 +20,7 @@ from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
-from shoal.core import Capability, Clock, Invalid, NotFound, PriorityClass, Reason
+from shoal.core import Capability, Clock, Invalid, Node, NotFound, PriorityClass, Reason
 from shoal.engine import Gang
 from shoal.extension import Decide, Explain, Extension, Section, Server
 from shoal.extension.server import Manifest
@@ -170,6 +170,11 @@ class Extensions:
         for one in self._on:
             usual = partial(one.explain, snapshot, job, usual)
         return await usual()
+
+    def offer(self, node: Node) -> Node:
+        for one in self._on:
+            node = one.offer(node)
+        return node
 
     def prepare(self, job: Live, gang: Gang) -> Gang:
         for one in self._on:

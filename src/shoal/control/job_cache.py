@@ -15,7 +15,7 @@ from shoal.admission import ClusterIndex, Pending, Running, Spread
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
-from shoal.core import NotFound, Reason, Tenant
+from shoal.core import Node, NotFound, Reason, Tenant
 from shoal.engine import Inventory
 
 
@@ -47,11 +47,18 @@ class Missing:
 
 
 class JobCache:
-    """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again."""
+    """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again.
+    `offer` says what jobs may be given of a node."""
 
-    def __init__(self, index: ClusterIndex, capacity_changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        index: ClusterIndex,
+        capacity_changed: Callable[[], None] = lambda: None,
+        offer: Callable[[Node], Node] = lambda node: node,
+    ) -> None:
         self.index = index
         self._capacity_changed = capacity_changed
+        self._offer = offer
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
@@ -123,7 +130,7 @@ class JobCache:
 
     def _set_nodes(self) -> None:
         drained = {name: f"drained: {because}" if because else "drained" for name, because in self.drained.items()}
-        self.index.set_nodes(self.inventory.nodes, unschedulable={**self.inventory.closed, **drained})
+        self.index.set_nodes(map(self._offer, self.inventory.nodes), unschedulable={**self.inventory.closed, **drained})
         self._capacity_changed()
 
     def missing(self, live: Live) -> Missing | None:

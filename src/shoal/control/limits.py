@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shoal.contract.manifest import ResourceRequest
-from shoal.core import ANY, CPU_SLOT, Quota, Resources
+from shoal.core import ANY, CPU_SLOT, Quota, Resources, Share
 from shoal.engine import Limits
 from shoal.extension.server import Manifest
 
@@ -55,7 +55,9 @@ def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterabl
     if memory is None:
         memory = quota.default_memory_bytes or limits.default_memory_bytes
     if memory is None:
-        memory = default_memory(cpus, asked.accelerators.type, asked.accelerators.count, nodes)
+        # Several jobs that share a device have the memory of the host that goes with their cores.
+        whole = asked.accelerators.count if asked.accelerators.share is Share.EXCLUSIVE else 0
+        memory = default_memory(cpus, asked.accelerators.type, whole, nodes)
         memory = min(memory, _within(quota, cpus, manifest.max_ranks))
     return manifest.model_copy(update={"resources": asked.model_copy(update={"cpus": cpus, "memory": memory})})
 

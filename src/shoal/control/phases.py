@@ -71,6 +71,8 @@ def run_gang(
         bundle=layout.bundle(manifest.bundle) if manifest.bundle else None,
         cpu_milli=job.resources.cpu_milli,
         memory_bytes=job.resources.memory_bytes,
+        share=job.resources.share,
+        device_memory_bytes=job.resources.device_memory_bytes,
         limits=layout.limits,
         grace_s=manifest.grace_s,
     )

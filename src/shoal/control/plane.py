@@ -101,7 +101,9 @@ class ControlPlane:
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
         self._tenants: dict[str, TenantRecord] = {}
-        self.cache = JobCache(ClusterIndex(policy or Policy()), lambda: self.decider.wake())
+        self.cache = JobCache(
+            ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node)
+        )
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
         self.collector = Collector(

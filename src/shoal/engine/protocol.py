@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from shoal.core import Capability, Fault, Node, Reason, ShoalError
+from shoal.core import Capability, Fault, Node, Reason, Share, ShoalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Gang:
     `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
     written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if
     missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share under contention; 0 is
-    the least) and `memory_bytes` (a limit; 0 for none) are per rank. A rank that is asked to stop gets `grace_s` before
+    the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which it has as `share` says,
+    with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
     it is killed.
     Ranks that are not all ready within `launch_timeout_s` are rolled back.
     """
@@ -62,6 +63,8 @@ class Gang:
     bundle: Path | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    share: Share = Share.EXCLUSIVE
+    device_memory_bytes: int = 0
     limits: Limits = Limits()
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0

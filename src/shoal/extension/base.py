@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.contract.records import Event, JobRecord
-from shoal.core import Capability
+from shoal.core import Capability, Node
 from shoal.engine import Gang
 from shoal.extension.server import LiveJob, Server
 
@@ -86,6 +86,10 @@ class Extension:
     def bundles(self) -> Iterable[tuple[str, str]]:
         """The (tenant, digest) of working files that this extension needs, beside those that jobs name."""
         return ()
+
+    def offer(self, node: Node) -> Node:
+        """What jobs may be given of a node that the engine has."""
+        return node
 
     # --- decide ---
 

@@ -144,6 +144,8 @@ def resources_view(resources: Resources) -> dict[str, Any]:
         "accelerators": dict(resources.accelerators),
         "cpu_milli": resources.cpu_milli,
         "memory_bytes": resources.memory_bytes,
+        "share": resources.share.value,
+        "device_memory_bytes": resources.device_memory_bytes,
     }
 
 

@@ -284,7 +284,7 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
     for name, route in routes.items() if isinstance(routes, dict) else ():
         if isinstance(route, dict) and versions:
             found += _route_conflicts(str(name), route, versions)
-    return found + shared_conflicts(values)
+    return found + shared_conflicts(values, PriorityClass.GUARANTEED)
 
 
 def _model_conflicts(position: int, model: dict[str, Any], versions: dict[str, set[str]]) -> Iterator[Conflict]:

@@ -65,6 +65,8 @@ def _resources_text(resources: Resources) -> str:
             "accelerators": dict(resources.accelerators),
             "cpu_milli": resources.cpu_milli,
             "memory_bytes": resources.memory_bytes,
+            "share": resources.share.value,
+            "device_memory_bytes": resources.device_memory_bytes,
         }
     ).decode()
 

@@ -118,11 +118,17 @@ class Needs(Protocol):
     def cpu_milli(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...
+    @property
+    def share(self) -> str: ...
+    @property
+    def device_memory_bytes(self) -> int: ...
 
 
 def needs(resources: Needs) -> str:
-    """`a100:1 1cpu 4GiB`, as short as it can be."""
+    """`a100:1 1cpu 4GiB`, as short as it can be; `a100:1(guaranteed 20GiB)` of one that is shared."""
     parts = [f"{kind}:{count}" for kind, count in resources.accelerators.items()]
+    if resources.device_memory_bytes and parts:
+        parts[-1] += f"({resources.share} {size(resources.device_memory_bytes).replace(' ', '')})"
     if resources.cpu_milli:
         parts.append(f"{resources.cpu_milli / 1000:g}cpu")
     if resources.memory_bytes:

@@ -33,7 +33,7 @@ from shoal.contract.manifest.document import Path, show_path
 from shoal.contract.manifest.kinds import Kind, other_kind
 from shoal.contract.manifest.quantities import problem, shown
 from shoal.contract.patterns import compile_pattern
-from shoal.core import ANY, Fault, PriorityClass, Resources
+from shoal.core import ANY, Fault, PriorityClass, Resources, Share
 
 NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -173,10 +173,13 @@ class Placement(StrEnum):
 
 
 class Accelerators(Part):
-    """How many accelerators of which type one rank holds."""
+    """How many accelerators of which type one rank holds: `exclusive`, or as the one `guaranteed` or one of the
+    `best-effort` holders of each, with `memory` of each one's memory."""
 
     type: Annotated[str, StringConstraints(pattern=ACCELERATOR_TYPE)] = ANY
     count: Count = 1
+    share: Share = Share.EXCLUSIVE
+    memory: Memory | None = None
 
 
 class ResourceRequest(Part):
@@ -194,7 +197,12 @@ class ResourceRequest(Part):
                     {"type": "string"},
                     {
                         "type": "object",
-                        "properties": {"type": {"type": "string"}, "count": {"type": "integer", "minimum": 0}},
+                        "properties": {
+                            "type": {"type": "string"},
+                            "count": {"type": "integer", "minimum": 0},
+                            "share": {"enum": [share.value for share in Share]},
+                            "memory": {"type": ["string", "integer"], "description": quantities.SIZE_HINT},
+                        },
                         "additionalProperties": False,
                     },
                 ],
@@ -210,6 +218,8 @@ class ResourceRequest(Part):
             {self.accelerators.type: self.accelerators.count},
             cpu_milli=1000 if self.cpus is None else round(self.cpus * 1000),
             memory_bytes=self.memory or 0,
+            share=self.accelerators.share,
+            device_memory_bytes=self.accelerators.memory or 0,
         )
 
 
@@ -444,12 +454,12 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
         found.append((("entrypoint",), "there is a command already", "keep one of `command` and `entrypoint`"))
     if values.get("command") is None and values.get("entrypoint") is None:
         found.append((("command",), "the job has nothing to run", "give a `command` or an `entrypoint`"))
-    return found + shared_conflicts(values)
+    return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 
-def shared_conflicts(values: dict[str, Any]) -> list[Conflict]:
-    """Those between fields that every kind of manifest has."""
-    found: list[Conflict] = []
+def shared_conflicts(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
+    """Those between fields that every kind of manifest has; `usual` is the class of one that names none."""
+    found: list[Conflict] = _conflicts_of_share(values, usual)
     if values.get("files") and values.get("bundle") is not None:
         found.append((("files",), "the files are bundled already", "keep one of `files` and `bundle`"))
     env, secrets = values.get("env"), read_secrets(values.get("secrets"))
@@ -458,6 +468,31 @@ def shared_conflicts(values: dict[str, Any]) -> list[Conflict]:
             what = "the name is in `env` as well"
             found.append((("secrets", name), what, "keep it in one of `env` and `secrets`"))
     return found
+
+
+def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
+    asked = _part(_part(values, "resources"), "accelerators")
+    share, path = asked.get("share", Share.EXCLUSIVE), ("resources", "accelerators")
+    if share not in set(Share):
+        return []
+    if share == Share.EXCLUSIVE:
+        what = "an exclusive accelerator comes with all of its memory"
+        return [((*path, "memory"), what, "remove it, or name a `share`")] if asked.get("memory") else []
+    found: list[Conflict] = []
+    if not asked.get("memory"):
+        found.append(((*path, "memory"), "a share needs memory of its own", "say how much, such as 20GiB"))
+    if asked.get("count") == 0:
+        found.append(((*path, "share"), "there is no accelerator to share", "ask for one"))
+    if values.get("priority_class", usual) != share:
+        what = f"a {share} share is for {share} work"
+        found.append(((*path, "share"), what, f"write `priority_class: {share}`, or share it otherwise"))
+    return found
+
+
+def _part(values: Any, name: str) -> dict[str, Any]:
+    """A part of a manifest that may be checked or not."""
+    part = values.get(name)
+    return part.__dict__ if isinstance(part, Part) else part if isinstance(part, dict) else {}
 
 
 def manifest_schema() -> dict[str, Any]:

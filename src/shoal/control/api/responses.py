@@ -15,7 +15,7 @@ from shoal.admission import Explanation, NodeState, Running, TenantState
 from shoal.contract import models
 from shoal.contract.principal import Principal
 from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
-from shoal.core import Reason, Resources
+from shoal.core import Reason, Resources, Share
 from shoal.extension.web import resources_view
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ _explanation = _shape(models.ExplanationView, "causes")
 _blocker = _shape(models.BlockerView, "reason")
 _quota = _shape(models.QuotaView, "by_type")
 _tenant = _shape(models.TenantView, "quota", "used", "running_jobs", "disk_bytes", "jobs")
-_device = _shape(models.DeviceView, "free", "job_id", "tenant")
+_device = _shape(models.DeviceView, "free", "job_id", "tenant", "best_effort_jobs")
 
 
 def job_view(job: JobRecord) -> Json:
@@ -79,23 +79,26 @@ def tenant_view(
 
 def node_views(nodes: Iterable[NodeState], running: Iterable[Running], principal: Principal) -> list[Json]:
     """Nodes with who holds each device; a tenant learns the names of its own jobs only."""
-    holders = {
-        (place.node, device): (job.job_id, job.tenant)
-        for job in running
-        for place in job.placement
-        for device in place.devices
-        if principal.may_see(job.tenant)
-    }
-    return [_node_view(state, holders) for state in nodes]
+    held: dict[tuple[str, str], list[Running]] = {}
+    for job in running:
+        if principal.may_see(job.tenant):
+            for place in job.placement:
+                for device in place.devices:
+                    held.setdefault((place.node, device), []).append(job)
+    return [_node_view(state, held) for state in nodes]
 
 
-def _node_view(state: NodeState, holders: Mapping[tuple[str, str], tuple[str, str]]) -> Json:
+def _node_view(state: NodeState, held: Mapping[tuple[str, str], list[Running]]) -> Json:
     node = state.node
     free = {device for devices in state.free_devices.values() for device in devices}
     devices = []
     for device in node.devices:
-        job_id, tenant = holders.get((node.name, device.id), (None, None))
-        devices.append({**_device(device), "free": device.id in free, "job_id": job_id, "tenant": tenant})
+        jobs = held.get((node.name, device.id), [])
+        holder = next((job for job in jobs if job.resources.share is not Share.BEST_EFFORT), None)
+        devices.append({
+            **_device(device), "free": device.id in free, "job_id": holder and holder.job_id,
+            "tenant": holder and holder.tenant, "best_effort_jobs": [job.job_id for job in jobs if job is not holder],
+        })  # fmt: skip
     return {
         "name": node.name,
         "schedulable": state.schedulable,

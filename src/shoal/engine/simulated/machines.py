@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shoal.core import Fault, Node, NotFound
+from shoal.core import Device, Fault, Node, NotFound, Share
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 
 
 class Machines:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._devices = {node.name: {device.id for device in node.devices} for node in nodes}
+        self._devices = {node.name: {device.id: device for device in node.devices} for node in nodes}
         self._lost: set[str] = set()
         self._lost_devices: set[tuple[str, str]] = set()
         self.closed: dict[str, str] = {}
         self.unreachable: set[str] = set()
-        self._holder: dict[tuple[str, str], str] = {}
+        self._holders: dict[tuple[str, str], list[Gang]] = {}
         self._cpu_milli: Counter[str] = Counter()
         self._memory_bytes: Counter[str] = Counter()
 
@@ -29,7 +29,7 @@ class Machines:
 
     def add(self, node: Node) -> None:
         self._nodes[node.name] = node
-        self._devices[node.name] = {device.id for device in node.devices}
+        self._devices[node.name] = {device.id: device for device in node.devices}
         self.restore(node.name)
 
     def lose(self, name: str) -> None:
@@ -64,10 +64,14 @@ class Machines:
             if (node, device) in self._lost_devices:
                 what = f"device {device} of node {node} is gone"
                 raise LaunchFailed(what, fault=Fault.INFRASTRUCTURE, where=gang.name)
-            if (holder := self._holder.get((node, device))) is not None or (node, device) in wanted[:number]:
-                raise _refused(gang, f"device {device} of node {node} is held by {holder or gang.name}")
+            holders = self._holders.get((node, device), []) + [gang] * wanted[:number].count((node, device))
+            if not _has_room(self._devices[node][device], holders, gang):
+                held = ", ".join(holder.name for holder in holders)
+                raise _refused(
+                    gang, f"device {device} of node {node} is held by {held or 'no other'}, as it may be shared"
+                )
         for place in wanted:
-            self._holder[place] = gang.name
+            self._holders.setdefault(place, []).append(gang)
         for name, ranks in ranks_on.items():
             self._cpu_milli[name] += ranks * gang.cpu_milli
             self._memory_bytes[name] += ranks * gang.memory_bytes
@@ -75,7 +79,7 @@ class Machines:
     def give_back(self, gang: Gang) -> None:
         for rank in gang.ranks:
             for device in rank.devices:
-                del self._holder[rank.node, device]
+                self._holders[rank.node, device].remove(gang)
             self._cpu_milli[rank.node] -= gang.cpu_milli
             self._memory_bytes[rank.node] -= gang.memory_bytes
 
@@ -89,6 +93,19 @@ class Machines:
             raise _refused(
                 gang, f"node {name} has {node.memory_bytes} bytes of memory, {self._memory_bytes[name]} of them taken"
             )
+
+
+def _has_room(device: Device, holders: Sequence[Gang], gang: Gang) -> bool:
+    """Whether one more gang may have the device beside these. How many may share it is not for an engine to say."""
+    if gang.share is Share.EXCLUSIVE or not holders:
+        return not holders
+    together = [*holders, gang]
+    of = Counter(each.share for each in together)
+    return (
+        not of[Share.EXCLUSIVE]
+        and of[Share.GUARANTEED] <= 1
+        and (device.memory_bytes is None or sum(each.device_memory_bytes for each in together) <= device.memory_bytes)
+    )
 
 
 def _refused(gang: Gang, what: str) -> LaunchFailed:

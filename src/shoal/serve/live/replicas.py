@@ -43,7 +43,12 @@ def replica_manifest(service: ServiceRecord, manifest: ServiceManifest, index: i
             "bundle": manifest.bundle,
             "inputs": tuple({"from": source, "to": target} for source, target in fetched),
             "resources": {
-                "accelerators": {"type": kind, "count": count},
+                "accelerators": {
+                    "type": kind,
+                    "count": count,
+                    "share": resources.share,
+                    "memory": resources.device_memory_bytes or None,
+                },
                 "cpus": resources.cpu_milli / 1000,
                 "memory": resources.memory_bytes or None,
             },
