@@ -1,0 +1,1 @@
+"""PTX: read, examined, cut into parts, printed, and interpreted."""
