@@ -7,7 +7,7 @@ ARGS ?=
 TEST_LIMIT_S ?= 1200
 WORKERS ?= 2
 BIN := .venv/bin
-NATIVE := .ci/native $(shell find native -type f)
+NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql
