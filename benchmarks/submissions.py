@@ -21,6 +21,8 @@ from common import Row, Server, parser, report, server
 from shoal.base.statistics import quantile
 
 TARGET = 1500
+BLOCKER = {"name": "blocker", "command": ["sleep", "600"], "resources": {"accelerators": {"type": "any", "count": 1}}}
+"""Holds the one slot, so that what is submitted waits: no process of a job runs beside the server."""
 
 
 def main() -> int:
@@ -32,7 +34,7 @@ def main() -> int:
         client = one.client()
         client.create_tenant("bench", quota={"accelerators": 1, "queued_jobs": 10_000_000})
         token = client.create_token("bench").token
-        blocker = json.dumps({"name": "blocker", "command": ["sleep", "600"]}).encode()
+        blocker = json.dumps(BLOCKER).encode()
         steady = asyncio.run(load(one.url, token, options.connections, options.seconds, first=blocker))
         acknowledged, killed = steady.ids, asyncio.run(load_and_kill(one, token, options.connections))
         one.start()

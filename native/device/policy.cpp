@@ -187,11 +187,16 @@ ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t bloc
     if (room > 0) {
       double fit = line.block > 0 ? room / line.block : static_cast<double>(blocks);
       fit = std::min(fit, static_cast<double>(std::min<uint64_t>(blocks - 1, UINT32_MAX)));
-      const auto n = static_cast<uint32_t>(fit);
+      auto n = static_cast<uint32_t>(fit);
+      const uint32_t wave = known.wave_blocks;
+      if (wave && n > wave) n -= n % wave;
+      if (slice && known.slice_blocks < blocks && slice <= bound && slice > bound / 2) n = known.slice_blocks;
       if (n >= 1) {
         // Even slices, none longer than what fits.
         const uint64_t pieces = divide_up(blocks, n);
-        const auto even = static_cast<uint32_t>(divide_up(blocks, pieces));
+        auto even = static_cast<uint32_t>(divide_up(blocks, pieces));
+        if (wave && even > wave) even = static_cast<uint32_t>(divide_up(even, wave)) * wave;
+        even = std::min(even, n);
         const double slowed = static_cast<double>(pieces) * line.launch + line.block * static_cast<double>(blocks);
         if (slowed <= 1.25 * static_cast<double>(whole)) {
           return {SHOAL_SLICE, even, static_cast<uint64_t>(line.at(even)), 0, 0};

@@ -85,6 +85,8 @@ struct ShoalProfile {
   uint64_t ticket_whole_ns;          // the whole kernel by ticket
   uint32_t slice_blocks;
   uint32_t seen;
+  uint32_t wave_blocks;  // how many of its blocks the device runs at once; 0: not known (the front end fills it in)
+  uint32_t reserved;
 };
 
 struct ShoalPlan {
@@ -96,7 +98,8 @@ struct ShoalPlan {
 };
 
 // Whole if it fits the bound; else the largest slice that fits it and slows the kernel down by at most a quarter; else
-// ticket; else whole, counted. `ways`: bits 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us.
+// ticket; else whole, counted. Slices are whole waves where more than one fits, and a measured size is kept while it fits
+// the bound and takes over half of it. `ways`: bits 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us.
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
 // What is asked where nobody asked for anything else.

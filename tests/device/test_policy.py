@@ -361,11 +361,20 @@ def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> Plan:
             launch = min(4_000.0, slice_ns)
             each = (slice_ns - launch) / known.slice_blocks
     if Ways.SLICE in ways:
-        best = max((n for n in range(1, blocks) if launch + each * n <= bound), default=0)
+        fits = [n for n in range(1, blocks) if launch + each * n <= bound]
+        wave = known.wave_blocks
+        waves = [n for n in fits if wave and n % wave == 0]
+        best = max(waves if waves else fits, default=0)
+        kept = bool(slice_ns) and known.slice_blocks < blocks and bound / 2 < slice_ns <= bound
+        if kept and fits:
+            best = known.slice_blocks
         if best:
             pieces = -(-blocks // best)
             if pieces * launch + each * blocks <= 1.25 * whole:
                 even = -(-blocks // pieces)
+                if wave and even > wave:
+                    even = -(-even // wave) * wave
+                even = min(even, best)
                 return Plan(Way.SLICE, even, int(launch + each * even), False)
     if Ways.TICKET in ways:
         stop = known.ticket_ns or min(whole, bound)
@@ -383,6 +392,7 @@ def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> Plan:
         slice_dev_ns=st.integers(0, 5 * US),
         ticket_ns=st.sampled_from([0, 20 * US, 60 * US]),
         slice_blocks=st.integers(0, 64),
+        wave_blocks=st.sampled_from([0, 0, 1, 7, 32]),
     ),
     st.integers(0, 3).map(lambda bits: Ways(1 | bits << 1)),
     st.integers(1, 300),

@@ -20,6 +20,7 @@ from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import Reservation, reserve
 from shoal.admission.snapshot import (
     Group,
+    Layout,
     Need,
     PendingJobs,
     Snapshot,
@@ -44,7 +45,7 @@ from shoal.admission.types import (
 from shoal.admission.without import without
 
 __all__ = [
-    "Account", "Blocker", "Capacity", "ClusterIndex", "CowMap", "Decision", "Explanation", "Group", "Limit",
+    "Account", "Blocker", "Capacity", "ClusterIndex", "CowMap", "Decision", "Explanation", "Group", "Layout", "Limit",
     "Need", "NodeState", "Outlook", "Pending", "PendingJobs", "Plan", "Policy", "Preemption", "Reservation", "Running",
     "Snapshot", "Spread", "Start", "TenantQueue", "TenantState", "decide", "expected_runtime_s", "explain",
     "held_by_all", "obstacles", "reasons", "reserve", "resolve", "slots", "without",

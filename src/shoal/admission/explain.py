@@ -19,7 +19,7 @@ from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
-from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason, Tenant
+from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
 
 def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
@@ -41,7 +41,7 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     started = next((start for start in decision.starts if start.job_id == job_id), None)
     if started is not None:
         return Explanation(job_id, (), ahead, snapshot.now, started.reason.text, "it starts now")
-    needs, held = _alternatives(snapshot.nodes.layout, job)
+    needs, held = _alternatives(snapshot.nodes.layout, job.resources, job.ranks)
     if held < job.ranks:
         never = reasons.impossible(needs[0], job.ranks, held)
         change = "ask for less, or add a node that has this"
@@ -59,15 +59,15 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     return Explanation(job_id, causes, ahead, at, summary, estimate)
 
 
-def obstacles(layout: Layout, tenant: Tenant, job: Pending) -> list[Reason]:
-    """Why a job would not start even if it were alone: no node holds it, or it needs more than the whole quota of its
-    tenant. Nothing that waits or runs is looked at, so it costs microseconds. Empty if it can start some day."""
-    needs, held = _alternatives(layout, job)
-    if held < job.ranks:
-        return [reasons.impossible(needs[0], job.ranks, held)]
+def obstacles(layout: Layout, tenant: Tenant, resources: Resources, ranks: int) -> list[Reason]:
+    """Why a job of so many ranks would not start even if it were alone: no node holds it, or it needs more than the
+    whole quota of its tenant. Nothing that waits or runs is looked at. Empty if it can start some day."""
+    needs, held = _alternatives(layout, resources, ranks)
+    if held < ranks:
+        return [reasons.impossible(needs[0], ranks, held)]
     account = Account(TenantState(tenant))
-    over = [[limit for limit in account.exceeded(need, job.ranks) if limit.never] for need in needs]
-    return [reasons.quota(job.tenant, over[0][0])] if all(over) else []
+    over = [[limit for limit in account.exceeded(need, ranks) if limit.never] for need in needs]
+    return [reasons.quota(tenant.name, over[0][0])] if all(over) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +231,12 @@ def _summary(causes: tuple[Blocker, ...], verdict: str) -> str:
     return chosen.reason.text if chosen.reason.text.startswith("waits") else f"waits: {chosen.reason.text}"
 
 
-def _alternatives(layout: Layout, job: Pending) -> tuple[tuple[Need, ...], int]:
+def _alternatives(layout: Layout, resources: Resources, ranks: int) -> tuple[tuple[Need, ...], int]:
     """What a rank needs, by type if it takes any that could ever hold it; and how many ranks all nodes would hold."""
-    types: tuple[str | None, ...] = layout.types if ANY in job.resources.accelerators else (None,)
-    needs = [resolve(job.resources, kind) for kind in types] or [resolve(job.resources, None)]
-    held = [held_by_all(layout, need, job.ranks) for need in needs]
-    possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= job.ranks)
+    types: tuple[str | None, ...] = layout.types if ANY in resources.accelerators else (None,)
+    needs = [resolve(resources, kind) for kind in types] or [resolve(resources, None)]
+    held = [held_by_all(layout, need, ranks) for need in needs]
+    possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= ranks)
     return possible or tuple(needs), max(held)
 
 

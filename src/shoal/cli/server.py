@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -63,6 +64,10 @@ def up(
     Settings: a flag beats SHOAL_PORT and the like in the environment, which beats the settings file. `shoal settings`
     lists all of them.
     """
+    # What is imported and opened from here on stays: collecting garbage among it would only delay the first answer. The
+    # server turns it on again.
+    gc.disable()
+
     from shoal.control.server import run_server, start_detached, tell_starter
     from shoal.control.settings import load_settings
 

@@ -1,16 +1,37 @@
-"""Explanations off the event loop: a frozen snapshot goes to a thread; what explanations share is worked out once."""
+"""Why jobs wait. Explanations are worked out off the event loop, in a thread on a frozen snapshot; what they share is
+worked out once. Why a job could never start is told at each submission, and remembered."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shoal.admission import Explanation, Outlook, Snapshot, explain
-from shoal.core import Clock
+from shoal.admission import Explanation, Layout, Outlook, Snapshot, explain, obstacles
+from shoal.core import Clock, Quota, Reason, Resources, Tenant
 
 _SHARE = 0.1
 """Looking ahead takes at most this part of the time: an outlook that took long to make is used the longer, although
 the cluster has changed since."""
+_SHAPES = 4096
+"""The most shapes of jobs that are remembered at once."""
+
+
+class Obstacles:
+    """Why jobs can never start, remembered by shape: a tenant's next job mostly asks for the same as its last."""
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._found: dict[tuple[str, Quota, Resources, int], list[Reason]] = {}
+
+    def find(self, layout: Layout, tenant: Tenant, resources: Resources, ranks: int) -> list[Reason]:
+        """As `admission.obstacles`."""
+        if layout is not self._layout or len(self._found) >= _SHAPES:
+            self._layout, self._found = layout, {}
+        shape = (tenant.name, tenant.quota, resources, ranks)
+        found = self._found.get(shape)
+        if found is None:
+            found = self._found[shape] = obstacles(layout, tenant, resources, ranks)
+        return list(found)
 
 
 class Explainer:

@@ -19,7 +19,6 @@ from shoal.admission import (
     Snapshot,
     TenantState,
     decide,
-    obstacles,
 )
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
@@ -27,7 +26,7 @@ from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import JobManifest
+from shoal.contract.manifest import JobManifest, fingerprint_of
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import transitions
 from shoal.control.attempt_runner import AttemptRunner
@@ -35,10 +34,10 @@ from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.decider import Decide, Decider
-from shoal.control.explaining import Explainer
+from shoal.control.explaining import Explainer, Obstacles
 from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
-from shoal.control.job_cache import JobCache, Live, pending_of
+from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.control.limits import JobLimits, complete, rank_limits
 from shoal.control.nodes import NodeWatch
@@ -106,6 +105,7 @@ class ControlPlane:
         )
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
+        self._obstacles = Obstacles()
         self.collector = Collector(
             self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
         )
@@ -190,9 +190,9 @@ class ControlPlane:
     ) -> tuple[JobRecord, bool]:
         """Accept a job: durable when this returns. The flag is False when the key had been used for this very
         manifest before: then the earlier job is returned."""
-        fingerprint = manifest.fingerprint()
-        manifest = self.complete(manifest, tenant=tenant)
-        job = self._new_job(manifest, tenant, idempotency_key, fingerprint)
+        given = manifest
+        manifest = self.complete(given, tenant=tenant)
+        job = self._new_job(manifest, tenant, idempotency_key, given)
         try:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
@@ -221,11 +221,13 @@ class ControlPlane:
         return complete(manifest, self._limits, quota, (kind.capacity for kind, _ in self.cache.index.layout.kinds))
 
     def _new_job(
-        self, manifest: JobManifest, tenant: str, idempotency_key: str | None, fingerprint: str
+        self, manifest: JobManifest, tenant: str, idempotency_key: str | None, given: JobManifest
     ) -> JobRecord:  # fmt: skip
-        """`fingerprint` is of what was given, so that repeating a submission is that after a default was changed."""
+        """The fingerprint is of what was `given`, so that repeating a submission is that after a default was
+        changed."""
         now = self.clock.now()
         text = manifest.canonical_json()
+        fingerprint = fingerprint_of(text if given is manifest else given.canonical_json())
         return JobRecord(
             id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
             resources=manifest.resources_per_rank(), ranks=manifest.max_ranks,
@@ -253,17 +255,17 @@ class ControlPlane:
 
     async def check(self, manifest: JobManifest, *, tenant: str) -> list[Reason]:
         """What would be wrong with this job here, without submitting it: raises as `submit` does, returns warnings."""
-        job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, "")
+        job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, manifest)
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
         self.extensions.check_sections(manifest.extensions)
         return await self.remarks(job, manifest.secrets)
 
-    def obstacles(self, job: JobRecord, manifest: JobManifest | None = None) -> list[Reason]:
-        """Why this job can never start as nodes and quotas are; its manifest is read from its row if not given."""
+    def obstacles(self, job: JobRecord) -> list[Reason]:
+        """Why this job can never start as nodes and quotas are."""
         record = self._tenants.get(job.tenant)
         tenant = Tenant(job.tenant) if record is None else _core_tenant(record)
-        return obstacles(self.cache.index.layout, tenant, pending_of(job, manifest))
+        return self._obstacles.find(self.cache.index.layout, tenant, job.resources, job.min_ranks)
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         """What would keep this job from starting here, if it were submitted now."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import json
 import os
 import select
@@ -68,8 +67,6 @@ def run_server(
         )
     host, port = settings.values.host, settings.values.port
     listener = bind(host, port, preferred=_last_port(home) if port == 0 else None)
-    # What is imported and opened now stays: collecting garbage among it would only delay the first answer.
-    gc.disable()
     with contextlib.closing(listener):
         from shoal.control import logsetup
 

@@ -56,7 +56,7 @@ class Profile(Struct):
         *((name, u64) for name in (
             "whole_ns", "whole_dev_ns", "slice_ns", "slice_dev_ns", "ticket_ns", "ticket_whole_ns",
         )),
-        ("slice_blocks", u32), ("seen", u32),
+        *((name, u32) for name in ("slice_blocks", "seen", "wave_blocks", "reserved")),
     ]  # fmt: skip
 
 

@@ -110,6 +110,8 @@ class Profile:
     ticket_whole_ns: int = 0
     slice_blocks: int = 0
     seen: int = 0
+    wave_blocks: int = 0
+    """How many of its blocks the device runs at once; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

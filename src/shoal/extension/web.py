@@ -114,6 +114,11 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is over {limit} bytes", hint="upload files as a bundle, keep data outside the manifest")
 
 
+def queried(request: Request, name: str) -> str | None:
+    """A parameter of the query. Most requests that ask for it have no query, and Starlette would take it apart."""
+    return request.query_params.get(name) if request.scope["query_string"] else None
+
+
 def read_key(request: Request) -> str | None:
     """The request's idempotency key. Raises Invalid."""
     key = request.headers.get("idempotency-key") or None

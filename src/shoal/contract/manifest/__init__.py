@@ -21,11 +21,12 @@ from shoal.contract.manifest.schema import (
     ResourceRequest,
     Restart,
     RestartLimits,
+    fingerprint_of,
     manifest_schema,
 )
 
 __all__ = [
     "JOB", "MAX_BYTES", "Accelerators", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics", "Output", "Placement",
-    "ResourceRequest", "Restart", "RestartLimits", "import_ffdl", "kind_of", "manifest_schema", "other_kind",
-    "other_kinds", "parse_as", "parse_manifest", "with_line",
+    "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl", "kind_of", "manifest_schema",
+    "other_kind", "other_kinds", "parse_as", "parse_manifest", "with_line",
 ]  # fmt: skip

@@ -439,8 +439,12 @@ class JobManifest(Part):
         return self.model_dump_json(exclude_none=True)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+        return fingerprint_of(self.canonical_json())
+
+
+def fingerprint_of(canonical_json: str) -> str:
+    """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
+    return hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 Conflict = tuple[Path, str, str]

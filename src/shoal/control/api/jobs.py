@@ -27,6 +27,7 @@ from shoal.extension.web import (
     key_and_tenant,
     owner,
     parse_body,
+    queried,
     read_body,
     read_key,
 )
@@ -59,12 +60,12 @@ async def submit(request: Request) -> Response:
     key = read_key(request)
     body = await read_body(request, context.limits.body_bytes)
     manifest = await parse_body(body, parse_manifest)
-    tenant = owner(manifest.tenant, who, request.query_params.get("tenant"))
+    tenant = owner(manifest.tenant, who, queried(request, "tenant"))
     try:
         job, created = await context.plane.submit(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     except Invalid as error:
         raise await asyncio.to_thread(with_line, error, body) from None
-    warnings = [reason_view(reason) for reason in context.plane.obstacles(job, manifest)]
+    warnings = [reason_view(reason) for reason in context.plane.obstacles(job)]
     body_out = {**job_view(job), "warnings": warnings}
     return answer(body_out, 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 

@@ -47,10 +47,15 @@ class Metrics:
             "shoal_attempt_run_seconds", "Run time of attempts that ended.", ["tenant"], buckets=_RUN_BUCKETS, **new
         )
         self._streams = Gauge("shoal_event_streams", "Open event streams.", **new)
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._latency.labels(route).observe(seconds)
+        kind = (method, route, status)
+        if kind not in self._answers:
+            self._answers[kind] = self._requests.labels(method, route, str(status)), self._latency.labels(route)
+        count, latency = self._answers[kind]
+        count.inc()
+        latency.observe(seconds)
 
     def stream_opened(self) -> None:
         self._streams.inc()

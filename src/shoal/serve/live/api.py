@@ -30,6 +30,7 @@ from shoal.extension.web import (
     key_and_tenant,
     owner,
     parse_body,
+    queried,
     read_body,
     read_key,
 )
@@ -97,7 +98,7 @@ async def deploy(request: Request, services: Manager, who: Who) -> Response:
     waits until it is ready."""
     key = read_key(request)
     manifest = await parse_body(await read_body(request), parse_service)
-    tenant = owner(manifest.tenant, who, request.query_params.get("tenant"))
+    tenant = owner(manifest.tenant, who, queried(request, "tenant"))
     service, created = await services.deploy(manifest, tenant=tenant, actor=who.actor, idempotency_key=key)
     snapshot = services.snapshot(service.id)
     return answer(service_view(snapshot), 201 if created else 200, {"Location": f"/v1/services/{service.id}"})
