@@ -6,19 +6,23 @@ capacity gets a reservation, which those behind it may not delay.
 
 Equal jobs are handled as one group: once one of them cannot start, the rest is not looked at. With the cursors of
 `Capacity` a decision costs what it starts plus the number of groups, not the number of waiting jobs or nodes.
+
+Jobs that an `Order` has come after all others, in its order (see `order.py`).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from shoal.admission import reasons
 from shoal.admission.capacity import Capacity, Plan, held_by_all
 from shoal.admission.fairness import Ring
+from shoal.admission.order import MOST_RESERVATIONS, Order, Turn
 from shoal.admission.preempt import CLAIMS, Eviction, Evictor
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import Reservation, reserve
@@ -34,12 +38,12 @@ from shoal.admission.snapshot import (
 )
 from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Spread, Start
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, PriorityClass, Reason
+from shoal.core import ANY, PriorityClass, Reason, Share
 
 
-def decide(snapshot: Snapshot) -> Decision:
-    """A pure function: the same snapshot gives the same decision."""
-    return _Cycle(snapshot).run()
+def decide(snapshot: Snapshot, order: Order | None = None) -> Decision:
+    """A pure function: the same snapshot and order give the same decision."""
+    return _Cycle(snapshot, order).run()
 
 
 @dataclass(slots=True)
@@ -80,8 +84,9 @@ _Waiting = tuple[int, float, str, _Line]
 class _Cycle:
     """One decision while it is being made."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, order: Order | None) -> None:
         self._snapshot = snapshot
+        self._order = order
         self._now = snapshot.now
         self._policy = snapshot.policy
         self._capacity = Capacity(snapshot)
@@ -91,13 +96,15 @@ class _Cycle:
         )
         self._accounts: dict[str, Account] = {}
         self._asked: dict[Shape, _Asked] = {}
-        self._reservations: dict[str, _Held] = {}
+        self._reservations: list[_Held] = []
         self._evictor: Evictor | None = None
         self._claims: dict[str, Claim] = {}
         self._begun: set[str] = set()
         self._takers: dict[str, set[tuple[str, PriorityClass]]] = {}
         self._started: list[tuple[tuple[float, str], Running]] = []
         self._starts: list[Start] = []
+        self._left = {kind: snapshot.pools[kind].free for kind in snapshot.nodes.layout.types if kind in snapshot.pools}
+        self._over: dict[str, Limit] = {}
         self._preemptions: list[Preemption] = []
         self._waits: dict[str, Reason] = {}
 
@@ -105,8 +112,10 @@ class _Cycle:
         self._honour_claims()
         for priority_class in (PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT):
             self._serve(priority_class)
+        if self._order is not None:
+            self._serve_ordered(self._order)
         deficits, turn = self._ring.finish()
-        due = [held.reservation.at for held in self._reservations.values() if held.reservation.at > self._now]
+        due = [held.reservation.at for held in self._reservations if held.reservation.at > self._now]
         if self._snapshot.pending.next_due is not None:
             due.append(self._snapshot.pending.next_due)
         return Decision(
@@ -137,15 +146,15 @@ class _Cycle:
         for name in by_tenant:
             heap: list[_Waiting] = []
             for group in by_tenant[name].of(priority_class):
+                if self._order is not None and self._order.has(group.key):
+                    continue
                 jobs = iter(group.ready)
                 if self._begun:
                     jobs = (job for job in group.ready if job.job_id not in self._begun)
                 head = next(jobs, None)
                 if head is not None:
                     heap.append((-head.priority, head.queued_at, head.job_id, _Line(group, head, jobs)))
-                delayed = group.delayed.first()
-                if delayed is not None:
-                    self._waits[delayed[1].job_id] = self._backoff(delayed[1])
+                self._note_delayed(group)
             if heap:
                 heapify(heap)
                 waiting[name] = heap
@@ -215,7 +224,63 @@ class _Cycle:
             self._wait(job, Reason(reasons.PRIORITY, text, {"behind": [older]}))
         return needs if len(free) == len(needs) else free
 
-    def _start(self, name: str, job: Pending, need: Need, plan: Plan, mask: int) -> None:
+    # --- jobs that are put in order elsewhere
+
+    def _serve_ordered(self, order: Order) -> None:
+        begun: set[str] = set()
+        for turn in order.turns(self._left, begun):
+            if self._take_turn(order, turn):
+                begun.add(turn.job.job_id)
+        kept = {held.reservation.job_id: held.reservation for held in self._reservations}
+        for queue in self._snapshot.pending.by_tenant.values():
+            for group in queue.best_effort:
+                if order.has(group.key):
+                    self._note_delayed(group)
+                    head = next((job for job in group.ready if job.job_id not in begun), None)
+                    if head is not None:
+                        self._waits[head.job_id] = self._why_ordered(order, group, head, kept.get(head.job_id))
+
+    def _take_turn(self, order: Order, turn: Turn) -> bool:
+        """True if the job starts."""
+        job, account = turn.job, self._account(turn.job.tenant)
+        spread = job.placement or self._policy.placement
+        everything = (1 << (len(self._reservations) + 1)) - 1
+        mask = everything if turn.reserves else self._mask(job, job.tenant)
+        for need, at_most in turn.ways:
+            if over := account.exceeded(need, job.ranks):
+                self._over[job.job_id] = over[0]
+                continue
+            most = max(job.ranks, account.most(need, at_most))
+            ranks = most if turn.whole else job.ranks
+            plan = self._capacity.find(need, ranks, spread, mask)
+            if plan is None:
+                if turn.reserves and len(self._reservations) < MOST_RESERVATIONS:
+                    kept = reserve(self._snapshot, self._capacity, job.job_id, need, ranks, everything, self._started)
+                    if kept is not None:
+                        self._keep(kept, young=False)
+                continue
+            if ranks < most and (ranks := self._capacity.most(need, mask, most)) > job.ranks:
+                plan = self._capacity.find(need, ranks, spread, mask) or plan
+            self._start(job.tenant, job, need, plan, mask, partial(order.starts, turn))
+            return True
+        return False
+
+    def _why_ordered(self, order: Order, group: Group, job: Pending, kept: Reservation | None) -> Reason:
+        asked = self._asked_of(group.shape)
+        if asked.impossible is not None:
+            return asked.impossible
+        over = [self._account(job.tenant).exceeded(need, job.ranks) for need in asked.needs]
+        if all(over):
+            return reasons.quota(job.tenant, _tightest(over))
+        if job.job_id in self._over:
+            return reasons.quota(job.tenant, self._over[job.job_id])
+        return order.waits(job, kept)
+
+    # --- starting
+
+    def _start(
+        self, name: str, job: Pending, need: Need, plan: Plan, mask: int, told: Callable[[str], Reason] | None = None
+    ) -> None:
         names = self._snapshot.nodes.layout.names
         placement: list[RankPlacement] = []
         for at, count in plan:
@@ -231,16 +296,13 @@ class _Cycle:
         if self._evictor is not None:
             self._evictor.changed(at for at, _ in plan)
         placed = tuple(placement)
-        overtakes = [p.reservation.job_id for p in self._reservations.values() if not mask >> p.number & 1]
+        if need.share is Share.EXCLUSIVE:
+            for kind, count in need.kinds:
+                self._left[kind] -= count * len(placement)
+        given = reasons.given(need, job, len(placement))
         where = names[plan[0][0]] if len(plan) == 1 else f"{len(plan)} nodes"
-        text = f"starts: {reasons.given(need, job, len(placement))} on {where}"
-        code = reasons.PLACED
-        facts: dict[str, object] = {"tenant": name, "waited_s": max(0.0, self._now - job.queued_at)}
-        if overtakes:
-            code = reasons.BACKFILL
-            facts["overtakes"] = overtakes
-            text += f", without delaying {overtakes[0]}"
-        self._starts.append(Start(job.job_id, placed, Reason(code, text, facts), charge))
+        reason = told(given) if told is not None else self._why_started(job, f"starts: {given} on {where}", mask)
+        self._starts.append(Start(job.job_id, placed, reason, charge))
         end = self._now + runtime_s
         expected_end = end if job.expected_s is not None or state.mean_runtime_s is not None else None
         insort(
@@ -254,6 +316,14 @@ class _Cycle:
             ),
             key=_end_of,
         )  # fmt: skip
+
+    def _why_started(self, job: Pending, text: str, mask: int) -> Reason:
+        facts: dict[str, object] = {"tenant": job.tenant, "waited_s": max(0.0, self._now - job.queued_at)}
+        overtakes = [held.reservation.job_id for held in self._reservations if not mask >> held.number & 1]
+        if not overtakes:
+            return Reason(reasons.PLACED, text, facts)
+        facts["overtakes"] = overtakes
+        return Reason(reasons.BACKFILL, f"{text}, without delaying {overtakes[0]}", facts)
 
     def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
         """The job is within quota but does not fit: free capacity, or wait for it."""
@@ -299,7 +369,7 @@ class _Cycle:
 
     def _making_room(self) -> Evictor:
         if self._evictor is None:
-            reserved = [(held.number, held.reservation) for held in self._reservations.values()]
+            reserved = [(held.number, held.reservation) for held in self._reservations]
             self._evictor = Evictor(self._snapshot, self._capacity, reserved)
         return self._evictor
 
@@ -344,7 +414,8 @@ class _Cycle:
 
     def _reserve(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
-        open_needs = [need for need in needs if need.pool_name not in self._reservations]
+        reserved = {held.reservation.need.pool_name for held in self._reservations}
+        open_needs = [need for need in needs if need.pool_name not in reserved]
         everything = (1 << (len(self._reservations) + 1)) - 1
         found = [
             reservation
@@ -356,13 +427,16 @@ class _Cycle:
         if not found:
             return None
         best = min(found, key=lambda reservation: reservation.at)
-        held = _Held(len(self._reservations) + 1, best, young=self._now - job.queued_at < self._policy.backfill_s)
-        self._reservations[best.need.pool_name] = held
-        for at, amount in best.holds:
+        self._keep(best, young=self._now - job.queued_at < self._policy.backfill_s)
+        return best
+
+    def _keep(self, reservation: Reservation, *, young: bool) -> None:
+        held = _Held(len(self._reservations) + 1, reservation, young)
+        self._reservations.append(held)
+        for at, amount in reservation.holds:
             self._capacity.hold(held.number, at, amount)
         if self._evictor is not None:
-            self._evictor.reservations.append((held.number, best))
-        return best
+            self._evictor.reservations.append((held.number, reservation))
 
     def _mask(self, job: Pending, name: str) -> int:
         """The holds that the job must respect: the claims, and each reservation that it might delay."""
@@ -371,7 +445,7 @@ class _Cycle:
             return mask
         mean = self._snapshot.tenants[name].mean_runtime_s
         runtime_s = job.expected_s if job.expected_s is not None else mean
-        for held in self._reservations.values():
+        for held in self._reservations:
             delays = not held.young if runtime_s is None else self._now + runtime_s > held.reservation.at
             mask |= delays << held.number
         return mask
@@ -408,9 +482,11 @@ class _Cycle:
         self._waits[job.job_id] = reason
         return False
 
-    def _backoff(self, job: Pending) -> Reason:
-        text = f"waits: tries again in {math.ceil(job.not_before - self._now)} s after a failure"
-        return Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
+    def _note_delayed(self, group: Group) -> None:
+        if (first := group.delayed.first()) is not None:
+            job = first[1]
+            text = f"waits: tries again in {math.ceil(job.not_before - self._now)} s after a failure"
+            self._waits[job.job_id] = Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
 
     def _save_quota(self, job: Pending, account: Account, exceeded: Iterable[tuple[Limit, ...]]) -> None:
         """Smaller jobs of the tenant may overtake one that is over quota for a while only, or it would starve."""
@@ -449,7 +525,7 @@ class _Cycle:
         return reasons.reserved(reason, reservation)
 
     def _reserved(self, job: Pending, need: Need) -> Reason:
-        others = [p.reservation for p in self._reservations.values() if p.reservation.job_id != job.job_id]
+        others = [p.reservation for p in self._reservations if p.reservation.job_id != job.job_id]
         kept = next((other for other in others if other.need.pool == need.pool), None) or next(iter(others), None)
         if kept is None:
             text = "waits: the free capacity is kept for jobs for which others free capacity"

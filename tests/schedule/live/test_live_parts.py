@@ -6,21 +6,23 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from shoal.admission import ClusterIndex, Decision, Snapshot
+from shoal.admission import ClusterIndex, Decision, Policy, Snapshot, Turn
 from shoal.admission import decide as admit
 from shoal.cli.app import app
 from shoal.control.settings import load_settings
 from shoal.core import ANY, Invalid, Money, Quota, Tenant
 from shoal.schedule.live.extension import NONE, Schedule, ScheduleSection
 from shoal.schedule.live.facts import Facts, steps_left
-from shoal.schedule.live.placing import place, without_competing
+from shoal.schedule.live.placing import Placing, leaving
 from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.policy_adapter import rules_of
 from shoal.schedule.live.problem import LiveProblem, competing_groups, live_problem, type_of
@@ -66,8 +68,13 @@ def plan_of(snapshot: Snapshot, policy: str = "max-min") -> Plan | None:
 
 def decision_of(snapshot: Snapshot, policy: str = "max-min") -> Decision:
     plan = plan_of(snapshot, policy)
-    base = admit(without_competing(snapshot))
-    return place(snapshot, base, plan, lambda _, needs: needs, preempt=plan.leave if plan else ())
+    decision = admit(snapshot, Placing(snapshot, plan, lambda _, needs: needs))
+    return leaving(decision, snapshot, plan, list(plan.leave) if plan else [])
+
+
+class NoTurns(Placing):
+    def turns(self, *_: Any) -> Iterator[Turn]:
+        return iter(())
 
 
 class TestPlacing:
@@ -105,7 +112,8 @@ class TestPlacing:
     @given(clusters(), st.sampled_from(POLICIES))
     def test_admissions_own_come_first_and_only_best_effort_gives_way(self, index: ClusterIndex, policy: str) -> None:
         snapshot = index.snapshot(NOW)
-        base, decision = admit(without_competing(snapshot)), decision_of(snapshot, policy)
+        base = admit(snapshot, NoTurns(snapshot, None, lambda _, needs: needs))
+        decision = decision_of(snapshot, policy)
         assert decision.starts[: len(base.starts)] == base.starts
         assert decision.claims == base.claims
         for preemption in decision.preemptions:
@@ -135,10 +143,17 @@ class TestPlacing:
         index = index_of([node("n", {"a100": 4})], [job("j1", resources=4, at=1.0), job("j2", at=2.0)], held)
         snapshot = index.snapshot(NOW)
         plan = plan_of(index_of([node("n", {"a100": 4})], [job("j1", resources=4, at=1.0)]).snapshot(NOW))
-        decision = place(snapshot, admit(without_competing(snapshot)), plan, lambda _, needs: needs)
+        decision = admit(snapshot, Placing(snapshot, plan, lambda _, needs: needs))
         assert decision.starts == ()
         assert decision.waits["j1"].code == "making-room"
         assert decision.waits["j1"].facts["after"] == ["r0", "r1", "r2"]
+
+    def test_what_is_reserved_for_a_guaranteed_gang_stays_free(self) -> None:
+        """Best-effort jobs took it, one after the other: without preemption the gang never started."""
+        held = [running("r0", {"n": devices(0)}, cls=G, end=NOW + 100)]
+        gang, small = job("j1", "b", 4, at=NOW - 500, cls=G), job("j2", at=2.0)
+        index = index_of([node("n", {"a100": 4})], [gang, small], held, policy=Policy(preemption=False))
+        assert decision_of(index.snapshot(NOW)).starts == ()
 
 
 class TestScene:

@@ -2,8 +2,8 @@
 
 With no configured policy admission alone decides. With one, `Scheduler` stands in for admission's `decide`. It senses
 what jobs report (`sampler`, into the throughput oracle), makes a `Problem` of the admission snapshot (`problem`), takes
-one step of the loop that the simulator takes too (`shoal.schedule.loop`), and carries the round out with admission's
-own node packing (`placing`): starts, preemptions by checkpoint, and waits that name the price which kept a job waiting.
+one step of the loop that the simulator takes too (`shoal.schedule.loop`), and gives admission's `decide` the order of
+the round (`placing`). Waits name the price that kept a job waiting, and jobs leave their places by checkpoint.
 Guaranteed jobs, services and jobs without accelerators stay admission's. What it remembers over a restart is a small
 file (`state_file`).
 

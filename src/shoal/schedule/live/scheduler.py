@@ -21,7 +21,7 @@ from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
 from shoal.schedule.live.explaining import Asked, explained, live_lines
 from shoal.schedule.live.facts import Facts, Look, facts_of
-from shoal.schedule.live.placing import place, without_competing
+from shoal.schedule.live.placing import Placing, leaving
 from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.policy_adapter import rules_of
 from shoal.schedule.live.problem import NOBODY, NOWHERE, competes, competing_groups, facts_by_id, live_problem, type_of
@@ -105,12 +105,9 @@ class Scheduler:
 
     def __call__(self, snapshot: Snapshot) -> Decision:
         self._snapshot = snapshot
-        base = admit(without_competing(snapshot))
-        preempt = self._turns_over(snapshot)
-        if not snapshot.policy.preemption:
-            preempt = ()
-        decision = place(snapshot, base, self._plan, self._preferred, preempt=preempt)
-        return self._wake(snapshot, decision)
+        over = self._turns_over(snapshot)
+        decision = admit(snapshot, Placing(snapshot, self._plan, self._preferred))
+        return self._wake(snapshot, leaving(decision, snapshot, self._plan, over))
 
     def _turns_over(self, snapshot: Snapshot) -> Sequence[str]:
         """Who has to leave by a round that was made now, or beside since the last call."""
