@@ -87,7 +87,7 @@ class Run:
     def __init__(self, scenario: Scenario, module: Module, grid: Grid | None = None) -> None:
         self.scenario = scenario
         self.grid = grid or scenario.grid
-        self.device = Interpreter(module, memory_bytes=1 << 17)
+        self.device = Interpreter(module, memory_bytes=1 << 17, max_steps=50_000)
         arguments = Arguments(self.device)
         scenario.give(arguments)
         self.parameters = arguments.bytes
@@ -120,7 +120,9 @@ class Run:
                 self.stop_before(stop, random=random, resident=resident)
         return self
 
-    def stop_before(self, stop: int | None, *, random: Random | None = None, resident: int = 1) -> None:
+    def stop_before(
+        self, stop: int | None, *, random: Random | None = None, resident: int = 1, too_many: int = 0
+    ) -> None:
         """One launch of what is left."""
         self._write_stop(0)
 
@@ -129,8 +131,13 @@ class Run:
                 self._write_stop(1)
 
         launch = launch_parameter(self.grid, control=self._control)
-        left = blocks_in(self.grid) - self.claimed
+        left = blocks_in(self.grid) - self.claimed + too_many
         self._launch("ticket", left, launch, random=random, resident=resident, before_block=before_block)
+
+    @property
+    def beyond(self) -> bytes:
+        """What lies behind the control block, which nothing may write."""
+        return self.device.read(self._control + control_bytes(self.grid), 64)
 
     @property
     def claimed(self) -> int:

@@ -44,7 +44,8 @@ def _block_sum(a: After) -> None:
 
 
 def _three_dimensions(a: After) -> None:
-    expected = [block * 1000 + thread + 2 for block in range(12) for thread in range(12)]
+    blocks = [(x, y, z) for z in range(2) for y in range(2) for x in range(3)]
+    expected = [z * 100000 + y * 10000 + x * 1000 + thread + 2 for x, y, z in blocks for thread in range(12)]
     assert a(0, 144, late=True).tolist() == expected
 
 

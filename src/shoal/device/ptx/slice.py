@@ -7,7 +7,7 @@ from shoal.device.ptx.variant import FROM_NUMBER, REGISTERS, statements, variant
 
 SUFFIX = "__shoal_slice"
 
-_PROLOGUE = statements(
+PROLOGUE = statements(
     REGISTERS
     + """
     ld.param.u32 %shoal_number, [__shoal_launch+12];
@@ -19,4 +19,4 @@ _PROLOGUE = statements(
 
 
 def sliced(entry: Function) -> Function:
-    return variant(entry, entry.name + SUFFIX, _PROLOGUE)
+    return variant(entry, entry.name + SUFFIX, PROLOGUE)

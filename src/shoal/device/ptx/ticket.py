@@ -12,7 +12,7 @@ from shoal.device.ptx.variant import FROM_NUMBER, REGISTERS, statements, variant
 
 SUFFIX = "__shoal_ticket"
 
-_PROLOGUE = statements(
+PROLOGUE = statements(
     REGISTERS
     + """
     .reg .b32 %shoal_stop;
@@ -50,4 +50,4 @@ $shoal_claimed:
 
 
 def ticketed(entry: Function) -> Function:
-    return variant(entry, entry.name + SUFFIX, _PROLOGUE)
+    return variant(entry, entry.name + SUFFIX, PROLOGUE)

@@ -31,7 +31,7 @@ __global__ void three_dimensions(int* out) {
   int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   int size = blockDim.x * blockDim.y * blockDim.z;
-  out[block * size + thread] = block * 1000 + thread + gridDim.z;
+  out[block * size + thread] = blockIdx.z * 100000 + blockIdx.y * 10000 + blockIdx.x * 1000 + thread + gridDim.z;
 }
 
 // Some threads have left before the others meet at a barrier.
