@@ -30,7 +30,7 @@ cl_int command(const char* name, Kind kind, bool blocks_queue, cl_command_queue 
     work.kernel = name;
     if (best_effort()) {
       work.key.hash = hash_bytes(name, std::char_traits<char>::length(name), 0);
-      work.cost_ns = plan(work.key, 1u << SHOAL_WHOLE, 1).cost_ns;
+      work.cost_ns = plan(work.key, 1u << SHOAL_WHOLE, 1, queue->units).cost_ns;
       work.measured = true;
     }
     error = fly(handle, queue->lane, std::move(work), users, out == nullptr ? nullptr : &event, forward);

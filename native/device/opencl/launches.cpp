@@ -106,7 +106,7 @@ cl_int gated(const Launch& launch, const Queue& queue, Kernel* kernel, const Use
   const bool seen = kernel->launched.exchange(true);  // the first launch may load code: its time would mislead
   uint32_t ways = 1u << SHOAL_WHOLE;
   if (slices_allowed()) ways |= 1u << SHOAL_SLICE;
-  ShoalPlan chosen_plan = plan(work.key, ways, work.of);
+  ShoalPlan chosen_plan = plan(work.key, ways, work.of, queue.units);
   if (chosen_plan.way == SHOAL_SLICE) {
     const cl_kernel build = reason.empty() ? sliced(kernel, queue.device, grid, &reason) : nullptr;
     bool begun = false;
@@ -120,7 +120,7 @@ cl_int gated(const Launch& launch, const Queue& queue, Kernel* kernel, const Use
       reason = "the driver refuses a slice of it";  // the program's own launch tells it why
     }
     fall_back(kernel->name, reason);
-    chosen_plan = plan(work.key, 1u << SHOAL_WHOLE, work.of);
+    chosen_plan = plan(work.key, 1u << SHOAL_WHOLE, work.of, queue.units);
   }
   work.cost_ns = chosen_plan.cost_ns;
   work.measured = seen;

@@ -79,6 +79,7 @@ struct Lane {
 
 struct Queue {
   cl_device_id device = nullptr;
+  cl_uint units = 0;  // of the device: it runs at least so many work-groups at once
   bool in_order = true;
   bool profiled = false;  // by the program; the layer turns it on for best-effort queues, to know what pieces take
   std::vector<cl_queue_properties> asked;  // as the program gave them, for it to read back

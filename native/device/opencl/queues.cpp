@@ -9,6 +9,7 @@ void remember(cl_command_queue handle, cl_device_id device, cl_command_queue_pro
               std::vector<cl_queue_properties> asked) {
   auto queue = std::make_shared<Queue>();
   queue->device = device;
+  next->clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof queue->units, &queue->units, nullptr);
   queue->in_order = (flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
   queue->profiled = (flags & CL_QUEUE_PROFILING_ENABLE) != 0;
   queue->asked = std::move(asked);

@@ -19,7 +19,7 @@ from shoal.core import Capability, Unavailable
 
 DIRECTORY = Path(__file__).parent / "_native"
 LAYER = "libshoal_opencl.so"
-_LOADER = "libOpenCL.so.1"
+LOADER = "libOpenCL.so.1"
 _PROBE_S = 60.0
 """A driver's first look at its devices may build what it keeps; one that hangs must not hold up who asks."""
 _CONSEQUENCE = "OpenCL programs run without a gate"
@@ -57,7 +57,7 @@ def devices() -> list[OpenCLDevice]:
     quiet = {name: value for name, value in os.environ.items() if name != "OPENCL_LAYERS"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "shoal.device.opencl"],
+            [sys.executable, "-m", "shoal.device.opencl", LOADER],
             env=quiet, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PROBE_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -104,8 +104,8 @@ def _built() -> Path:
 class _Drivers:
     """The few calls that it takes, through the system's loader."""
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(_LOADER)
+    def __init__(self, loader: str) -> None:
+        self._library = ctypes.CDLL(loader)
 
     def handles(self, function: str, *arguments: object) -> list[int]:
         found, count = (ctypes.c_void_p * 64)(), ctypes.c_uint32()
@@ -127,8 +127,8 @@ def _text(raw: bytes) -> str:
     return raw.rstrip(b"\0").decode(errors="replace")
 
 
-def _probe() -> Iterator[OpenCLDevice]:
-    drivers = _Drivers()
+def _probe(loader: str) -> Iterator[OpenCLDevice]:
+    drivers = _Drivers(loader)
     type_, global_memory, name_, extensions, uuid, all_types = 0x1000, 0x101F, 0x102B, 0x1030, 0x106A, 0xFFFFFFFF
     for platform in drivers.handles("clGetPlatformIDs"):
         seen: dict[str, int] = {}
@@ -149,7 +149,8 @@ def _probe() -> Iterator[OpenCLDevice]:
 
 
 if __name__ == "__main__":
+    _loader = sys.argv[1]
     try:
-        print(json.dumps([asdict(one) for one in _probe()]))
+        print(json.dumps([asdict(one) for one in _probe(_loader)]))
     except OSError:
-        print(json.dumps(f"there is no OpenCL loader, {_LOADER} ({_INSTALL})"))
+        print(json.dumps(f"there is no OpenCL loader, {_loader} ({_INSTALL})"))

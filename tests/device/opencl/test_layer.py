@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.device import opencl
-from tests.device.opencl.kit import Line, Shared, hear, say, until
+from tests.device.opencl.kit import ONE_AT_A_TIME, PROGRAMS, Line, Shared, hear, say, until
 
 
 def results(path: Path) -> dict[str, bytes]:
@@ -120,6 +121,30 @@ def test_memory_is_limited_and_told(shared: Shared) -> None:
     }
     slot = shared.slot(program)
     assert (slot.memory_quota, slot.memory_used) == (quota, 0)
+
+
+@pytest.fixture(scope="session")
+def plain(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C program, linked with the system's loader."""
+    made = tmp_path_factory.mktemp("plain") / "plain"
+    command = ["cc", "-std=c11", "-Wall", "-O1", "-o", str(made), str(PROGRAMS / "plain.c"), "-lOpenCL"]
+    try:
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no C compiler")
+    assert built.returncode == 0, built.stderr
+    return made
+
+
+def test_a_c_program_on_the_loader_of_the_system(shared: Shared, plain: Path) -> None:
+    facts = ["properties 3 2", "spans 1", "still spans 1", "ran 105 104 104", "filled 7 3 3"]
+    assert shared.run(plain, cls=None).splitlines() == [*facts, "shared 1 1"]
+    shared.page.set_rules(ONE_AT_A_TIME)
+    sliced = shared.run(plain, slice_blocks="8", memory=str(64 << 20))
+    assert sliced.splitlines() == [*facts, "shared 1 0"]
+    begun = Counter(line.kernel for line in shared.trace() if line.what == "begins")
+    assert begun == {"burn": 4 * 5, "once": 1, "clEnqueueFillBuffer": 1}
+    assert "kernel late is not sliced: not gated: a callback launches it\n" in (shared.folder / "log").read_text()
 
 
 def test_only_the_device_of_the_page_is_gated(shared: Shared) -> None:
