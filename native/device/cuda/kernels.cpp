@@ -1,0 +1,183 @@
+#include "kernels.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+
+namespace shoal::cuda {
+namespace {
+
+struct State {
+  std::shared_mutex lock;
+  std::unordered_map<CUfunction, std::shared_ptr<const Kernel>> kernels;
+  std::unordered_map<const void*, CUlibrary> libraries;  // by kernel
+  std::unordered_map<const void*, uint64_t> images;
+};
+
+State* state = new State;
+[[maybe_unused]] const bool watched = pthread_atfork(nullptr, nullptr, [] { state = new State; }) == 0;
+
+// A kernel's handle, told apart: one of a module, or one of a library.
+struct Handle {
+  CUfunction function;
+  CUlibrary library = nullptr;
+
+  CUkernel kernel() const { return reinterpret_cast<CUkernel>(function); }
+  std::string name() const {
+    const char* text = nullptr;
+    const CUresult result =
+        library != nullptr ? forward(real.cuKernelGetName, &text, kernel()) : forward(real.cuFuncGetName, &text, function);
+    return result == CUDA_SUCCESS && text != nullptr ? text : "";
+  }
+  const void* image() const {
+    CUmodule module = nullptr;
+    if (library != nullptr) return library;
+    return forward(real.cuFuncGetModule, &module, function) == CUDA_SUCCESS ? module : nullptr;
+  }
+  Handle beside(const std::string& name) const {
+    Handle found{nullptr, library};
+    CUkernel other = nullptr;
+    if (library != nullptr) {
+      if (forward(real.cuLibraryGetKernel, &other, library, name.c_str()) == CUDA_SUCCESS) {
+        found.function = reinterpret_cast<CUfunction>(other);
+      }
+    } else if (CUmodule module = static_cast<CUmodule>(const_cast<void*>(image()))) {
+      if (forward(real.cuModuleGetFunction, &found.function, module, name.c_str()) != CUDA_SUCCESS) found.function = nullptr;
+    }
+    return found;
+  }
+  CUresult param(size_t index, size_t* offset, size_t* size) const {
+    return library != nullptr ? forward(real.cuKernelGetParamInfo, kernel(), index, offset, size)
+                              : forward(real.cuFuncGetParamInfo, function, index, offset, size);
+  }
+  int attribute(int which) const {
+    int value = 0;
+    const CUresult result = library != nullptr ? forward(real.cuKernelGetAttribute, &value, which, kernel(), device())
+                                               : forward(real.cuFuncGetAttribute, &value, which, function);
+    return result == CUDA_SUCCESS ? value : 0;
+  }
+  CUresult set(int which, int value) const {
+    return library != nullptr ? forward(real.cuKernelSetAttribute, which, value, kernel(), device())
+                              : forward(real.cuFuncSetAttribute, function, which, value);
+  }
+  static CUdevice device() {
+    CUdevice current = 0;
+    forward(real.cuCtxGetDevice, &current);
+    return current;
+  }
+};
+
+// A variant is used when it takes what the kernel takes and 32 bytes more.
+CUfunction variant(const Handle& of, const std::string& name, const Kernel& kernel, size_t* extra_offset) {
+  const Handle found = of.beside(name);
+  if (found.function == nullptr) return nullptr;
+  size_t offset = 0, size = 0;
+  for (size_t i = 0; i < kernel.sizes.size(); i++) {
+    if (found.param(i, &offset, &size) != CUDA_SUCCESS || size != kernel.sizes[i]) return nullptr;
+  }
+  if (found.param(kernel.sizes.size(), extra_offset, &size) != CUDA_SUCCESS || size != sizeof(Extra)) return nullptr;
+  for (const int which : {kAttrMaxDynamicShared, kAttrCarveout}) {
+    const int value = of.attribute(which);
+    if (value != found.attribute(which) && found.set(which, value) != CUDA_SUCCESS) return nullptr;
+  }
+  return found.function;
+}
+
+std::shared_ptr<const Kernel> look_at(CUfunction function) {
+  Handle handle{function};
+  auto kernel = std::make_shared<Kernel>();
+  uint64_t image = 0;
+  {
+    const std::shared_lock<std::shared_mutex> held(state->lock);
+    const auto found = state->libraries.find(function);
+    if (found != state->libraries.end()) handle.library = found->second;
+  }
+  const std::string name = handle.name();
+  if (const void* loaded = handle.image()) {
+    const std::shared_lock<std::shared_mutex> held(state->lock);
+    const auto found = state->images.find(loaded);
+    if (found != state->images.end()) image = found->second;
+  }
+  struct {
+    uint64_t image, anonymous;
+    int code[5];
+  } what{image, name.empty() ? reinterpret_cast<uintptr_t>(function) : 0,
+         {handle.attribute(kAttrRegisters), handle.attribute(kAttrSharedBytes), handle.attribute(kAttrLocalBytes),
+          handle.attribute(kAttrConstBytes), handle.attribute(kAttrBinaryVersion)}};
+  char bytes[sizeof what.image + sizeof what.anonymous + sizeof what.code];
+  memcpy(bytes, &what, sizeof bytes);
+  kernel->hash = device::hash_bytes(name.data(), name.size(), device::hash_bytes(bytes, sizeof bytes, 0));
+  size_t offset = 0, size = 0;
+  for (size_t i = 0;; i++) {
+    const CUresult result = handle.param(i, &offset, &size);
+    kernel->has_sizes = result == CUDA_ERROR_INVALID_VALUE;  // that was all
+    if (result != CUDA_SUCCESS) break;
+    kernel->sizes.push_back(size);
+  }
+  const char* most = getenv("SHOAL_DEVICE_WAYS");
+  const bool slices = most == nullptr || strcmp(most, "whole") != 0;
+  const bool tickets = most == nullptr || strcmp(most, "ticket") == 0;
+  const bool clusters = handle.attribute(kAttrClusterMustBeSet) != 0 || handle.attribute(kAttrClusterWidth) > 1;
+  if (kernel->has_sizes && !name.empty() && !clusters) {
+    if (slices) kernel->slice = variant(handle, name + "__slice", *kernel, &kernel->extra_offset);
+    if (tickets) kernel->ticket = variant(handle, name + "__ticket", *kernel, &kernel->extra_offset);
+  }
+  return kernel;
+}
+
+}  // namespace
+
+std::shared_ptr<const Kernel> kernel_of(CUfunction function) {
+  {
+    const std::shared_lock<std::shared_mutex> held(state->lock);
+    const auto found = state->kernels.find(function);
+    if (found != state->kernels.end()) return found->second;
+  }
+  auto kernel = look_at(function);
+  const std::unique_lock<std::shared_mutex> held(state->lock);
+  return state->kernels.emplace(function, std::move(kernel)).first->second;
+}
+
+void forget_kernel(CUfunction function) {
+  const std::unique_lock<std::shared_mutex> held(state->lock);
+  state->kernels.erase(function);
+}
+
+void forget_kernels() {
+  const std::unique_lock<std::shared_mutex> held(state->lock);
+  state->kernels.clear();
+}
+
+void note_kernel(CUkernel kernel, CUlibrary library) {
+  const std::unique_lock<std::shared_mutex> held(state->lock);
+  state->libraries[kernel] = library;
+}
+
+void note_image(const void* module_or_library, uint64_t fingerprint) {
+  const std::unique_lock<std::shared_mutex> held(state->lock);
+  state->images[module_or_library] = fingerprint;
+}
+
+device::Profiles* profiles() {
+  static device::Profiles* one = [] {
+    if (const char* path = getenv("SHOAL_DEVICE_PROFILE")) {
+      if (auto* opened = device::Profiles::open(path)) return opened;
+    }
+    // For this process alone.
+    const int file = memfd_create("shoal-profiles", MFD_CLOEXEC);
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return file < 0 ? nullptr : device::Profiles::open(path);
+  }();
+  return one;
+}
+
+}  // namespace shoal::cuda

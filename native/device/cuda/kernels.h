@@ -1,0 +1,43 @@
+// What the shim knows of a kernel: the key of its profile, and the variants that its module has beside it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "profile.h"
+#include "real.h"
+
+namespace shoal::cuda {
+
+// A variant takes the kernel's own parameters and these 32 bytes behind them (src/shoal/device/ptx says what they mean).
+struct Extra {
+  uint32_t grid[3], base;
+  uint64_t control, unused;
+};
+static_assert(sizeof(Extra) == 32, "as the variants read it");
+
+struct Kernel {
+  uint64_t hash = 0;
+  CUfunction slice = nullptr, ticket = nullptr;
+  std::vector<size_t> sizes;  // of its parameters
+  bool has_sizes = false;     // the driver told
+  size_t extra_offset = 0;    // where a variant's last parameter begins
+  uint32_t ways() const {
+    return 1u << SHOAL_WHOLE | (slice != nullptr ? 1u << SHOAL_SLICE : 0) | (ticket != nullptr ? 1u << SHOAL_TICKET : 0);
+  }
+};
+
+// Found at a kernel's first launch, and kept until its module is unloaded or its attributes change.
+std::shared_ptr<const Kernel> kernel_of(CUfunction function);
+void forget_kernel(CUfunction function);
+void forget_kernels();
+
+// Handles that are kernels of a library, not functions of a module: the API takes either at a launch.
+void note_kernel(CUkernel kernel, CUlibrary library);
+// What was loaded as this module or library, in short.
+void note_image(const void* module_or_library, uint64_t fingerprint);
+
+// The profiles of this process; null when there are none.
+device::Profiles* profiles();
+
+}  // namespace shoal::cuda
