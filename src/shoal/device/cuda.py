@@ -1,0 +1,154 @@
+"""CUDA: what an unmodified program needs in its environment to share a device, and which devices there are.
+
+The shim (`native/device/cuda`) is a `libcuda.so.1` alone in a folder. With that folder first on the library path, a
+program loads it in place of the driver's library, however it does so; the shim passes everything on to the driver's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.core import Capability, Unavailable
+
+LIBRARY = "libcuda.so.1"
+FOLDER = Path(__file__).parent / "_native" / "cuda"
+"""Where the shim is."""
+
+_USUAL = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib",
+)  # fmt: skip
+_CONSEQUENCE = "programs that use CUDA run without a gate, and share no device"
+
+# In a process of its own: a process that has used CUDA cannot fork workers that do.
+_PROBE = """
+import ctypes, json, sys
+cuda = ctypes.CDLL(sys.argv[1])
+def ask(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    if result != 0:
+        raise SystemExit(f"{name} failed with error {result}")
+ask("cuInit", 0)
+version, count = ctypes.c_int(), ctypes.c_int()
+ask("cuDriverGetVersion", ctypes.byref(version))
+ask("cuDeviceGetCount", ctypes.byref(count))
+devices = []
+for index in range(count.value):
+    device, memory = ctypes.c_int(), ctypes.c_size_t()
+    name, uuid = ctypes.create_string_buffer(256), ctypes.create_string_buffer(16)
+    ask("cuDeviceGet", ctypes.byref(device), index)
+    ask("cuDeviceGetName", name, 256, device)
+    ask("cuDeviceGetUuid_v2" if hasattr(cuda, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid", uuid, device)
+    ask("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    devices.append([uuid.raw.hex(), name.value.decode(), memory.value])
+print(json.dumps([version.value, devices]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    uuid: str
+    """As nvidia-smi prints it, `GPU-` and 32 digits in groups; of a MIG slice the driver's own."""
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    path: Path
+    version: tuple[int, int]
+    """The newest CUDA that it supports."""
+    devices: tuple[CudaDevice, ...]
+
+
+def shim() -> Capability:
+    """Is the shim built?"""
+    path = FOLDER / LIBRARY
+    if path.exists():
+        return Capability("CUDA shim", True, str(path))
+    return Capability(
+        "CUDA shim", False,
+        f"{path} was not built; install a C++17 compiler (apt-get install g++), then install Shoal again", _CONSEQUENCE,
+    )  # fmt: skip
+
+
+def find_driver(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The driver's library, as the loader would find it without the shim."""
+    for path in _candidates(os.environ if environ is None else environ):
+        if path.exists() and path.resolve().parent != FOLDER.resolve():
+            return path
+    return None
+
+
+def probe(path: Path | None = None, *, timeout_s: float = 60) -> Driver:
+    """Asks the driver, in a process of its own. Raises Unavailable, with the reason."""
+    path = path or find_driver()
+    if path is None:
+        raise Unavailable(f"no {LIBRARY} on this machine", hint="install NVIDIA's driver; in a container, its runtime")
+    try:
+        told = subprocess.run(
+            [sys.executable, "-I", "-c", _PROBE, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{path} did not answer within {timeout_s:g} s", hint="see nvidia-smi and dmesg") from None
+    if told.returncode != 0:
+        last = (told.stderr.strip().splitlines() or [f"exit status {told.returncode}"])[-1]
+        raise Unavailable(f"{path} cannot be used: {last}", hint="see nvidia-smi and dmesg")
+    version, devices = json.loads(told.stdout)
+    return Driver(
+        path, (version // 1000, version % 1000 // 10), tuple(CudaDevice(_uuid(uuid), *rest) for uuid, *rest in devices)
+    )
+
+
+def capability() -> Capability:
+    """Can programs that use CUDA share a device here?"""
+    built = shim()
+    if not built.available:
+        return built
+    try:
+        driver = probe()
+    except Unavailable as problem:
+        return Capability("CUDA", False, str(problem), _CONSEQUENCE)
+    if not driver.devices:
+        return Capability("CUDA", False, f"{driver.path} knows no device", _CONSEQUENCE)
+    names = ", ".join(device.name for device in driver.devices)
+    return Capability("CUDA", True, f"driver for CUDA {driver.version[0]}.{driver.version[1]}: {names}")
+
+
+def environment(environ: Mapping[str, str], driver: Path) -> dict[str, str]:
+    """What a program's environment `environ` must have besides, so that it goes through the shim to `driver`."""
+    rest = [one for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one and Path(one) != FOLDER]
+    return {"LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]), "SHOAL_REAL_LIBCUDA": str(driver)}
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    if given := environ.get("SHOAL_REAL_LIBCUDA"):
+        yield Path(given)
+    yield from (Path(one) / LIBRARY for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one)
+    yield from _cached()
+    yield from (Path(one) / LIBRARY for one in _USUAL)
+
+
+def _cached() -> Iterator[Path]:
+    """The paths that ldconfig's cache has for the library."""
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if Path(program).exists():
+            told = subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
+            lines = (line.split() for line in told.splitlines() if line.strip().startswith(LIBRARY + " "))
+            yield from (Path(words[-1]) for words in lines if words[-1].startswith("/"))
+            return
+
+
+def _uuid(digits: str) -> str:
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "GPU-" + "-".join(parts)

@@ -1,0 +1,207 @@
+"""Guaranteed processes go first: what the device ran, in order, for processes of their own. Counts, no times."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.device.policy import Class
+from tests.device.cuda.kit import EAGER, Device, finish, line_of, needs_fake, resume, tenant
+from tests.device.kit import until
+
+pytestmark = needs_fake
+
+# Keeps the device busy for as long as the test wants: a kernel that waits for a word of the host's memory.
+HOLDS = """
+s = setup()
+flag = memory(4)
+write(flag, bytes(4))
+on = stream()
+launch(s["wait"], 1, 1, flag, stream=on)
+say("holds")
+sys.stdin.readline()
+c.c_uint32.from_address(flag.value).value = 1
+check(cu.cuStreamSynchronize(on))
+"""
+
+TRAINS = """
+s = setup()
+out = memory(8 * 64)
+write(out, bytes(8 * 64))
+say("ready")
+sys.stdin.readline()
+for _ in range(int(sys.argv[1])):
+    launch(s[sys.argv[2]], (8, 8), 32, out)
+    say("launched")
+check(cu.cuCtxSynchronize())
+say(sorted(set(words(out, 64)))[::63])
+sys.stdin.readline()
+"""
+
+SERVES = """
+s = setup()
+on = stream()
+say("ready")
+sys.stdin.readline()
+for _ in range(40):
+    for _ in range(5):
+        launch(s["nothing_us50"], 2, 1, stream=on)
+    check(cu.cuStreamSynchronize(on))
+"""
+
+
+def go(process: object) -> None:
+    process.stdin.write("\n")  # type: ignore[attr-defined]
+    process.stdin.flush()  # type: ignore[attr-defined]
+
+
+def test_best_effort_work_waits_while_a_guaranteed_kernel_runs_and_goes_when_it_has_ended(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    with device.page() as page:
+        train = device.start(TRAINS, "best-effort", "3", "blocks")
+        assert line_of(train) == "ready\n"
+        serve = device.start(HOLDS, "guaranteed")
+        assert line_of(serve) == "holds\n"
+        until(lambda: tenant(page, serve).pending == 1, "the kernel is on the device")
+        go(train)
+        until(lambda: tenant(page, train).waiting, "best-effort work waits")
+        assert tenant(page, train).pieces == 0
+        resume(serve)
+        assert [line_of(train) for _ in range(3)] == ["launched\n"] * 3
+        assert line_of(train) == "[192000000003, 192000021024]\n"
+        resume(train)
+    names = [name.removesuffix("__slice") for _, name, *_ in device.log()]
+    assert names[0] == "wait"
+    assert set(names[1:]) == {"blocks"}
+
+
+def test_a_guaranteed_process_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    with device.page() as page:
+        serve = device.start(HOLDS, "guaranteed")
+        assert line_of(serve) == "holds\n"
+        train = device.start(TRAINS, "best-effort", "2", "blocks")
+        assert line_of(train) == "ready\n"
+        go(train)
+        until(lambda: tenant(page, train).waiting, "best-effort work waits")
+        os.kill(serve.pid, signal.SIGKILL)
+        serve.communicate()
+        assert [line_of(train) for _ in range(3)][-1] == "[128000000002, 128000014016]\n"
+        resume(train)
+
+
+def test_a_guaranteed_process_meets_at_most_one_piece_at_a_time(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    with device.page(replace(EAGER, grace_ns=300_000)) as page:
+        train = device.start(TRAINS, "best-effort", "6", "blocks_us100")
+        serve = device.start(SERVES, "guaranteed")
+        assert line_of(train) == line_of(serve) == "ready\n"
+        go(train)
+        until(lambda: tenant(page, train).pieces > 20, "best-effort work runs")
+        go(serve)
+        finish(serve)
+        while (line := line_of(train)) == "launched\n":
+            pass
+        assert line == "[384000000006, 384000042048]\n"  # each block ran six times, once for each launch
+        pieces = tenant(page, train).pieces
+        resume(train)
+    order = [name for _, name, *_ in device.log()]
+    inside = order[order.index("nothing_us50") : len(order) - order[::-1].index("nothing_us50")]
+    assert inside.count("nothing_us50") == 200
+    assert {name for name in order if name != "nothing_us50"} == {"blocks_us100__slice"}
+    assert order.count("blocks_us100__slice") == pieces > 6
+    # A request is five kernels, submitted together: between them runs at most what was on the device before.
+    for at in range(200 // 5):
+        starts = [index for index, name in enumerate(inside) if name == "nothing_us50"]
+        assert starts[at * 5 + 4] - starts[at * 5] <= 5
+    assert inside.count("blocks_us100__slice") <= 2 * 40
+
+
+def test_a_best_effort_process_that_waits_for_itself_is_let_go(tmp_path: Path) -> None:
+    """The host sets the flag only after a second launch, which the gate would hold until the first has ended."""
+    device = Device(tmp_path)
+    program = """
+s = setup()
+flag, out = memory(4), memory(8 * 64)
+write(flag, bytes(4))
+launch(s["wait"], 1, 1, flag, stream=stream())
+launch(s["nothing"], 1, 1, stream=stream())
+c.c_uint32.from_address(flag.value).value = 1
+check(cu.cuCtxSynchronize())
+say("done")
+"""
+    with device.page(replace(EAGER, stuck_ns=300_000_000)):
+        assert device.run(program, "best-effort") == "done\n"
+
+
+def test_large_copies_and_fills_on_the_device_wait_and_those_from_and_to_the_host_do_not(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    program = """
+s = setup()
+small, large = 1 << 16, 1 << 21
+a, b = memory(large), memory(large)
+on = stream()
+host = c.create_string_buffer(large)
+say("ready")
+sys.stdin.readline()
+check(cu.cuMemcpyHtoDAsync_v2(a, host, c.c_size_t(large), on))
+check(cu.cuMemcpyAsync(b, c.c_uint64(c.addressof(host)), c.c_size_t(large), on))
+check(cu.cuMemcpyDtoDAsync_v2(a, b, c.c_size_t(small), on))
+check(cu.cuMemsetD8Async(a, 1, c.c_size_t(small), on))
+say("passed")
+calls = {
+    "memset": lambda: cu.cuMemsetD32Async(a, 1, c.c_size_t(large // 4), on),
+    "copy": lambda: cu.cuMemcpyDtoDAsync_v2(a, b, c.c_size_t(large), on),
+    "any": lambda: cu.cuMemcpy(a, b, c.c_size_t(large)),
+    "ptsz": lambda: cu.cuMemsetD8Async_ptsz(a, 1, c.c_size_t(large), None),
+}
+check(calls[sys.argv[1]]())
+say("went")
+check(cu.cuCtxSynchronize())
+"""
+    with device.page() as page:
+        for call in ("memset", "copy", "any", "ptsz"):
+            train = device.start(program, "best-effort", call)
+            assert line_of(train) == "ready\n"
+            serve = device.start(HOLDS, "guaranteed")
+            assert line_of(serve) == "holds\n"
+            go(train)
+            assert line_of(train) == "passed\n"
+            until(lambda one=train: tenant(page, one).waiting, "the large one waits")
+            resume(serve)
+            assert line_of(train) == "went\n"
+            assert finish(train) == ""
+
+
+def test_a_process_keeps_its_class_and_its_profile_is_shared(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    with device.page() as page:
+        for _ in range(2):
+            train = device.start(TRAINS, "best-effort", "10", "blocks_us20", profile=str(tmp_path / "profile"))
+            assert line_of(train) == "ready\n"
+            go(train)
+            while line_of(train) == "launched\n":
+                pass
+            assert tenant(page, train).cls == Class.BEST_EFFORT
+            resume(train)
+    first, second = sorted({pid for pid, *_ in device.log()}, key=[pid for pid, *_ in device.log()].index)
+    blocks = {pid: [count for one, _, count, _ in device.log() if one == pid] for pid in (first, second)}
+    # 64 blocks of 20 us: the second process knows from its first launch on how many fit.
+    assert sum(blocks[first]) == sum(blocks[second]) == 640
+    assert blocks[second][0] <= 64
+
+
+def test_ways_can_be_limited_to_whole_kernels(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    with device.page() as page:
+        train = device.start(TRAINS, "best-effort", "4", "blocks_us100", ways="whole")
+        line_of(train)
+        go(train)
+        while line_of(train) == "launched\n":
+            pass
+        assert tenant(page, train).pieces == 4
+        assert tenant(page, train).violations == 4
+        resume(train)
+    assert [(name, count) for _, name, count, _ in device.log()] == [("blocks_us100", 64)] * 4
