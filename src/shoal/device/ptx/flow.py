@@ -134,6 +134,8 @@ def renamed(operand: Operand, new: Callable[[str], str]) -> Operand:
 
 
 def rename_in(instruction: Instruction, new: Callable[[str], str]) -> Instruction:
+    if all(new(name) == name for name in instruction.names):
+        return instruction
     guard = instruction.guard
     return replace(
         instruction,
