@@ -1,4 +1,4 @@
-"""Jobs: submit, run, wait, jobs, show, explain, cancel, suspend, resume."""
+"""Jobs: submit, wait, jobs, show, explain, cancel, suspend, resume."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import FAILED, INTERRUPTED, JobArgument, TenantOption, command
+from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
 from shoal.cli import times
 from shoal.cli.context import CliContext
-from shoal.cli.terminal import Harmless
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import Invalid, NotFound
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.sdk import Client
     from shoal.sdk.models import ExplanationView, JobDetail, JobView, SubmittedView
 
-_PANEL = "Jobs"
+PANEL = "Jobs"
 _LISTED = 10
 """Of so many submitted jobs, each has its line."""
 _PAGE = 1000
@@ -47,15 +46,14 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", rich_help_panel=_PANEL)(submit)
-    command(app, "run", rich_help_panel=_PANEL)(run)
-    command(app, "wait", rich_help_panel=_PANEL)(wait)
-    command(app, "jobs", rich_help_panel=_PANEL)(jobs)
-    command(app, "show", rich_help_panel=_PANEL)(show)
-    command(app, "explain", rich_help_panel=_PANEL)(explain)
-    command(app, "cancel", rich_help_panel=_PANEL)(cancel)
-    command(app, "suspend", rich_help_panel=_PANEL)(suspend)
-    command(app, "resume", rich_help_panel=_PANEL)(resume)
+    command(app, "submit", rich_help_panel=PANEL)(submit)
+    command(app, "wait", rich_help_panel=PANEL)(wait)
+    command(app, "jobs", rich_help_panel=PANEL)(jobs)
+    command(app, "show", rich_help_panel=PANEL)(show)
+    command(app, "explain", rich_help_panel=PANEL)(explain)
+    command(app, "cancel", rich_help_panel=PANEL)(cancel)
+    command(app, "suspend", rich_help_panel=PANEL)(suspend)
+    command(app, "resume", rich_help_panel=PANEL)(resume)
 
 
 def submit(
@@ -67,7 +65,7 @@ def submit(
     ] = False,
 ) -> None:  # fmt: skip
     """Submit jobs; each is durable once its id is printed. Many are told in one line."""
-    paths = _paths(files, file)
+    paths = given_paths(files, file)
     if key is not None and len(paths) > 1:
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
     manifests = [read_manifest(path) for path in paths]
@@ -81,7 +79,7 @@ def submit(
                 accepted.append(job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
-                _warn(context, job)
+                warn(context, job)
         finally:
             if context.json and accepted:
                 context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
@@ -89,7 +87,7 @@ def submit(
                 print(f"submitted {len(accepted)} jobs: {accepted[0].id} to {accepted[-1].id}")
 
 
-def _paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
+def given_paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
     paths = [*(files or ()), *(more or ())]
     if not paths:
         raise Invalid("there is nothing to submit", where="FILE", hint="`shoal submit job.yaml`, or - for stdin")
@@ -101,7 +99,7 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def _warn(context: CliContext, job: SubmittedView) -> None:
+def warn(context: CliContext, job: SubmittedView) -> None:
     """Say why a job that was accepted can never start as things are."""
     for warning in job.warnings:
         context.note(f"warning: {job.name}: {warning.text.removeprefix(_WAITS)}")
@@ -126,39 +124,6 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, 
         raise Invalid(
             f"{len(found)} of {len(manifests)} manifests are wrong: none was submitted", problems=tuple(problems)
         )
-
-
-def run(
-    context: CliContext,
-    files: Files = None,
-    file: FileOption = None,
-    tenant: TenantOption = None,
-    key: KeyOption = None,
-    rank: Annotated[int, typer.Option(help="Whose log to follow.")] = 0,
-) -> None:
-    """Submit a job and follow its log to the end. The exit code is 0 only if it succeeded.
-
-    Ctrl-C ends the following, not the job. With --json the log goes to stderr and the job to stdout.
-    """
-    paths = _paths(files, file)
-    if len(paths) != 1:
-        raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
-    with context.client(patience_s=30.0) as client:
-        job = client.submit(read_manifest(paths[0]), tenant=tenant, idempotency_key=key)
-        _warn(context, job)
-        context.note(f"{job.id}  {job.name} ({job.tenant})")
-        try:
-            ended = _follow(context, client, job.id, rank)
-        except KeyboardInterrupt:
-            context.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
-            raise typer.Exit(INTERRUPTED) from None
-    context.show(ended, lambda: None)
-    from shoal.base.console.output import duration
-
-    how = f"{ended.id} {ended.state} after {duration(ended.ran_s)}, attempt {ended.attempt}"
-    context.note(f"{how}: {ended.message}" if ended.message and ended.state is not JobState.SUCCEEDED else how)
-    if ended.state is not JobState.SUCCEEDED:
-        raise typer.Exit(FAILED)
 
 
 def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) -> None:
@@ -210,22 +175,6 @@ def _matching(client: Client, pattern: str, tenant: str | None, states: Iterable
         expected = ", ".join(state.lower() for state in states)
         raise NotFound(f"no job whose name matches {pattern!r} is {expected}", where=pattern, hint="see `shoal jobs`")
     return found[::-1]
-
-
-def _follow(context: CliContext, client: Client, job_id: str, rank: int) -> JobDetail:
-    out = sys.stderr.buffer if context.json else sys.stdout.buffer
-    if client.log_piece(job_id, rank=rank, wait_s=1.0, limit=1).attempt == 0:
-        waiting = client.explain(job_id)
-        if waiting.causes:
-            context.note(waiting.summary)
-    harmless = Harmless() if out.isatty() else None
-    for piece in client.logs(job_id, rank=rank, attempt=None, follow=True):
-        out.write(harmless.feed(piece.data) if harmless else piece.data)
-        out.flush()
-    if harmless:
-        out.write(harmless.feed(b"", last=True))
-        out.flush()
-    return client.wait(job_id)
 
 
 def jobs(

@@ -1,0 +1,173 @@
+"""Shared devices as an extension of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+
+from shoal.base.loops import Defects
+from shoal.core import CPU_SLOT, Capability, Node, PriorityClass, Share, ShoalError, Unavailable
+from shoal.device import seats
+from shoal.device.live.settings import DeviceSettings
+from shoal.engine import Gang, RankSpec
+from shoal.extension import Extension, LiveJob, Section, Server
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from shoal.device.page import Page
+
+log = structlog.get_logger("shoal.device")
+
+_REAP_S = 5.0
+"""Gates ignore the processes that are gone by themselves; this frees their slots."""
+_CONSEQUENCE = "accelerators are given out whole: jobs that ask for a share never fit"
+
+
+class Devices(Extension):
+    """Offers places for best-effort jobs on devices, and gives each process of a share its seat."""
+
+    name: ClassVar[str] = "device"
+    settings: ClassVar[type[Section]] = DeviceSettings
+
+    def __init__(self, server: Server, settings: DeviceSettings) -> None:
+        self._server = server
+        self._settings = settings
+        self._missing = _missing()
+        self._pages: dict[str, Page] = {}
+        self._defects = Defects(log)
+        self._reaper: asyncio.Task[None] | None = None
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        return (Capability("device", False, "off: `shoal up --set device.enabled=on`", _CONSEQUENCE),)
+
+    @classmethod
+    def probe(cls, home: Path) -> Sequence[Capability]:  # noqa: ARG003
+        return seats.capabilities()
+
+    async def open(self) -> None:
+        self._reaper = asyncio.create_task(self._reap(), name="device-reaper")
+
+    async def close(self) -> None:
+        """Running jobs keep their seats: a server that comes back finds the pages."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+            await asyncio.gather(self._reaper, return_exceptions=True)
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+    # --- decide ---
+
+    def offer(self, node: Node) -> Node:
+        if self._missing is not None and self._settings.isolation == "required":
+            return node
+        places = self._settings.best_effort_seats
+        devices = tuple(
+            replace(each, best_effort_seats=places) if self._shared(each.type) else each for each in node.devices
+        )
+        return replace(node, devices=devices)
+
+    def _shared(self, kind: str) -> bool:
+        return kind in self._settings.types if self._settings.types else kind != CPU_SLOT
+
+    # --- act ---
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        if gang.share is Share.EXCLUSIVE or self._missing is not None:
+            return gang
+        return replace(gang, ranks=tuple(self._seated(job, gang, rank) for rank in gang.ranks))
+
+    def _seated(self, job: LiveJob, gang: Gang, rank: RankSpec) -> RankSpec:
+        if not rank.devices:
+            return rank
+        device = rank.devices[0]
+        tenant = self._server.tenants().get(job.job.tenant)
+        seat = seats.Seat(
+            device,
+            job.job.priority_class,
+            f"{job.job.id}.{rank.rank}",
+            weight=max(1, round(tenant.weight * 100)) if tenant is not None else 100,
+            memory_bytes=gang.device_memory_bytes,
+        )
+        self._page(device)
+        return replace(rank, env={**rank.env, **seats.environment(seat, {**gang.env, **rank.env})})
+
+    def _page(self, device: str) -> Page:
+        if device not in self._pages:
+            self._pages[device] = seats.open_page(device, self._settings.rules())
+        return self._pages[device]
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(_REAP_S)
+            for device, page in self._pages.items():
+                try:
+                    page.reap()
+                except (ShoalError, OSError) as error:
+                    self._defects.note("a device's page cannot be read", error, device=device)
+
+    # --- shown ---
+
+    def capabilities(self) -> Sequence[Capability]:
+        if self._missing is None:
+            return (Capability("device", True, f"up to {self._settings.best_effort_seats} best-effort jobs a device"),)
+        if self._settings.isolation == "none":
+            consequence = "best-effort work slows down guaranteed work beside it"
+            return (Capability("device", False, f"shared without isolation, as told: {self._missing}", consequence),)
+        return (Capability("device", False, self._missing, _CONSEQUENCE),)
+
+    def status(self) -> Mapping[str, Any]:
+        return {device: [_shown(one) for one in page.occupants()] for device, page in self._pages.items()}
+
+    def metrics(self) -> Iterable[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        labels = ("device", "process", "class")
+        launches = CounterMetricFamily("shoal_device_launches", "Kernels launched.", labels=labels)
+        pieces = CounterMetricFamily("shoal_device_pieces", "Pieces that best-effort kernels ran in.", labels=labels)
+        violations = CounterMetricFamily(
+            "shoal_device_violations", "Pieces that were predicted to be longer than the bound.", labels=labels
+        )
+        waited = CounterMetricFamily(
+            "shoal_device_waited_seconds", "Time that best-effort launches waited.", labels=(*labels, "reason")
+        )
+        memory = GaugeMetricFamily("shoal_device_memory_bytes", "Device memory allocated.", labels=labels)
+        for device, page in self._pages.items():
+            for one in page.occupants():
+                whose = (device, one.name, _word(one.cls.name))
+                launches.add_metric(whose, one.launches)
+                pieces.add_metric(whose, one.pieces)
+                violations.add_metric(whose, one.violations)
+                memory.add_metric(whose, one.memory_used)
+                for verdict, ns in one.waited_ns.items():
+                    waited.add_metric((*whose, _word(verdict.name.removeprefix("WAIT_"))), ns / 1e9)
+        return (launches, pieces, violations, waited, memory)
+
+
+def _missing() -> str | None:
+    """Why nothing isolates the processes on a device here; None when something does."""
+    try:
+        seats.folder()
+        seats.environment(seats.Seat("probe", PriorityClass.GUARANTEED, "probe"), {})
+    except Unavailable as problem:
+        return str(problem)
+    return None
+
+
+def _shown(one: Any) -> dict[str, Any]:
+    return {
+        "process": one.name, "pid": one.pid, "class": _word(one.cls.name), "launches": one.launches,
+        "pieces": one.pieces, "violations": one.violations, "memory_bytes": one.memory_used, "waiting": one.waiting,
+        "waited_s": {_word(verdict.name.removeprefix("WAIT_")): ns / 1e9 for verdict, ns in one.waited_ns.items()},
+    }  # fmt: skip
+
+
+def _word(name: str) -> str:
+    return name.lower().replace("_", "-")

@@ -1,0 +1,114 @@
+"""A process's seat at a shared device: where the device's page is, and what the process finds in its environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.core import Capability, PriorityClass, Unavailable
+from shoal.device import native
+from shoal.device.page import Page
+from shoal.device.policy import Rules
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  (a directory of our own in it, which only its owner may write)
+_PRIVATE = 0o700
+_CLASSES = {PriorityClass.GUARANTEED: "guaranteed", PriorityClass.BEST_EFFORT: "best-effort"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """How a process uses a device. `weight` is its share among best-effort ones, `memory_bytes` the most that it may
+    allocate (0: no limit), `transform` whether its kernels may be launched in slices."""
+
+    device: str
+    cls: PriorityClass
+    name: str
+    weight: int = 1
+    memory_bytes: int = 0
+    transform: bool = True
+
+
+def folder() -> Path:
+    """Where this user's pages and kernel profiles are: in memory where that is possible. Raises Unavailable."""
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108
+    made = parent / f"shoal-device-{os.geteuid()}"
+    try:
+        made.mkdir(mode=_PRIVATE, exist_ok=True)
+        status = made.lstat()
+    except OSError as error:
+        raise Unavailable(f"no page can be kept: {error}", where=str(made)) from None
+    if not made.is_dir() or made.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise Unavailable("it belongs to others, or others may write to it", where=str(made), hint="remove it")
+    return made
+
+
+def page_path(device: str) -> Path:
+    return folder() / f"{_file_name(device)}.page"
+
+
+def open_page(device: str, rules: Rules | None = None, *, memory_bytes: int = 0) -> Page:
+    """The page of a device, made if there is none yet. `rules` hold from then on for all that use it; None leaves those
+    that it has. Raises Unavailable."""
+    page = Page.create(page_path(device), device=device, memory_total=memory_bytes, rules=rules)
+    if rules is not None and page.rules() != rules:
+        page.set_rules(rules)
+    return page
+
+
+def pages() -> list[Page]:
+    """Of all devices that were shared here since the machine started; those that cannot be read are left out."""
+    found = []
+    for path in sorted(folder().glob("*.page")):
+        try:
+            found.append(Page.open(path))
+        except Unavailable:
+            continue
+    return found
+
+
+def environment(seat: Seat, base: Mapping[str, str]) -> dict[str, str]:
+    """What to add to `base` so that an unmodified program takes this seat. Raises Unavailable when no program could:
+    nothing that intercepts launches works here."""
+    fronts = _front_ends(base)
+    found = {
+        **fronts,
+        "SHOAL_DEVICE_PAGE": str(page_path(seat.device)),
+        "SHOAL_DEVICE_PROFILE": str(page_path(seat.device).with_suffix(".profile")),
+        "SHOAL_DEVICE_CLASS": _CLASSES[seat.cls],
+        "SHOAL_DEVICE_NAME": seat.name,
+        "SHOAL_DEVICE_WEIGHT": str(seat.weight),
+    }
+    if seat.memory_bytes:
+        found["SHOAL_DEVICE_MEMORY"] = str(seat.memory_bytes)
+    if not seat.transform:
+        found["SHOAL_DEVICE_WAYS"] = "whole"
+    return found
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """What isolates processes on a device here. Asks drivers, which may take seconds."""
+    from shoal.device import opencl
+
+    return (native.capability(), opencl.capability())
+
+
+def _front_ends(base: Mapping[str, str]) -> dict[str, str]:
+    from shoal.device import opencl
+
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for front in (opencl,):
+        try:
+            found |= front.environment(base={**base, **found})
+        except Unavailable as problem:
+            problems.append(str(problem))
+    if not found:
+        raise Unavailable(f"no program can be kept to its share: {'; '.join(problems)}")
+    return found
+
+
+def _file_name(device: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", device) or "device"
