@@ -9,6 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from shoal.device import native
+
+native_only = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
+
 PRELUDE = """
 import ctypes, os, sys, time, threading
 from shoal.device import native

@@ -32,9 +32,10 @@ class Seat:
 
 
 def folder() -> Path:
-    """Where this user's pages and kernel profiles are: in memory where that is possible. Raises Unavailable."""
+    """Where this user's pages and kernel profiles are: in memory where that is possible, or where SHOAL_DEVICE_FOLDER
+    says. Raises Unavailable."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108
-    made = parent / f"shoal-device-{os.geteuid()}"
+    made = Path(os.environ.get("SHOAL_DEVICE_FOLDER") or parent / f"shoal-device-{os.geteuid()}")
     try:
         made.mkdir(mode=_PRIVATE, exist_ok=True)
         status = made.lstat()

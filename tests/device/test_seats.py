@@ -1,0 +1,82 @@
+"""Where pages are kept, and what a program finds in its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.core import PriorityClass, Unavailable
+from shoal.device import opencl, seats
+from shoal.device.policy import Rules
+
+from .kit import native_only
+
+G, B = PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHOAL_DEVICE_FOLDER", str(tmp_path / "pages"))
+    return tmp_path / "pages"
+
+
+@pytest.fixture
+def layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the OpenCL layer was built."""
+    monkeypatch.setattr(opencl, "environment", lambda base: {"OPENCL_LAYERS": f"{base.get('OPENCL_LAYERS', '')}:ours"})
+
+
+@pytest.mark.usefixtures("layer")
+def test_a_seat_is_told_in_the_environment(folder: Path) -> None:
+    seat = seats.Seat("GPU-1/a b", B, "train.py", weight=300, memory_bytes=1 << 30, transform=False)
+    assert seats.environment(seat, {"OPENCL_LAYERS": "theirs"}) == {
+        "OPENCL_LAYERS": "theirs:ours",
+        "SHOAL_DEVICE_PAGE": str(folder / "GPU-1-a-b.page"),
+        "SHOAL_DEVICE_PROFILE": str(folder / "GPU-1-a-b.profile"),
+        "SHOAL_DEVICE_CLASS": "best-effort",
+        "SHOAL_DEVICE_NAME": "train.py",
+        "SHOAL_DEVICE_WEIGHT": "300",
+        "SHOAL_DEVICE_MEMORY": str(1 << 30),
+        "SHOAL_DEVICE_WAYS": "whole",
+    }
+    plain = seats.environment(seats.Seat("d", G, "serve"), {})
+    assert plain["SHOAL_DEVICE_CLASS"] == "guaranteed"
+    assert not plain.keys() & {"SHOAL_DEVICE_MEMORY", "SHOAL_DEVICE_WAYS"}
+
+
+def test_without_anything_that_intercepts_launches_there_is_no_seat(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(base: object) -> dict[str, str]:
+        raise Unavailable("the layer was not built")
+
+    monkeypatch.setattr(opencl, "environment", none)
+    with pytest.raises(Unavailable, match=r"no program can be kept to its share: the layer was not built"):
+        seats.environment(seats.Seat("d", G, "serve"), {})
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
+    assert seats.folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o722)
+    with pytest.raises(Unavailable, match="others may write to it"):
+        seats.folder()
+    folder.rmdir()
+    folder.symlink_to(folder.parent)
+    with pytest.raises(Unavailable):
+        seats.folder()
+
+
+@native_only
+def test_a_page_keeps_its_rules_until_others_are_given(folder: Path) -> None:
+    seats.open_page("d", Rules(bound_ns=7)).close()
+    with seats.open_page("d") as page:
+        assert page.rules().bound_ns == 7
+    with seats.open_page("d", Rules(bound_ns=9)) as page:
+        assert page.rules() == Rules(bound_ns=9)
+    (folder / "broken.page").write_bytes(b"nothing")
+    found = seats.pages()
+    assert [page.device for page in found] == ["d"]
+    for page in found:
+        page.close()
