@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core import PriorityClass, Unavailable
-from shoal.device import opencl, seats
+from shoal.core import Capability, PriorityClass, Unavailable
+from shoal.device import cuda, native, opencl, seats
 from shoal.device.policy import Rules
 
 from .kit import native_only
@@ -25,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the OpenCL layer was built."""
     monkeypatch.setattr(opencl, "environment", lambda base: {"OPENCL_LAYERS": f"{base.get('OPENCL_LAYERS', '')}:ours"})
+    monkeypatch.setattr(seats, "_driver", lambda: None)
 
 
 @pytest.mark.usefixtures("layer")
@@ -52,8 +53,24 @@ def test_without_anything_that_intercepts_launches_there_is_no_seat(
         raise Unavailable("the layer was not built")
 
     monkeypatch.setattr(opencl, "environment", none)
-    with pytest.raises(Unavailable, match=r"no program can be kept to its share: the layer was not built"):
+    monkeypatch.setattr(seats, "_driver", lambda: None)
+    with pytest.raises(Unavailable, match=r"no libcuda.so.1 on this machine; the layer was not built"):
         seats.environment(seats.Seat("d", G, "serve"), {})
+    if native.capability().available:
+        assert seats.problem(accelerator=False) == "the layer was not built"
+        assert seats.problem(accelerator=True) is not None
+
+
+def test_programs_that_use_cuda_go_through_the_shim(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cuda, "shim", lambda: Capability("CUDA shim", True, "here"))
+    monkeypatch.setattr(seats, "_driver", lambda: tmp_path / "libcuda.so.1")
+    given = seats.environment(seats.Seat("d", B, "train"), {"LD_LIBRARY_PATH": "/theirs"})
+    assert given["LD_LIBRARY_PATH"] == f"{cuda.FOLDER}:/theirs"
+    assert given["SHOAL_REAL_LIBCUDA"] == str(tmp_path / "libcuda.so.1")
+    if native.capability().available:
+        assert seats.problem(accelerator=True) is None
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from shoal.core import Invalid, NotFound, PriorityClass, Unavailable
-from shoal.device import seats
+from shoal.device import cuda, opencl, seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,14 @@ class SharedDevice:
 
 def devices() -> list[SharedDevice]:
     """Those of this machine, accelerators before CPUs. Asks drivers, which may take seconds."""
-    from shoal.device import opencl
-
-    try:
-        found = opencl.devices()
-    except Unavailable:
-        return []
-    found.sort(key=lambda one: one.kind == "cpu")
-    return [SharedDevice(one.name, one.model, "OpenCL", one.memory) for one in found]
+    found: list[SharedDevice] = []
+    if cuda.shim().available:
+        with contextlib.suppress(Unavailable):
+            found += [SharedDevice(one.uuid, one.name, "CUDA", one.memory_bytes) for one in cuda.probe().devices]
+    with contextlib.suppress(Unavailable):
+        others = sorted(opencl.devices(), key=lambda one: one.kind == "cpu")
+        found += [SharedDevice(one.name, one.model, "OpenCL", one.memory) for one in others]
+    return found
 
 
 def run(

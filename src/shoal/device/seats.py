@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.core import Capability, PriorityClass, Unavailable
-from shoal.device import native
+from shoal.device import cuda, native, opencl
 from shoal.device.page import Page
 from shoal.device.policy import Rules
 
@@ -91,24 +92,46 @@ def environment(seat: Seat, base: Mapping[str, str]) -> dict[str, str]:
 
 def capabilities() -> tuple[Capability, ...]:
     """What isolates processes on a device here. Asks drivers, which may take seconds."""
-    from shoal.device import opencl
+    return (native.capability(), cuda.capability(), opencl.capability())
 
-    return (native.capability(), opencl.capability())
+
+def problem(*, accelerator: bool) -> str | None:
+    """Why programs on an accelerator, or on the CPU, cannot be kept to their share here; None when they can."""
+    try:
+        native.library()
+        folder()
+        if not accelerator:
+            opencl.environment(base={})
+    except Unavailable as found:
+        return str(found)
+    if accelerator:
+        if not (shim := cuda.shim()).available:
+            return shim.detail
+        if _driver() is None:
+            return f"no {cuda.LIBRARY} on this machine"
+    return None
 
 
 def _front_ends(base: Mapping[str, str]) -> dict[str, str]:
-    from shoal.device import opencl
-
     found: dict[str, str] = {}
-    problems: list[str] = []
-    for front in (opencl,):
-        try:
-            found |= front.environment(base={**base, **found})
-        except Unavailable as problem:
-            problems.append(str(problem))
+    problems = []
+    if cuda.shim().available and (driver := _driver()) is not None:
+        found |= cuda.environment(base, driver)
+    else:
+        problems.append(f"no {cuda.LIBRARY} on this machine")
+    try:
+        found |= opencl.environment(base=base)
+    except Unavailable as missing:
+        problems.append(str(missing))
     if not found:
         raise Unavailable(f"no program can be kept to its share: {'; '.join(problems)}")
     return found
+
+
+@functools.cache
+def _driver() -> Path | None:
+    """Looked for once: it asks the loader's cache by a process."""
+    return cuda.find_driver()
 
 
 def _file_name(device: str) -> str:

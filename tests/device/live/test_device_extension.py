@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.control.extensions import Chosen
-from shoal.core import Device, Node, Unavailable
+from shoal.core import Device, Node
 from shoal.device import opencl, seats
 from shoal.device.live.extension import Devices
 from shoal.device.live.settings import DeviceSettings
@@ -40,6 +40,7 @@ class Seen:
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_DEVICE_FOLDER", str(tmp_path / "pages"))
     monkeypatch.setattr(opencl, "environment", lambda base: {"OPENCL_LAYERS": "ours"})
+    monkeypatch.setattr(seats, "problem", lambda accelerator: None)
 
 
 def machine() -> Node:
@@ -85,15 +86,16 @@ async def test_accelerators_are_offered_and_cpu_slots_only_by_name(
 async def test_without_isolation_nothing_is_offered_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    def none(base: object) -> dict[str, str]:
-        raise Unavailable("no layer")
-
-    monkeypatch.setattr(opencl, "environment", none)
+    monkeypatch.setattr(seats, "problem", lambda accelerator: "no shim" if accelerator else None)
     world = await world_with(tmp_path, monkeypatch, seen)
     assert seats_offered(world) == {"n0-a100-0": 0, "cpu0": 0}
     (told,) = world.plane.extensions.get(Devices).capabilities()
-    assert (told.available, "no layer" in told.detail) == (False, True)
-    assert told.consequence == "accelerators are given out whole: jobs that ask for a share never fit"
+    assert (told.available, "no shim" in told.detail) == (False, True)
+    assert told.consequence == "accelerators are given out whole: jobs that ask for a share of one never fit"
+    await world.kill()
+    world = await world_with(tmp_path, monkeypatch, seen, types="a100,cpu")
+    assert seats_offered(world) == {"n0-a100-0": 0, "cpu0": 4}
+    assert [one.available for one in world.plane.extensions.get(Devices).capabilities()] == [False, True]
     await world.kill()
     world = await world_with(tmp_path, monkeypatch, seen, isolation="none")
     assert seats_offered(world) == {"n0-a100-0": 4, "cpu0": 0}

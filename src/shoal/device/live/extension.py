@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 
 from shoal.base.loops import Defects
-from shoal.core import CPU_SLOT, Capability, Node, PriorityClass, Share, ShoalError, Unavailable
+from shoal.core import CPU_SLOT, Capability, Node, Share, ShoalError
 from shoal.device import seats
 from shoal.device.live.settings import DeviceSettings
 from shoal.engine import Gang, RankSpec
@@ -26,7 +26,7 @@ log = structlog.get_logger("shoal.device")
 
 _REAP_S = 5.0
 """Gates ignore the processes that are gone by themselves; this frees their slots."""
-_CONSEQUENCE = "accelerators are given out whole: jobs that ask for a share never fit"
+_CONSEQUENCE = "{} are given out whole: jobs that ask for a share of one never fit"
 
 
 class Devices(Extension):
@@ -38,14 +38,16 @@ class Devices(Extension):
     def __init__(self, server: Server, settings: DeviceSettings) -> None:
         self._server = server
         self._settings = settings
-        self._missing = _missing()
+        self._problems = {accelerator: seats.problem(accelerator=accelerator) for accelerator in (True, False)}
         self._pages: dict[str, Page] = {}
         self._defects = Defects(log)
         self._reaper: asyncio.Task[None] | None = None
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
-        return (Capability("device", False, "off: `shoal up --set device.enabled=on`", _CONSEQUENCE),)
+        return (
+            Capability("device", False, "off: `shoal up --set device.enabled=on`", _CONSEQUENCE.format("accelerators")),
+        )
 
     @classmethod
     def probe(cls, home: Path) -> Sequence[Capability]:  # noqa: ARG003
@@ -66,8 +68,6 @@ class Devices(Extension):
     # --- decide ---
 
     def offer(self, node: Node) -> Node:
-        if self._missing is not None and self._settings.isolation == "required":
-            return node
         places = self._settings.best_effort_seats
         devices = tuple(
             replace(each, best_effort_seats=places) if self._shared(each.type) else each for each in node.devices
@@ -75,12 +75,20 @@ class Devices(Extension):
         return replace(node, devices=devices)
 
     def _shared(self, kind: str) -> bool:
-        return kind in self._settings.types if self._settings.types else kind != CPU_SLOT
+        if self._settings.types and kind not in self._settings.types:
+            return False
+        if kind == CPU_SLOT and not self._settings.types:
+            return False
+        return self._settings.isolation == "none" or self._problem(kind) is None
+
+    def _problem(self, kind: str) -> str | None:
+        """Why nothing isolates the processes on devices of this type; None when something does."""
+        return self._problems[kind != CPU_SLOT]
 
     # --- act ---
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        if gang.share is Share.EXCLUSIVE or self._missing is not None:
+        if gang.share is Share.EXCLUSIVE:
             return gang
         return replace(gang, ranks=tuple(self._seated(job, gang, rank) for rank in gang.ranks))
 
@@ -88,6 +96,8 @@ class Devices(Extension):
         if not rank.devices:
             return rank
         device = rank.devices[0]
+        if self._problem(self._type_of(rank.node, device)) is not None:
+            return rank
         tenant = self._server.tenants().get(job.job.tenant)
         seat = seats.Seat(
             device,
@@ -98,6 +108,10 @@ class Devices(Extension):
         )
         self._page(device)
         return replace(rank, env={**rank.env, **seats.environment(seat, {**gang.env, **rank.env})})
+
+    def _type_of(self, node: str, device: str) -> str:
+        layout = self._server.snapshot().nodes.layout
+        return layout.type_of[layout.position[node]][device]
 
     def _page(self, device: str) -> Page:
         if device not in self._pages:
@@ -116,12 +130,21 @@ class Devices(Extension):
     # --- shown ---
 
     def capabilities(self) -> Sequence[Capability]:
-        if self._missing is None:
-            return (Capability("device", True, f"up to {self._settings.best_effort_seats} best-effort jobs a device"),)
-        if self._settings.isolation == "none":
-            consequence = "best-effort work slows down guaranteed work beside it"
-            return (Capability("device", False, f"shared without isolation, as told: {self._missing}", consequence),)
-        return (Capability("device", False, self._missing, _CONSEQUENCE),)
+        found = []
+        for word, accelerator in (("accelerators", True), ("CPU slots", False)):
+            if not accelerator and CPU_SLOT not in self._settings.types:
+                continue
+            problem = self._problems[accelerator]
+            if problem is None:
+                detail = f"{word} are shared by up to {self._settings.best_effort_seats} best-effort jobs each"
+                found.append(Capability("device", True, detail))
+            elif self._settings.isolation == "none":
+                consequence = "best-effort work slows down guaranteed work beside it"
+                detail = f"{word} are shared without isolation, as told: {problem}"
+                found.append(Capability("device", False, detail, consequence))
+            else:
+                found.append(Capability("device", False, problem, _CONSEQUENCE.format(word)))
+        return found
 
     def status(self) -> Mapping[str, Any]:
         return {device: [_shown(one) for one in page.occupants()] for device, page in self._pages.items()}
@@ -149,16 +172,6 @@ class Devices(Extension):
                 for verdict, ns in one.waited_ns.items():
                     waited.add_metric((*whose, _word(verdict.name.removeprefix("WAIT_"))), ns / 1e9)
         return (launches, pieces, violations, waited, memory)
-
-
-def _missing() -> str | None:
-    """Why nothing isolates the processes on a device here; None when something does."""
-    try:
-        seats.folder()
-        seats.environment(seats.Seat("probe", PriorityClass.GUARANTEED, "probe"), {})
-    except Unavailable as problem:
-        return str(problem)
-    return None
 
 
 def _shown(one: Any) -> dict[str, Any]:
