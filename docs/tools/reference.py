@@ -284,13 +284,15 @@ def metrics() -> str:
 
 def events() -> str:
     from shoal.contract.events import EventKind
+    from shoal.control.settings import installed_extensions
 
+    kinds = [*EventKind, *(kind for one in installed_extensions() for kind in one.events or ())]
     parts = [
         MADE, "# Events", "",
         "Every change is one event, with a number that grows in the order of commits: `shoal events -f`, or "
         "[the API's streams](api.md#following). Fields: `seq`, `at`, `kind`, `actor`, `cause`, `tenant`, `job_id`, "
         "`old_state`, `new_state`, `data`.", "",
-        table(("kind", "when"), [(code(kind), kind.about) for kind in EventKind]), "",
+        table(("kind", "when"), [(code(kind), kind.about) for kind in kinds]), "",
         "## States of a job", "",
         "![The states of a job and the steps between them](../pictures/job.svg)", "",
         table(("from", "to"), _steps()),

@@ -43,7 +43,7 @@ def test_a_service_from_its_deployment_to_its_end(shell: Shell, service: Callabl
     assert shell.json("services", "ocr")["manifest"]["files"] == []
     assert identity not in shell("jobs").stdout
     assert f"{identity}-0" in shell("jobs", "--all").stdout
-    assert shell.json("show", "ocr-0-1")["service_id"] == identity
+    assert shell.json("show", "ocr-0-1")["owner_id"] == identity
     assert "replica" in shell("scale", "ocr", "2", "--because", "rush").stdout
     assert shell.json("scale", "ocr", "0")["replicas"] == 0
     (gone,) = shell("undeploy", "ocr", "--wait").stdout.splitlines()

@@ -16,13 +16,10 @@ from pathlib import Path
 import pytest
 
 from shoal.admission import Outlook, explain
-from shoal.contract import service_lifecycle as services
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter
-from shoal.contract.service_lifecycle import ServiceState
-from shoal.contract.service_records import ServiceFilter
 from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
@@ -32,9 +29,13 @@ from shoal.extension import Server
 from shoal.schedule.live.extension import Schedule, ScheduleSection
 from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve import lifecycle as services
+from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.extension import Serve, ServeSection
 from shoal.serve.live.gateway import Gateway, NoGateway
 from shoal.serve.live.manager import ServiceManager
+from shoal.serve.live.records import ServiceFilter
+from shoal.serve.live.repository import ServiceRepository
 from shoal.store import Store, open_store
 from tests.admission.cases import check_explanation
 
@@ -83,7 +84,9 @@ class World:
 
     async def start(self) -> ControlPlane:
         self.dead = asyncio.Event()
-        self.store = open_store(f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False)
+        self.store = open_store(
+            f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False, tables=[Serve.tables]
+        )
         self.store.acquire("simulation")
         self.engine = SimulatedEngine(self.cluster)
         numbers = random.Random(self.store.epoch)
@@ -178,14 +181,14 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
         for event in events:
             assert event.seq == after + 1 or after == 0 or event.seq > after
             after = event.seq
-            assert event.kind in list(EventKind)
+            assert event.kind in [*EventKind, *services.ServiceEvent]
             if event.kind == "service.deployed" and event.new_state is not None:
-                assert event.service_id not in served
-                served[str(event.service_id)] = ServiceState.DEPLOYING
+                assert event.owner_id not in served
+                served[str(event.owner_id)] = ServiceState.DEPLOYING
             elif event.kind == "service.state":
-                assert event.old_state == served[str(event.service_id)]
+                assert event.old_state == served[str(event.owner_id)]
                 assert event.new_state in services.TRANSITIONS[ServiceState(event.old_state)]
-                served[str(event.service_id)] = str(event.new_state)
+                served[str(event.owner_id)] = str(event.new_state)
             if event.job_id is None:
                 continue
             if event.kind == "job.submitted":
@@ -196,11 +199,11 @@ def check_history(store: Store, cluster: SimulatedCluster) -> None:
                 assert event.new_state in TRANSITIONS[JobState(event.old_state)]
                 states[event.job_id] = str(event.new_state)
                 attempts[event.job_id] += event.new_state == JobState.PLACED
-    jobs = store.jobs(JobFilter(limit=100_000, replicas=True))
+    jobs = store.jobs(JobFilter(limit=100_000, owned=True))
     assert {job.id: job.state for job in jobs} == states
-    found = store.services(ServiceFilter(limit=100_000))
+    found = ServiceRepository(store).services(ServiceFilter(limit=100_000))
     assert {service.id: service.state for service in found} == served
-    replicas = Counter(job.service_id for job in jobs if job.service_id)
+    replicas = Counter(job.owner_id for job in jobs if job.owner_id)
     assert {service.id: service.launched for service in found if service.launched} == replicas
     for job in jobs:
         assert len(store.attempts(job.id)) == attempts[job.id]
@@ -216,7 +219,7 @@ def check_times(store: Store, cluster: SimulatedCluster) -> None:
             spans[name] = (at, at)
         elif event == "end" and name in spans:
             spans[name] = (spans[name][0], at)
-    for job in store.jobs(JobFilter(limit=100_000, replicas=True)):
+    for job in store.jobs(JobFilter(limit=100_000, owned=True)):
         ran_s = 0.0
         for attempt in store.attempts(job.id):
             name = f"{job.id}.{attempt.number}"

@@ -263,7 +263,7 @@ def test_following_events_begins_now_and_gives_each_once_through_breaks() -> Non
 
 
 def test_events_of_all_hold_those_of_services_too() -> None:
-    deployed = event(2, kind="service.state", job_id=None, service_id="s-1", old_state=None, new_state="DEPLOYING")
+    deployed = event(2, kind="service.state", job_id=None, owner_id="s-1", old_state=None, new_state="DEPLOYING")
     server = Server(page(event(1), deployed, after=2), page(after=2))
     assert [one.seq for one in server.client().events()] == [1, 2]
 

@@ -118,13 +118,13 @@ def test_every_request_goes_where_the_server_expects_it() -> None:
         client.services.undeploy("ocr")
         assert client.services.explain("ocr").causes == []
         client.services.event_page("ocr")
-        client.jobs(replicas=True)
+        client.jobs(owned=True)
     sent = [(request.method, request.url.raw_path.decode()) for request in server.requests]
     assert sent == [
         ("GET", "/v1/services?tenant=red&state=READY&limit=100"), ("GET", "/v1/services/a%3Fb"),
         ("POST", "/v1/services/ocr/scale?cause=rush"), ("DELETE", "/v1/services/ocr"),
         ("GET", "/v1/services/ocr/explain"), ("GET", "/v1/services/ocr/events?limit=500"),
-        ("GET", "/v1/jobs?limit=100&replicas=true"),
+        ("GET", "/v1/jobs?limit=100&owned=true"),
     ]  # fmt: skip
     assert json.loads(server.requests[2].content) == {"replicas": 3}
 

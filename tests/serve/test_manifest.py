@@ -149,7 +149,7 @@ def test_a_replica_is_a_job_that_never_ends_by_itself() -> None:
         resources={"accelerators": 2, "cpus": 1.5, "memory": "2GiB"}, grace="30s",
     )  # fmt: skip
     job = replica_job(record(manifest), manifest, 7, socket="/run/s.sock", now=9.0)
-    assert (job.id, job.name, job.service_id, job.state) == ("s-1-7", "ocr-7-1", "s-1", JobState.QUEUED)
+    assert (job.id, job.name, job.owner_id, job.state) == ("s-1-7", "ocr-7-1", "s-1", JobState.QUEUED)
     assert job.resources == Resources({ANY: 2}, 1500, 2 << 30)
     runs = parse_manifest(job.manifest)
     assert runs.argv() == (

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -16,8 +15,9 @@ from sqlalchemy import inspect, text
 from shoal.core import Conflict, Invalid, Unavailable
 from shoal.store import open_store
 from shoal.store.database import Database
-from shoal.store.migrate import MIGRATIONS
-from shoal.store.schema import HEAD, metadata
+from shoal.store.migrate import MIGRATIONS, OWN
+from shoal.store.schema import HEAD
+from shoal.store.tables import Tables
 
 
 def execute(url: str, *statements: str) -> None:
@@ -35,8 +35,8 @@ def plain(row: object) -> str:
     return json.dumps(row, default=str, sort_keys=True)
 
 
-def described(url: str) -> dict[str, object]:
-    """All that the database says of its tables, in an order of its own."""
+def described(url: str, of: Tables = OWN) -> dict[str, object]:
+    """All that the database says of its tables, in an order of its own; those of `of` are as they are declared."""
     database = Database(url)
     connection = database.connect()
     looked = inspect(connection)
@@ -58,7 +58,10 @@ def described(url: str) -> dict[str, object]:
     }
     tables["lease"] = [tuple(row) for row in connection.execute(text("SELECT * FROM control_lease"))]
     tables["revision"] = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
-    drift = compare_metadata(MigrationContext.configure(connection), metadata)
+    tables_alone = {"include_name": lambda name, kind, _: kind != "table" or not name.startswith("alembic_version")}
+    drift = compare_metadata(
+        MigrationContext.configure(connection, opts=tables_alone), list({of.metadata, OWN.metadata})
+    )
     connection.close()
     database.close()
     assert drift == []
@@ -71,12 +74,11 @@ VERSION_TABLE = (
 )
 
 
-def empty(url: str) -> None:
-    if url.startswith("sqlite"):
-        Path(url.removeprefix("sqlite:///")).unlink()
-        return
-    names = ", ".join(table.name for table in metadata.sorted_tables)
-    execute(url, f"DROP TABLE {names}, alembic_version CASCADE")
+def empty(url: str, of: Tables = OWN) -> None:
+    """Without these tables, and no word of them."""
+    for table in reversed(of.metadata.sorted_tables):
+        execute(url, f"DROP TABLE {table.name}")
+    execute(url, f"DROP TABLE {of.version_table}")
 
 
 def test_a_new_database_is_what_the_migrations_make(url):

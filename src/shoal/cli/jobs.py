@@ -202,7 +202,7 @@ def jobs(
     with context.client() as client:
         found = client.jobs(
             tenant=tenant, state=states, name=name, since=oldest, sort=sort, limit=limit, before=before,
-            replicas=everything,
+            owned=everything,
         )  # fmt: skip
 
     def human() -> None:

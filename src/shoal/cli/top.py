@@ -76,7 +76,7 @@ def _pictures(client: Client, every: float) -> Any:
 
 
 def _look(client: Client) -> Picture:
-    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.SUSPENDED], limit=_SHOWN_JOBS, replicas=True).jobs
+    live = client.jobs(state=[*ACTIVE, JobState.QUEUED, JobState.SUSPENDED], limit=_SHOWN_JOBS, owned=True).jobs
     return Picture(live, client.nodes(), client.tenants())
 
 

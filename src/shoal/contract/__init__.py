@@ -6,5 +6,5 @@ none is imported here, so that a command loads those that it needs.
 
 __all__ = [
     "bundle", "calls", "events", "gangs", "ids", "lifecycle", "manifest", "methods", "models", "patterns", "principal",
-    "records", "sending", "service_lifecycle", "service_records",
+    "records", "sending",
 ]  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Self
 from shoal.contract.lifecycle import Stop
 
 
-class EventKind(StrEnum):
-    """An extension may write events of kinds of its own."""
+class EventKinds(StrEnum):
+    """Kinds of events, each with what it means. An extension may have kinds of its own."""
 
     about: str
     """When it is written, for the reference page."""
@@ -19,6 +19,10 @@ class EventKind(StrEnum):
         kind._value_ = value
         kind.about = about
         return kind
+
+
+class EventKind(EventKinds):
+    """The kinds that the control plane writes."""
 
     JOB_SUBMITTED = "job.submitted", "A job was accepted."
     JOB_STATE = "job.state", "A job stepped from one state to another; `data` says with which attempt and why."
@@ -33,10 +37,6 @@ class EventKind(StrEnum):
     JOB_NODE_LOST_REQUESTED = "job.node-lost-requested", "A job was ended, for a node that it ran on is gone."
     JOB_WAITING = "job.waiting", "The reason for which a job waits is another one now."
     ATTEMPT_ADOPTED = "attempt.adopted", "A server took over a running attempt."
-    SERVICE_DEPLOYED = "service.deployed", "A service was deployed or updated."
-    SERVICE_SCALED = "service.scaled", "The number of replicas that a service should have was changed."
-    SERVICE_STATE = "service.state", "A service stepped from one state to another."
-    SERVICE_WAITING = "service.waiting", "The reason for which a service is not ready is another one now."
     TENANT_CREATED = "tenant.created", "A tenant was created."
     TENANT_CHANGED = "tenant.changed", "A tenant's weight, quota or rights were changed."
     TOKEN_CREATED = "token.created", "A token was made."

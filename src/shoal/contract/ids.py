@@ -1,4 +1,4 @@
-"""Names for jobs and services: unique, short enough to type, and in the order in which they were given.
+"""Names for jobs and what else is kept: unique, short enough to type, and in the order in which they were given.
 
 The order is for the database: jobs that live at the same time stand on the same pages of every index, so that a group
 of writes touches few of them. With random names each event of each job dirtied a page of its own.

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
-from shoal.contract.service_lifecycle import ServiceState
 from shoal.core import Fault, PriorityClass, Share
 
 
@@ -45,7 +44,8 @@ class ResourcesView(View):
 class JobView(View):
     """A job. `resources` is per rank. `ranks` is the most ranks that it may have and `min_ranks` the fewest; `size` is
     how many its present attempt has, or its last one once it is over. `reason` says why it is where it is, `wait_cause`
-    why it had waited. `service_id` names the service that it is a replica of."""
+    why it had waited. `owner_id` names what an extension has it for, such as the service
+    of a replica."""
 
     id: str
     tenant: str
@@ -78,7 +78,7 @@ class JobView(View):
     wait_cause: dict[str, Any] | None = None
     progress: dict[str, Any] = Field(default_factory=dict)
     idempotency_key: str | None = None
-    service_id: str | None = None
+    owner_id: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -143,7 +143,7 @@ class EventView(View):
     old_state: str | None = None
     new_state: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
-    service_id: str | None = None
+    owner_id: str | None = None
 
 
 class EventList(View):
@@ -186,110 +186,6 @@ class ExplanationView(View):
     estimated_start: float | None = None
     estimate: str = ""
     causes: list[BlockerView] = Field(default_factory=list)
-
-
-class TrafficView(View):
-    """What a service did since its gateway started; the rate and the quantiles are of the last minute."""
-
-    requests: int = 0
-    rejected: int = 0
-    failed: int = 0
-    rate_per_s: float = 0.0
-    p50_s: float | None = None
-    p99_s: float | None = None
-
-
-class ServedModelView(View):
-    """A model's version as the gateway sees it; `state` is UNKNOWN while it says nothing."""
-
-    name: str
-    version: str
-    runtime: str
-    state: str = "UNKNOWN"
-    reason: str = ""
-
-
-class EndpointsView(View):
-    """Where the service's gateway answers: the base URL of the Open Inference Protocol, and its gRPC address."""
-
-    http: str
-    grpc: str
-
-
-class ServiceView(View):
-    """A service. `replicas` are wanted, `ready` take requests; `generation` is that of the replicas, `deployment`
-    counts all updates. `reason` says why it is not ready, `settled` that waiting alone will hardly change it."""
-
-    id: str
-    tenant: str
-    name: str
-    state: ServiceState
-    settled: bool
-    version: int
-    generation: int
-    deployment: int
-    replicas: int
-    ready: int
-    priority_class: PriorityClass
-    slo_p99_s: float | None = None
-    rate_limit: float | None = None
-    created_at: float
-    updated_at: float
-    ended_at: float | None = None
-    reason: ReasonView | None = None
-    models: list[ServedModelView] = Field(default_factory=list)
-    traffic: TrafficView | None = None
-    endpoints: EndpointsView | None = None
-
-
-class ReplicaView(View):
-    """A replica, which is a job like any other. `ready` when the gateway sends it requests; else `text` says what it
-    is at."""
-
-    job_id: str
-    name: str
-    index: int
-    generation: int
-    state: JobState
-    ready: bool
-    leaving: bool = False
-    text: str = ""
-    attempt: int = 0
-    resources: ResourcesView = Field(default_factory=ResourcesView)
-
-
-class ServiceDetail(ServiceView):
-    """A service with its manifest and the replicas that have not ended."""
-
-    manifest: dict[str, Any] = Field(default_factory=dict)
-    members: list[ReplicaView] = Field(default_factory=list)
-
-
-class ServiceList(View):
-    """`next` continues the listing (as `before`); absent when there is no more."""
-
-    services: list[ServiceView]
-    next: str | None = None
-
-
-class ServiceCauseView(View):
-    """One thing that keeps a service from being ready: of the gateway, a replica or a model (`subject`)."""
-
-    subject: str
-    reason: ReasonView
-    change: str = ""
-
-
-class ServiceExplanationView(View):
-    service_id: str
-    name: str
-    state: ServiceState
-    summary: str
-    causes: list[ServiceCauseView] = Field(default_factory=list)
-
-
-class ScaleGiven(Given):
-    replicas: Annotated[int, Field(ge=0, le=1000)]
 
 
 class CheckView(View):

@@ -44,8 +44,8 @@ class JobRecord(_Evolving):
     `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
-    eta_s, checkpoint_at, checkpoint_step, metrics); no change touches it, nor `read_position`. `service_id` names the
-    service that a replica belongs to.
+    eta_s, checkpoint_at, checkpoint_step, metrics); no change touches it, nor `read_position`. `owner_id` names
+    what an extension has this job for; it is among that extension's own rows.
     """
 
     id: str
@@ -78,7 +78,7 @@ class JobRecord(_Evolving):
     progress: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
     fingerprint: str = ""
-    service_id: str | None = None
+    owner_id: str | None = None
     min_ranks: int = 1
     size: int | None = None
     read_position: ReadPosition | None = None
@@ -134,7 +134,7 @@ class NewEvent(NamedTuple):
     old_state: str | None = None
     new_state: str | None = None
     data: Mapping[str, Any] = _NO_DATA
-    service_id: str | None = None
+    owner_id: str | None = None
 
 
 class Event(NamedTuple):
@@ -151,7 +151,7 @@ class Event(NamedTuple):
     old_state: str | None
     new_state: str | None
     data: Mapping[str, Any]
-    service_id: str | None = None
+    owner_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +224,13 @@ class MetricPoint:
 @dataclass(frozen=True, slots=True)
 class JobFilter:
     """Which jobs to list. In `name`, `*` stands for any text and `?` for any character; `since` is the earliest time of
-    submission; `before_id` continues a listing after that job. Replicas of services are left out, unless `replicas`
-    asks for them."""
+    submission; `before_id` continues a listing after that job. Jobs that belong to something, such as replicas, are
+    left out unless `owned` asks for them."""
 
     tenant: str | None = None
     states: frozenset[JobState] | None = None
     name: str | None = None
-    replicas: bool = False
+    owned: bool = False
     limit: int = 100
     before_id: str | None = None
     since: float = 0.0

@@ -116,8 +116,8 @@ class AttemptRunner:
             name = gang_name(job_id, number, phase)
             if self._statuses.pop(name, None) is not None:
                 await self._engine.forget(name)
-        if live.job.service_id is not None:
-            # A replica may end thousands of times, and each left a copy of its models.
+        if live.job.owner_id is not None:
+            # What an extension has it for may end thousands of times: a replica, each time with a copy of its models.
             await self._layout.discard_run(job_id, number)
 
     async def _through_phases(self, live: Live) -> AttemptEnd:

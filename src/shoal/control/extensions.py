@@ -115,11 +115,11 @@ class Facilities:
         with suppress(NotFound):  # it is over
             await self.repository.change(job_id, step)
 
-    def replicas(self, service_id: str) -> Iterable[Live]:
-        return self.cache.replicas(service_id)
+    def owned(self, owner_id: str) -> Iterable[Live]:
+        return self.cache.owned(owner_id)
 
-    def services_with_replicas(self) -> Iterable[str]:
-        return self.cache.services_with_replicas()
+    def owners(self) -> Iterable[str]:
+        return self.cache.owners()
 
     def fault(self, point: str) -> None:
         self.repository.fault(point)

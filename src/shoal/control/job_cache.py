@@ -62,7 +62,7 @@ class JobCache:
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
-        self._replicas: dict[str, dict[str, Live]] = {}
+        self._owned: dict[str, dict[str, Live]] = {}
         self.deadlines: set[str] = set()
         self.inventory = Inventory(())
         self.drained: dict[str, str] = {}
@@ -82,13 +82,13 @@ class JobCache:
         """The jobs that hold resources: few, however many wait."""
         return list(self._active.values())
 
-    def replicas(self, service_id: str) -> list[Live]:
-        """The service's replicas that are not over."""
-        return list(self._replicas.get(service_id, {}).values())
+    def owned(self, owner_id: str) -> list[Live]:
+        """The jobs that belong to this and are not over."""
+        return list(self._owned.get(owner_id, {}).values())
 
-    def services_with_replicas(self) -> set[str]:
-        """Ids."""
-        return set(self._replicas)
+    def owners(self) -> set[str]:
+        """The ids of what these belong to."""
+        return set(self._owned)
 
     def get(self, job_id: str) -> Live | None:
         return self._live.get(job_id)
@@ -148,8 +148,8 @@ class JobCache:
         live = self._live[job.id] = Live(job, attempt, _manifest=manifest)
         if job.deadline_at is not None:
             self.deadlines.add(job.id)
-        if job.service_id is not None:
-            self._replicas.setdefault(job.service_id, {})[job.id] = live
+        if job.owner_id is not None:
+            self._owned.setdefault(job.owner_id, {})[job.id] = live
         if job.state is JobState.QUEUED:
             self._enqueue(live)
         elif job.state.active:
@@ -210,12 +210,12 @@ class JobCache:
             live.wake.set()
 
     def _disown(self, job: JobRecord) -> None:
-        if job.service_id is None:
+        if job.owner_id is None:
             return
-        left = self._replicas.get(job.service_id, {})
+        left = self._owned.get(job.owner_id, {})
         left.pop(job.id, None)
         if not left:
-            self._replicas.pop(job.service_id, None)
+            self._owned.pop(job.owner_id, None)
 
     def _vacate(self, live: Live, old: JobRecord, new: JobRecord) -> None:
         if old.state.active:

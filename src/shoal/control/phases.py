@@ -130,7 +130,6 @@ def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout
         "SHOAL_TENANT": job.tenant,
         "SHOAL_ATTEMPT": str(attempt.number),
         "SHOAL_CHECKPOINT_DIR": checkpoints,
-        **({"SHOAL_SERVICE_ID": job.service_id} if job.service_id else {}),
     }
 
 

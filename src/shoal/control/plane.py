@@ -298,9 +298,9 @@ class ControlPlane:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
             if job.state is JobState.SUSPENDED:
                 return None
-            if job.service_id is not None:
-                raise Conflict("a service's replica cannot be suspended", where=job.id,
-                               hint="scale the service to 0 instead: `shoal scale SERVICE 0`")  # fmt: skip
+            if job.owner_id is not None:
+                raise Conflict(f"this job belongs to {job.owner_id} and cannot be suspended by itself", where=job.id,
+                               hint="for a service's replica: `shoal scale SERVICE 0`")  # fmt: skip
             return transitions.suspend(job, attempt, self.clock.now(), actor, cause)
 
         return await self._change(job_id, step)

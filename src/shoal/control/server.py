@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.base.http.asgi import App
     from shoal.control.api.context import Context
     from shoal.engine import Engine
-    from shoal.store import Store
+    from shoal.store import Store, Tables
 
 READY_FD = "SHOAL_READY_FD"
 """Names the pipe on which a detached server tells its starter that it answers."""
@@ -142,7 +142,8 @@ async def _serve(
         failures.append(error)
         stop.set()
 
-    with contextlib.closing(_open_whole(settings.database, home, accept_data_loss)) as store:
+    tables = [one.tables for one in settings.extensions if one.tables is not None]
+    with contextlib.closing(_open_whole(settings.database, home, accept_data_loss, tables)) as store:
         plane = ControlPlane(
             store,
             make_engine(settings),
@@ -183,7 +184,7 @@ async def _serve(
         ) from failures[0]
 
 
-def _open_whole(url: str, home: Home, accept_data_loss: bool) -> Store:
+def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[Tables]) -> Store:
     """The home's database under our control. Raises Unavailable where it lost something and that is not accepted."""
     from shoal.contract.records import NewEvent
     from shoal.control import recovery
@@ -198,7 +199,7 @@ def _open_whole(url: str, home: Home, accept_data_loss: bool) -> Store:
         if not accept_data_loss:
             raise
         what, evidence = loss.what, recovery.keep_evidence(home, url)
-    store = open_store(url)
+    store = open_store(url, tables=tables)
     try:
         try:
             recovery.check_gangs(home, store)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from shoal.admission import Decision, Explanation, Snapshot
+from shoal.contract.events import EventKinds
 from shoal.contract.records import Event, JobRecord
 from shoal.core import Capability, Node
 from shoal.engine import Gang
 from shoal.extension.server import LiveJob, Server
+from shoal.store import Tables
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -49,6 +51,12 @@ class Extension:
     settings: ClassVar[type[Section]] = NoSection
     manifest: ClassVar[type[BaseModel] | None] = None
     """Its section of a job's manifest, below `extensions: {NAME: ...}`."""
+
+    tables: ClassVar[Tables | None] = None
+    """Its tables in the server's database, which are there whether it is on or off."""
+
+    events: ClassVar[type[EventKinds] | None] = None
+    """The kinds of events that it writes, for the reference."""
 
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""

@@ -135,14 +135,14 @@ class Server(Protocol):
         """See that a job ends; nothing where it is over, or ending already."""
         ...
 
-    # --- jobs of a service ---
+    # --- jobs that belong to something ---
 
-    def replicas(self, service_id: str) -> Iterable[LiveJob]:
-        """The jobs of a service that are not over."""
+    def owned(self, owner_id: str) -> Iterable[LiveJob]:
+        """The jobs that are not over and belong to this, such as the replicas of a service."""
         ...
 
-    def services_with_replicas(self) -> Iterable[str]:
-        """The ids of services of which a job is not over."""
+    def owners(self) -> Iterable[str]:
+        """The ids of all that jobs belong to which are not over, of other extensions as well."""
         ...
 
     # --- when something goes wrong ---

@@ -185,15 +185,15 @@ AskedEvents = Annotated[EventQuery, Depends(get_event_query)]
 class Api(Protocol):
     """What needs the state of the server's API."""
 
-    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, service_id: str) -> None:
-        """Returns when `done`, asked again at each event of the service, is true, or when the time is over. Raises
-        Overloaded where too many requests of the token are held open."""
+    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, owner_id: str) -> None:
+        """Returns when `done`, asked again at each event of what `owner_id` names, is true, or when the time is over.
+        Raises Overloaded where too many requests of the token are held open."""
         ...
 
     async def events(
-        self, asked: EventQuery, who: Principal, *, tenant: str, service_id: str, over: Callable[[], bool]
+        self, asked: EventQuery, who: Principal, *, tenant: str, owner_id: str, over: Callable[[], bool]
     ) -> Response:
-        """The events of a service and its replicas; a stream of them ends once it is `over`."""
+        """The events of what `owner_id` names and of its jobs; a stream of them ends once it is `over`."""
         ...
 
 

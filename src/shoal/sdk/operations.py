@@ -50,15 +50,15 @@ def jobs(
     sort: JobOrder | str | None = None,
     limit: int = 100,
     before: str | None = None,
-    replicas: bool = False,
+    owned: bool = False,
 ) -> Call[models.JobList]:
     """Jobs, newest first unless `sort` says otherwise; continue with `before=answer.next`. In `name`, * stands for any
-    text and ? for any character. `since`: the Unix time of the earliest submission. `replicas` lists those of services
+    text and ? for any character. `since`: the Unix time of the earliest submission. `owned` lists those of services
     as well."""
     states = [str(one) for one in state] if state is not None else None
     params = {
         "tenant": tenant, "state": states, "name": name, "since": since, "sort": sort, "limit": limit, "before": before,
-        "replicas": "true" if replicas else None,
+        "owned": "true" if owned else None,
     }  # fmt: skip
     return Call("GET", "/v1/jobs", reads(models.JobList), params)
 

@@ -14,6 +14,7 @@ from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.kinds import Kind
 from shoal.contract.manifest.parse import parse_as
 from shoal.contract.manifest.quantities import problem, shown
+from shoal.contract.manifest.readers import in_order, read_grace, read_secrets
 from shoal.contract.manifest.schema import (
     BUNDLE,
     SECRET_NAME,
@@ -26,9 +27,6 @@ from shoal.contract.manifest.schema import (
     Part,
     ResourceRequest,
     Text,
-    in_order,
-    read_grace,
-    read_secrets,
     shared_conflicts,
 )
 from shoal.core import PriorityClass, Resources

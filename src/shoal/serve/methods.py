@@ -9,18 +9,11 @@ from pathlib import Path
 from shoal.contract import bundle
 from shoal.contract.calls import Call, Exchange, Flow, Pause, fresh_key, json_body, path_piece, reads
 from shoal.contract.methods import Namespace, Operation, Stream, single
-from shoal.contract.models import (
-    CheckView,
-    EventList,
-    EventView,
-    ServiceDetail,
-    ServiceExplanationView,
-    ServiceList,
-    ServiceView,
-)
+from shoal.contract.models import CheckView, EventList, EventView
 from shoal.contract.sending import Manifest, called, follow_events, manifest_text, time_left, upload
-from shoal.contract.service_lifecycle import ServiceState
 from shoal.core import ShoalError, Unavailable
+from shoal.serve.lifecycle import ServiceState
+from shoal.serve.models import ServiceDetail, ServiceExplanationView, ServiceList, ServiceView
 
 _SETTLED_PAUSE_S = 0.5
 

@@ -2,7 +2,8 @@
 
 A job's row is the projection of its events and both are written in one transaction. All writes go through one
 writer, which commits what waits as a group; a write is acknowledged once it is on disk. A process that controls the
-database holds its lease, and the lease's epoch fences out a predecessor. Reads go beside the writer.
+database holds its lease, and the lease's epoch fences out a predecessor. Reads go beside the writer. Extensions bring
+tables of their own (`Tables`), which they write in the same transactions as events and jobs.
 """
 
 from shoal.store.backup import check_database, copy_database
@@ -19,8 +20,10 @@ from shoal.store.position import (
     sqlite_path,
 )
 from shoal.store.store import Store, open_store
+from shoal.store.tables import Key, Tables, new_metadata
 
 __all__ = [
-    "WAYS_OUT", "Database", "Position", "Store", "check_database", "control_lock", "copy_database", "database_files",
-    "find_loss", "last_sequence", "open_store", "position_file", "read_position", "sqlite_path",
+    "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "check_database", "control_lock", "copy_database",
+    "database_files", "find_loss", "last_sequence", "new_metadata", "open_store", "position_file", "read_position",
+    "sqlite_path",
 ]  # fmt: skip

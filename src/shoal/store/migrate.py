@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
@@ -10,65 +11,74 @@ from sqlalchemy.exc import DBAPIError
 from shoal.core import Conflict
 from shoal.store.database import Database
 from shoal.store.schema import HEAD, NO_HOLDER, control_lease, metadata
+from shoal.store.tables import Tables
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any constant: PostgreSQL's advisory locks are numbers, apart for each database.
 _MIGRATION_LOCK = 0x53686F616C00
 
+OWN = Tables("", metadata, HEAD, MIGRATIONS / "versions")
+"""The store's tables."""
 
-def migrate(database: Database) -> None:
-    """Create or upgrade the tables. Raises Conflict for a database that a newer Shoal wrote."""
+
+def migrate(database: Database, more: Sequence[Tables] = ()) -> None:
+    """Create or upgrade the store's tables and `more`. Raises Conflict for a database that a newer Shoal wrote."""
+    sets = (OWN, *more)
     if database.in_memory:  # it lives in the one connection that is kept, and is always new
         with database.lock, database.writer().begin():
-            _create(database.writer())
+            for tables in sets:
+                _create(database.writer(), tables)
         return
     connection = database.connect()
     try:
-        if _revision(connection) != HEAD:
+        if any(_revision(connection, tables) != tables.head for tables in sets):
             connection.rollback()
-            _migrate_locked(connection, database)
+            _migrate_locked(connection, database, sets)
     except DBAPIError as error:
         raise database.failure(error) from error
     finally:
         connection.close()
 
 
-def _migrate_locked(connection: Connection, database: Database) -> None:
+def _migrate_locked(connection: Connection, database: Database, sets: Sequence[Tables]) -> None:
     if database.is_sqlite:
         # Some changes of a table copy it, which the tables that refer to it must not notice.
         connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
     with connection.begin():
         if not database.is_sqlite:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-        # Read again: another process may have done it while this one waited for the lock.
-        revision = _revision(connection)
-        if revision is None:
-            _create(connection)
-        elif revision != HEAD:
-            _upgrade(connection, revision, str(database))
+        for tables in sets:
+            # Read again: another process may have done it while this one waited for the lock.
+            revision = _revision(connection, tables)
+            if revision is None:
+                _create(connection, tables)
+            elif revision != tables.head:
+                _upgrade(connection, tables, revision, str(database))
 
 
-def _revision(connection: Connection) -> str | None:
-    """None: an empty database; "": one at the very start of the migrations."""
-    if not inspect(connection).has_table("alembic_version"):
+def _revision(connection: Connection, tables: Tables) -> str | None:
+    """None: a database without these tables; "": one at the very start of their migrations."""
+    if not inspect(connection).has_table(tables.version_table):
         return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
+    return connection.execute(text(f"SELECT version_num FROM {tables.version_table}")).scalar() or ""  # noqa: S608
 
 
-def _create(connection: Connection) -> None:
+def _create(connection: Connection, tables: Tables) -> None:
     """All tables at once, marked as what the migrations would have made (a test compares them)."""
-    metadata.create_all(connection)
-    connection.execute(control_lease.insert(), NO_HOLDER)
+    tables.metadata.create_all(connection, checkfirst=False)
+    if tables is OWN:
+        connection.execute(control_lease.insert(), NO_HOLDER)
+    version = tables.version_table
     connection.execute(
         text(
-            "CREATE TABLE alembic_version "
-            "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+            f"CREATE TABLE {version} "
+            f"(version_num VARCHAR(32) NOT NULL, CONSTRAINT {version}_pkc PRIMARY KEY (version_num))"
         )
     )
-    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+    connection.execute(text(f"INSERT INTO {version} VALUES (:head)"), {"head": tables.head})  # noqa: S608
 
 
-def _upgrade(connection: Connection, revision: str, where: str) -> None:
+def _upgrade(connection: Connection, tables: Tables, revision: str, where: str) -> None:
     # Imported here: it takes longer than the rest of opening, and a current database needs none of it.
     from alembic import command
     from alembic.config import Config
@@ -77,13 +87,17 @@ def _upgrade(connection: Connection, revision: str, where: str) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(tables.versions or ""))
     try:
         ScriptDirectory.from_config(config).get_revision(revision or "base")
     except CommandError as error:
+        of = f" of the tables of {tables.name}" if tables.name else ""
         raise Conflict(
-            f"the database has schema revision {revision!r}, which this Shoal does not know (its newest is {HEAD!r})",
+            f"the database has schema revision {revision!r}{of}, which this Shoal does not know (its newest is "
+            f"{tables.head!r})",
             where=where,
             hint="a newer Shoal has used it: upgrade this one, or give another database",
         ) from error
-    config.attributes["connection"] = connection
+    config.attributes.update(connection=connection, tables=tables)
     command.upgrade(config, "head")

@@ -42,10 +42,10 @@ class Pending(NamedTuple):
     row: Row
 
 
-def pending(events: Iterable[NewEvent], service_id: str | None = None) -> tuple[Pending, ...]:
-    """`service_id`: whose replica the events are of; they are its events as well."""
-    if service_id is not None:
-        events = [event._replace(service_id=service_id) for event in events]
+def pending(events: Iterable[NewEvent], owner_id: str | None = None) -> tuple[Pending, ...]:
+    """`owner_id`: what the job of these events belongs to; they are its events as well."""
+    if owner_id is not None:
+        events = [event._replace(owner_id=owner_id) for event in events]
     return tuple([Pending(event, rows.event_row(event)) for event in events])
 
 
@@ -151,7 +151,7 @@ Operation = Plain | Other
 
 
 def submit(job: JobRecord, events: Iterable[NewEvent]) -> Submit:
-    return Submit(job, rows.job_row(job), pending(events, job.service_id))
+    return Submit(job, rows.job_row(job), pending(events, job.owner_id))
 
 
 def apply(changes: Iterable[Change]) -> Apply:
@@ -173,7 +173,7 @@ def _step(change: Change) -> Step:
         change.before.id,
         rows.change_row(change.before, change.after),
         None if change.attempt is None else rows.attempt_row(change.attempt),
-        pending(change.events, change.before.service_id),
+        pending(change.events, change.before.owner_id),
     )
 
 

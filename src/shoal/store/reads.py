@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, func, or_, select, tuple_, union_all
@@ -22,6 +22,7 @@ from shoal.contract.records import (
 from shoal.store import rows, schema
 from shoal.store.database import Database
 from shoal.store.removal import old_events
+from shoal.store.tables import Tables
 
 _IDS_PER_QUERY = 500
 _FOUND_LIMIT = 100
@@ -32,8 +33,13 @@ _NEWEST_FIRST = (_job.submitted_at.desc(), _job.id.desc())
 
 
 class Reads:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tables: Sequence[Tables] = ()) -> None:
         self._database = database
+        self._living = [one.living for one in tables if one.living is not None]
+
+    def rows(self, query: Select[Any]) -> list[Any]:
+        """What an extension asks of its own tables."""
+        return self._all(query)
 
     # --- bundles ---
 
@@ -68,8 +74,8 @@ class Reads:
             query = query.where(_named(job_filter.name))
         if job_filter.since > 0:
             query = query.where(_job.submitted_at >= job_filter.since)
-        if not job_filter.replicas:
-            query = query.where(_job.service_id.is_(None))
+        if not job_filter.owned:
+            query = query.where(_job.owner_id.is_(None))
         query = _ordered(query, job_filter.order, job_filter.before_id)
         return [rows.job_of(row) for row in self._all(query)]
 
@@ -121,24 +127,26 @@ class Reads:
     # --- events ---
 
     def events(
-        self, after: int = 0, *, tenant: str | None = None, job_id: str | None = None, service_id: str | None = None,
+        self, after: int = 0, *, tenant: str | None = None, job_id: str | None = None, owner_id: str | None = None,
         limit: int = 1000,
     ) -> list[Event]:  # fmt: skip
-        """The first `limit` events with a higher sequence number than `after`, in order; those of a service include
-        its replicas'."""
+        """The first `limit` events with a higher sequence number than `after`, in order; those of an owner include
+        its jobs'."""
         table = schema.event.c
         query = select(schema.event).where(table.seq > after).order_by(table.seq).limit(limit)
         if tenant is not None:
             query = query.where(table.tenant == tenant)
         if job_id is not None:
             query = query.where(table.job_id == job_id)
-        if service_id is not None:
-            query = query.where(table.service_id == service_id)
+        if owner_id is not None:
+            query = query.where(table.owner_id == owner_id)
         return [rows.event_of(row) for row in self._all(query)]
 
     def count_events(self, before: float) -> int:
         """How many `remove_events` would remove."""
-        return int(self._all(select(func.count()).select_from(schema.event).where(old_events(before)))[0][0])
+        return int(
+            self._all(select(func.count()).select_from(schema.event).where(old_events(before, self._living)))[0][0]
+        )
 
     def removed_seq(self) -> int:
         """Up to which event some were removed; 0: none ever was."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, true, update
 
 from shoal.contract.records import BundleRecord
 from shoal.store import schema
 
 _event, _job = schema.event.c, schema.job.c
-LIVE_SERVICES = select(schema.service.c.id).where(schema.LIVE)
 
 
-def old_events(before: float) -> ColumnElement[bool]:
-    """Events older than that which belong to no job and to no live service. The newest event always stays, for the
-    next one's number follows from it."""
+def old_events(before: float, living: Sequence[Select[Any]]) -> ColumnElement[bool]:
+    """Events older than that which belong to no job, nor to what is among the `living`. The newest event always stays,
+    for the next one's number follows from it."""
     newest = select(func.max(_event.seq)).scalar_subquery()
-    of_nothing_live = or_(_event.service_id.is_(None), _event.service_id.not_in(LIVE_SERVICES))
+    of_nothing_live = or_(_event.owner_id.is_(None), and_(true(), *(_event.owner_id.not_in(ids) for ids in living)))
     return (_event.at < before) & _event.job_id.is_(None) & of_nothing_live & (_event.seq < newest)
 
 
@@ -35,9 +34,9 @@ def remove_jobs(connection: Connection, job_ids: Sequence[str]) -> int:
     return events
 
 
-def remove_events(connection: Connection, before: float, limit: int) -> int:
-    """Remove at most so many old events, the oldest first; how many there were."""
-    oldest = select(_event.seq).where(old_events(before)).order_by(_event.seq).limit(limit)
+def remove_events(connection: Connection, old: ColumnElement[bool], limit: int) -> int:
+    """Remove at most so many of the `old` events, the oldest first; how many there were."""
+    oldest = select(_event.seq).where(old).order_by(_event.seq).limit(limit)
     return _drop_events(connection, _event.seq.in_(list(connection.scalars(oldest))))
 
 

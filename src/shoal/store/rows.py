@@ -29,7 +29,7 @@ from shoal.store.bulk import Row
 JOB_COLUMNS = tuple(schema.job.c.keys())
 JOB_FIXED = (
     "id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint",
-    "service_id", "min_ranks",
+    "owner_id", "min_ranks",
 )  # fmt: skip
 """What a job keeps for life; no change may touch it."""
 JOB_REPORTED = ("progress", "read_position")
@@ -128,7 +128,7 @@ def job_row(job: JobRecord) -> Row:
         job.submitted_at,
         job.idempotency_key,
         job.fingerprint,
-        job.service_id,
+        job.owner_id,
         job.min_ranks,
         *_changing(job),
         *reported_row(job.progress, job.read_position),
@@ -173,7 +173,7 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         progress=_mapping(row[27]),
         idempotency_key=row[28],
         fingerprint=row[29],
-        service_id=row[30],
+        owner_id=row[30],
         min_ranks=row[31],
         size=row[32],
         read_position=None if row[33] is None else ReadPosition(*orjson.loads(row[33])),
@@ -240,14 +240,14 @@ def event_row(event: NewEvent) -> Row:
         None if event.old_state is None else str(event.old_state),
         None if event.new_state is None else str(event.new_state),
         json_text(event.data, "event data"),
-        event.service_id,
+        event.owner_id,
     )
 
 
 def event_of(row: Sequence[Any]) -> Event:
     """From the values of EVENT_COLUMNS."""
-    seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, data, service_id = row
-    return Event(seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, _mapping(data), service_id)
+    seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, data, owner_id = row
+    return Event(seq, at, kind, actor, cause, tenant, job_id, attempt, old_state, new_state, _mapping(data), owner_id)
 
 
 def numbered(seq: int, event: NewEvent) -> Event:

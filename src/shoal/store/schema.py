@@ -1,4 +1,4 @@
-"""The tables. JSON stands in text columns, so both databases keep the very same bytes.
+"""The store's own tables. JSON stands in text columns, so both databases keep the very same bytes.
 
 A change here needs a new revision in `migrations/versions` and a new `HEAD`; a test compares the two.
 """
@@ -14,26 +14,19 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
 
+from shoal.store.tables import Key, new_metadata
+
 HEAD = "0001"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
 
-NAMING = {
-    "pk": "pk_%(table_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-}
-metadata = MetaData(naming_convention=NAMING)
+metadata = new_metadata()
 
-# Byte order on both databases, so that prefixes and listings by id mean the same everywhere.
-Key = Text().with_variant(Text(collation="C"), "postgresql")
 # SQLite makes a column its row id only when the type is spelled INTEGER.
 RowId = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -42,8 +35,7 @@ FINISHED = text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 """Written with literals: a partial index serves only a query that repeats its condition word for word. A job is in one
 of the two: an index of all states would be written at every step of every job."""
 
-OF_SERVICES = text("service_id IS NOT NULL")
-LIVE = text("state <> 'STOPPED'")
+OWNED = text("owner_id IS NOT NULL")
 
 job = Table(
     "job",
@@ -78,7 +70,7 @@ job = Table(
     Column("progress", Text, nullable=False),
     Column("idempotency_key", Text),
     Column("fingerprint", Text, nullable=False),
-    Column("service_id", Key),
+    Column("owner_id", Key),
     Column("min_ranks", BigInteger, nullable=False),
     Column("size", BigInteger),
     Column("read_position", Text),
@@ -97,7 +89,7 @@ job = Table(
     Index("ix_job_finished", "tenant", "state", sqlite_where=FINISHED, postgresql_where=FINISHED),
     Index("ix_job_ended", "ended_at", sqlite_where=FINISHED, postgresql_where=FINISHED),
     Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
-    Index("ix_job_service", "service_id", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
+    Index("ix_job_owner", "owner_id", sqlite_where=OWNED, postgresql_where=OWNED),
 )
 
 attempt = Table(
@@ -133,10 +125,10 @@ event = Table(
     Column("old_state", Text),
     Column("new_state", Text),
     Column("data", Text, nullable=False),
-    Column("service_id", Key),
+    Column("owner_id", Key),
     Index("ix_event_job", "job_id", "seq"),
     Index("ix_event_tenant", "tenant", "seq"),
-    Index("ix_event_service", "service_id", "seq", sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES),
+    Index("ix_event_owner", "owner_id", "seq", sqlite_where=OWNED, postgresql_where=OWNED),
 )
 
 # At most one row: up to which event some may be missing, for their job or their age was over.
@@ -145,43 +137,6 @@ removed_events = Table(
     metadata,
     Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True, autoincrement=False),
     Column("seq", BigInteger, nullable=False),
-)
-
-service = Table(
-    "service",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("manifest", Text, nullable=False),
-    Column("replicas", BigInteger, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("updated_at", Double, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("deployment", BigInteger, nullable=False),
-    Column("serves", BigInteger, nullable=False),
-    Column("launched", BigInteger, nullable=False),
-    Column("ended_at", Double),
-    Column("reason", Text),
-    Column("fingerprint", Text, nullable=False),
-    Index("ix_service_created", "created_at", "id"),
-    Index("uq_service_live_name", "tenant", "name", unique=True, sqlite_where=LIVE, postgresql_where=LIVE),
-)
-
-deployment = Table(
-    "deployment",
-    metadata,
-    Column("service_id", Key, ForeignKey("service.id"), primary_key=True),
-    Column("number", BigInteger, primary_key=True),
-    Column("generation", BigInteger, nullable=False),
-    Column("tenant", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("manifest", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("idempotency_key", Text),
-    UniqueConstraint("tenant", "idempotency_key", name="uq_deployment_idempotency_key"),
 )
 
 tenant = Table(

@@ -1,4 +1,4 @@
-"""The store's public face: leases, writes, and (from `ServiceReads`) reads."""
+"""The store's public face: leases, writes, and (from `Reads`) reads."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from shoal.contract.records import (
     TenantRecord,
     TokenRecord,
 )
-from shoal.contract.service_records import ServiceChange
 from shoal.core import Clock, Conflict, Invalid, LeaseLost, NotFound, SystemClock
-from shoal.store import operations, removal, rows, schema, services
+from shoal.store import operations, removal, rows, schema, statements
 from shoal.store.database import Database
 from shoal.store.lease import control_lock
 from shoal.store.migrate import migrate
-from shoal.store.operations import Other
+from shoal.store.operations import BULKS, Other
 from shoal.store.position import Position
-from shoal.store.reads import lease_holder
-from shoal.store.services import ServiceReads
+from shoal.store.reads import Reads, lease_holder
+from shoal.store.tables import Tables
 from shoal.store.writer import Writer
 
 _RELEASED = LeaseLost("control of the database was released", hint="acquire it again to write")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inline: bool = False) -> Store:
-    """Bring the database to the newest revision and open it.
+def open_store(
+    url: str, *, clock: Clock | None = None, sync: bool = True, inline: bool = False, tables: Sequence[Tables] = ()
+) -> Store:
+    """Bring the database to the newest revision and open it, with the `tables` of extensions.
 
     `url` is sqlite:///PATH, sqlite:// (in memory) or postgresql://...; `sync=False` gives up the flush at every commit
     (for comparisons only: a power cut may then take acknowledged writes). `inline=True` uses no threads.
@@ -51,23 +52,25 @@ def open_store(url: str, *, clock: Clock | None = None, sync: bool = True, inlin
     """
     database = Database(url, sync=sync)
     try:
-        migrate(database)
+        migrate(database, tables)
     except BaseException:
         database.close()
         raise
-    return Store(database, clock or SystemClock(), sync=sync, inline=inline)
+    return Store(database, clock or SystemClock(), sync=sync, inline=inline, tables=tables)
 
 
-class Store(ServiceReads):
-    """Jobs, services, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
+class Store(Reads):
+    """Jobs, events, tenants, tokens, secrets and metrics, in one database; see the package's docstring.
 
     Writes raise Conflict (illegal step, taken key), LeaseLost (fenced), Invalid (cannot be stored) or Unavailable (disk
     full, database away); then nothing of that write is stored. Only when PostgreSQL vanishes during a commit may it be
     stored after all: versions and idempotency keys make repeating it safe. Reads raise Unavailable.
     """
 
-    def __init__(self, database: Database, clock: Clock, *, sync: bool, inline: bool) -> None:
-        super().__init__(database)
+    def __init__(
+        self, database: Database, clock: Clock, *, sync: bool, inline: bool, tables: Sequence[Tables] = ()
+    ) -> None:
+        super().__init__(database, tables)
         self._clock = clock
         self._lock = control_lock(database)
         self._position = Position(database.path, sync=sync) if database.path is not None else None
@@ -171,16 +174,29 @@ class Store(ServiceReads):
         if points:
             await self._writer.write(operations.add_metrics(points))
 
-    # --- services ---
+    # --- tables of extensions ---
 
-    async def apply_service(self, change: ServiceChange) -> bool:
-        """Make or move a service, and submit the replicas that come with the step, all in one transaction.
+    async def transact(
+        self, run: Callable[[Connection], bool], events: Sequence[NewEvent] = (), *,
+        owner_id: str | None = None, jobs: Sequence[JobRecord] = (),
+    ) -> bool:  # fmt: skip
+        """Write an extension's own rows together with the events that tell of it and the `jobs` that come with it, all
+        in one transaction. What `run` gives: False, having changed nothing, for a step that is not current; then
+        neither events nor jobs are stored.
 
-        False when the stored version is not `before.version` any more: then nothing is written. Raises Conflict when
-        the step is illegal, another live service of the tenant has the name, or the idempotency key was used.
+        `run` is called by the writer, perhaps in another thread and perhaps twice, and only writes. All events are
+        also those of `owner_id`. Raises Conflict for a key that is taken, and what `run` raises.
         """
-        applied: bool = await self._writer.write(services.apply(change))
-        return applied
+        submitted = [rows.job_row(job) for job in jobs]
+
+        def both(connection: Connection) -> tuple[bool, bool]:
+            done = run(connection)
+            if done:
+                statements.run(connection, BULKS["jobs"], submitted)
+            return done, done
+
+        done: bool = await self._writer.write(Other(both, operations.pending(events, owner_id)))
+        return done
 
     # --- events ---
 
@@ -225,9 +241,10 @@ class Store(ServiceReads):
         return events
 
     async def remove_events(self, before: float, limit: int) -> int:
-        """Remove at most `limit` events older than that of no job and no live service; how many there were."""
+        """Remove at most `limit` events older than that, of no job and of nothing that lives; how many there were."""
+        old = removal.old_events(before, self._living)
         events: int = await self._writer.write(
-            Other(lambda connection: (removal.remove_events(connection, before, limit), False), ())
+            Other(lambda connection: (removal.remove_events(connection, old, limit), False), ())
         )
         return events
 

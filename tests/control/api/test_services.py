@@ -9,6 +9,8 @@ import yaml
 
 from shoal.contract import models
 from shoal.contract.bundle import pack
+from shoal.serve.live.repository import ServiceRepository
+from shoal.serve.models import ServiceDetail, ServiceExplanationView, ServiceList, ServiceView
 from tests.control.api.conftest import House
 from tests.control.simulation import services_of
 
@@ -39,12 +41,12 @@ async def test_a_service_is_accepted_once_stored_and_shown_in_the_declared_shape
         assert response.status_code == 201
         assert response.headers["location"] == f"/v1/services/{made['id']}"
         assert (made["tenant"], made["state"], made["replicas"], made["slo_p99_s"]) == ("red", "DEPLOYING", 1, 0.05)
-        assert house.plane.store.service(made["id"]) is not None
+        assert ServiceRepository(house.plane.store).service(made["id"]) is not None
         shown = await ready(house, "ocr")
         assert (await client.get(response.headers["location"])).json()["id"] == made["id"]
-    assert set(made) == set(models.ServiceView.model_fields)
-    assert set(shown) == set(models.ServiceDetail.model_fields)
-    detail = models.ServiceDetail.model_validate(shown)
+    assert set(made) == set(ServiceView.model_fields)
+    assert set(shown) == set(ServiceDetail.model_fields)
+    detail = ServiceDetail.model_validate(shown)
     assert (detail.ready, detail.generation, detail.reason) == (1, 1, None)
     assert [(one.name, one.ready, one.state) for one in detail.members] == [("ocr-0-1", True, "RUNNING")]
     assert detail.endpoints is not None
@@ -156,8 +158,8 @@ async def test_replicas_are_jobs_that_listings_leave_out_unless_asked(house: Hou
     job = await house.submit("red", "train", 1000)
     async with house.client("red") as client:
         assert [one["id"] for one in (await client.get("/v1/jobs")).json()["jobs"]] == [job["id"]]
-        everything = (await client.get("/v1/jobs?replicas=true")).json()["jobs"]
-        assert {one["service_id"] for one in everything} == {None, made["id"]}
+        everything = (await client.get("/v1/jobs?owned=true")).json()["jobs"]
+        assert {one["owner_id"] for one in everything} == {None, made["id"]}
         replica = (await client.get("/v1/jobs/ocr-0-1")).json()
         assert replica["id"] == f"{made['id']}-0"
         assert (await client.post(f"/v1/jobs/{replica['id']}/suspend")).status_code == 409
@@ -169,8 +171,8 @@ async def test_why_it_is_not_ready(house: House) -> None:
     await deploy(house, resources={"accelerators": 1})
     await asyncio.sleep(2)
     async with house.client("red") as client:
-        found = models.ServiceExplanationView.model_validate((await client.get("/v1/services/ocr/explain")).json())
-        listed = models.ServiceList.model_validate((await client.get("/v1/services")).json()).services
+        found = ServiceExplanationView.model_validate((await client.get("/v1/services/ocr/explain")).json())
+        listed = ServiceList.model_validate((await client.get("/v1/services")).json()).services
     assert found.summary.startswith("DEPLOYING: 0 of 1 replica ready: ocr-0-1 waits: needs 1 a100, 0 free")
     assert [(cause.subject, cause.reason.code) for cause in found.causes] == [("replica ocr-0-1", "shape")]
     assert found.causes[0].change.endswith("ends")
@@ -187,7 +189,7 @@ async def test_its_events_are_its_own_and_its_replicas_and_end_with_it(house: Ho
     assert kinds[0] == "service.deployed"
     assert "job.submitted" in kinds
     assert kinds[-1] == "service.state"
-    assert {event.service_id for event in page.events} == {made["id"]}
+    assert {event.owner_id for event in page.events} == {made["id"]}
     path = f"/v1/services/{made['id']}/events"
     async with house.stream(path, "red", f"follow=true&after={page.next}") as stream:
         await stream.until(f"from {page.next}")

@@ -40,7 +40,7 @@ def live(
     state: JobState = JobState.RUNNING,
 ) -> Live:  # fmt: skip
     job = JobRecord(
-        name, tenant, name, state, 1, "{}", Resources(), len(pids), priority_class, 0, 0.0, 0.0, service_id=service
+        name, tenant, name, state, 1, "{}", Resources(), len(pids), priority_class, 0, 0.0, 0.0, owner_id=service
     )
     ranks = tuple({"rank": rank, "pid": pid, "ended_at": None} for rank, pid in enumerate(pids))
     return Live(job, AttemptRecord(name, 2, 1, (), 0.0, ranks=ranks))
@@ -51,7 +51,7 @@ def found(
 ) -> dict[str, dict[str, object]]:
     """`telemetry`: by service, where its work is told."""
     told = telemetry or {}
-    made = groups(active, weights, GANGS, lambda job: told.get(job.service_id or ""), max_slowdown=1.1)
+    made = groups(active, weights, GANGS, lambda job: told.get(job.owner_id or ""), max_slowdown=1.1)
     parse_config({"groups": made}, kind=FollowedConfig)  # the guard takes it
     return {str(one["name"]): one for one in made}
 

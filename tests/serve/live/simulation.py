@@ -9,13 +9,14 @@ from math import inf
 from pathlib import Path
 
 from shoal.contract.records import JobFilter
-from shoal.contract.service_lifecycle import ServiceState
-from shoal.contract.service_records import ServiceFilter
 from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
+from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.gateway import GatewayDesired, ObservedGateway
+from shoal.serve.live.records import ServiceFilter
+from shoal.serve.live.repository import ServiceRepository
 from shoal.serve.manifest import ServiceManifest
 from tests.control.simulation import (
     Crash,
@@ -228,5 +229,5 @@ async def _end(world: World) -> None:
         await services_of(plane).undeploy(known.record.id, actor="admin")
     await world.until(lambda: services_of(plane).live() == [], within_s=3600)
     assert world.cluster.alive() == ()
-    assert {one.state for one in store.services(ServiceFilter(limit=1000))} <= {ServiceState.STOPPED}
-    assert all(job.state.terminal for job in store.jobs(JobFilter(limit=100_000, replicas=True)))
+    assert {one.state for one in ServiceRepository(store).services(ServiceFilter(limit=1000))} <= {ServiceState.STOPPED}
+    assert all(job.state.terminal for job in store.jobs(JobFilter(limit=100_000, owned=True)))

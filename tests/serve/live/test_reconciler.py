@@ -11,12 +11,13 @@ import pytest
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobFilter
-from shoal.contract.service_lifecycle import ServiceState
-from shoal.contract.service_records import ServiceFilter
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Unavailable, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
+from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.manager import summary_of
+from shoal.serve.live.records import ServiceFilter
+from shoal.serve.live.repository import ServiceRepository
 from tests.control.simulation import World, check_history, manifest, services_of
 from tests.serve.live.simulation import SimulatedGateway, make_world, service
 
@@ -53,7 +54,7 @@ async def until(world: World, service_id: str, state: ServiceState) -> None:
 
 def story(world: World, service_id: str) -> list[str]:
     assert world.store is not None
-    events = world.store.events(service_id=service_id)
+    events = world.store.events(owner_id=service_id)
     return [event.new_state or event.kind for event in events if event.kind.startswith("service.")]
 
 
@@ -72,7 +73,7 @@ def test_a_service_comes_up_is_scaled_and_goes(tmp_path: Path) -> None:
         await until(world, ocr, READY)
         assert names(world, ocr) == ["ocr-0-1", "ocr-1-1"]
         assert store.jobs(JobFilter()) == []
-        assert all(job.priority_class is PriorityClass.GUARANTEED for job in store.jobs(JobFilter(replicas=True)))
+        assert all(job.priority_class is PriorityClass.GUARANTEED for job in store.jobs(JobFilter(owned=True)))
         await services_of(plane).scale(ocr, 1, actor="ada")
         await world.until(lambda: names(world, ocr) == ["ocr-0-1"])
         await services_of(plane).scale(ocr, 3, actor="ada")
@@ -255,7 +256,7 @@ def test_a_replica_ended_by_hand_is_replaced_and_cannot_be_suspended(tmp_path: P
         assert plane is not None
         ocr = await deploy(world)
         await until(world, ocr, READY)
-        with pytest.raises(Conflict, match="replica cannot be suspended"):
+        with pytest.raises(Conflict, match="and cannot be suspended by itself"):
             await plane.suspend(f"{ocr}-0", actor="ada")
         await plane.cancel(f"{ocr}-0", actor="ada")
         await world.until(lambda: names(world, ocr) == ["ocr-1-1"])
@@ -320,7 +321,7 @@ def test_what_may_not_be_deployed_is_refused_and_nothing_is_stored(tmp_path: Pat
             with pytest.raises(kind, match=message):
                 await services_of(plane).deploy(service(**fields), tenant=tenant, actor="x")
         assert store.last_seq() == before
-        assert store.services(ServiceFilter()) == []
+        assert ServiceRepository(store).services(ServiceFilter()) == []
         with pytest.raises(NotFound, match="no service s-nope"):
             services_of(plane).service("s-nope")
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.service_lifecycle import TRANSITIONS, ServiceState, check_step
-from shoal.contract.service_records import ServiceRecord
 from shoal.core import Conflict
+from shoal.serve.lifecycle import TRANSITIONS, ServiceState, check_step
 from shoal.serve.live.plan import FAILURES, ObservedService, Plan, Replica, plan
+from shoal.serve.live.records import ServiceRecord
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 

@@ -7,9 +7,7 @@ a manifest is itself a valid manifest, and parsing it gives an equal one.
 from __future__ import annotations
 
 import hashlib
-import keyword
 import math
-import shlex
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -30,9 +28,21 @@ from pydantic import (
 
 from shoal.contract.manifest import places, quantities
 from shoal.contract.manifest.document import Path, show_path
-from shoal.contract.manifest.kinds import Kind, other_kind
-from shoal.contract.manifest.quantities import problem, shown
-from shoal.contract.patterns import compile_pattern
+from shoal.contract.manifest.kinds import Kind
+from shoal.contract.manifest.quantities import problem
+from shoal.contract.manifest.readers import (
+    all_in_order,
+    in_order,
+    not_reserved,
+    only_jobs,
+    read_accelerators,
+    read_entrypoint,
+    read_grace,
+    read_pattern,
+    read_program,
+    read_secrets,
+    split_command,
+)
 from shoal.core import ANY, Fault, PriorityClass, Resources, Share
 
 NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
@@ -43,100 +53,7 @@ ACCELERATOR_TYPE = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 BUNDLE = r"^sha256:[0-9a-f]{64}$"
 NO_NUL = r"^[^\x00]*$"
 
-RESERVED_ENV = frozenset(
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"}
-)
 BACKOFF_CAP_S = 60.0
-MAX_GRACE_S = 600.0
-
-
-def in_order(value: dict[str, Any]) -> dict[str, Any]:
-    return dict(sorted(value.items())) if len(value) > 1 else value
-
-
-def _all_in_order(value: Any) -> Any:
-    """As `in_order`, at every level."""
-    if isinstance(value, dict):
-        return {key: _all_in_order(inner) for key, inner in sorted(value.items())}
-    return [_all_in_order(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _not_reserved(name: str) -> str:
-    if name in RESERVED_ENV or name.startswith("SHOAL_"):
-        raise problem(f"{name} is set by Shoal for every rank", "remove it; the script finds it in its environment")
-    return name
-
-
-def _split_command(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise problem(
-            f"the command cannot be split into words: {str(error).lower()}",
-            "close the quotes, or write the command as a list",
-        ) from None
-
-
-def _program(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value or not value[0]:
-        raise problem("the command is empty", "name the program first, such as [python, train.py]")
-    return value
-
-
-def _entrypoint(value: str) -> str:
-    module, _, function = value.partition(":")
-    words = [*module.split("."), *([function] if ":" in value else [])]
-    if not all(word.isidentifier() and not keyword.iskeyword(word) for word in words):
-        raise problem(f"{shown(value)} is not an entrypoint", "write package.module or package.module:function")
-    return value
-
-
-def _only_jobs(value: Any) -> Any:
-    other = other_kind(value) if isinstance(value, str) else None
-    if other is not None:
-        raise problem(f"this is a {other.name}, and a job is wanted here", other.used_by)
-    return value
-
-
-def _accelerators(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return {"type": ANY, "count": value}
-    if isinstance(value, str):
-        kind, colon, count = value.partition(":")
-        if colon and not (count.isascii() and count.isdecimal() and len(count) < 7):
-            raise problem(f"{shown(value)} is not TYPE:COUNT", "write a100:2, a number, or {type: a100, count: 2}")
-        return {"type": kind, "count": int(count)} if colon else {"type": kind}
-    return value
-
-
-def read_secrets(value: Any) -> Any:
-    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return {name: name for name in value}
-    return value
-
-
-def read_grace(value: float) -> float:
-    if value > MAX_GRACE_S:
-        raise problem(f"{value:g} seconds is too long a grace", "at most 10m")
-    return value
-
-
-def _pattern(value: str) -> str:
-    try:
-        pattern = compile_pattern(value)
-    except ValueError as error:
-        raise problem(
-            f"the pattern cannot be compiled: {error}",
-            "write an RE2 expression: like Python's, without lookaround and backreferences",
-        ) from None
-    if "value" not in pattern.groupindex and pattern.groups != 1:
-        raise problem(
-            f"the pattern has {pattern.groups} groups, so the value is not clear",
-            r"use exactly one group, or name it: loss=(?P<value>[\d.]+)",
-        )
-    return value
 
 
 def _json(kind: str | list[str], description: str) -> WithJsonSchema:
@@ -188,7 +105,7 @@ class ResourceRequest(Part):
 
     accelerators: Annotated[
         Accelerators,
-        BeforeValidator(_accelerators),
+        BeforeValidator(read_accelerators),
         WithJsonSchema(
             {
                 "description": "a number, TYPE:COUNT, or both spelled out",
@@ -293,7 +210,7 @@ class Checkpoint(Part):
 
 
 MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
-MetricPattern = Annotated[Text, AfterValidator(_pattern), StringConstraints(max_length=1024)]
+MetricPattern = Annotated[Text, AfterValidator(read_pattern), StringConstraints(max_length=1024)]
 
 
 class Metrics(Part):
@@ -303,24 +220,24 @@ class Metrics(Part):
     jsonl: RelativePath | None = None
 
 
-EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(_not_reserved)]
+EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(not_reserved)]
 
 
 class JobManifest(Part):
     """One job as its tenant describes it. Use `parse_manifest` to make one from text."""
 
-    kind: Annotated[Literal["job"], BeforeValidator(_only_jobs)] = "job"
+    kind: Annotated[Literal["job"], BeforeValidator(only_jobs)] = "job"
     name: Name
     tenant: Name | None = None
     description: Annotated[Text, StringConstraints(max_length=4096)] = ""
     labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = {}
 
     command: Annotated[
-        Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(_program)] | None,
-        BeforeValidator(_split_command),
+        Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(read_program)] | None,
+        BeforeValidator(split_command),
         WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
     ] = None
-    entrypoint: Annotated[Text, AfterValidator(_entrypoint)] | None = None
+    entrypoint: Annotated[Text, AfterValidator(read_entrypoint)] | None = None
     files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
     bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
     env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = {}
@@ -354,7 +271,7 @@ class JobManifest(Part):
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
         Field(max_length=16, description="sections for extensions of the server, by their names"),
-        AfterValidator(_all_in_order),
+        AfterValidator(all_in_order),
     ] = {}
 
     @model_validator(mode="after")

@@ -67,14 +67,14 @@ class Log:
     """The part of the event log that one request reads."""
 
     def __init__(
-        self, context: Context, tenant: str | None, *, job_id: str | None = None, service_id: str | None = None,
+        self, context: Context, tenant: str | None, *, job_id: str | None = None, owner_id: str | None = None,
         over: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """`over` says whether nothing more can come."""
         self._context = context
         self._tenant = tenant
         self._job_id = job_id
-        self._service_id = service_id
+        self._owner_id = owner_id
         self._over = over
 
     @property
@@ -97,11 +97,11 @@ class Log:
     async def page(self, after: int, limit: int) -> Sequence[Event]:
         read = self._context.plane.store.events
         return await self._context.read(
-            read, after, tenant=self._tenant, job_id=self._job_id, service_id=self._service_id, limit=limit
+            read, after, tenant=self._tenant, job_id=self._job_id, owner_id=self._owner_id, limit=limit
         )
 
     def _watch(self) -> AbstractContextManager[Watch]:
-        return self._context.feed.watch(tenant=self._tenant, job_id=self._job_id, service_id=self._service_id)
+        return self._context.feed.watch(tenant=self._tenant, job_id=self._job_id, owner_id=self._owner_id)
 
     async def poll(self, after: int, limit: int, wait_s: float) -> Sequence[Event]:
         loop = asyncio.get_running_loop()
@@ -166,10 +166,10 @@ class ServerApi:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, service_id: str) -> None:
+    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, owner_id: str) -> None:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + min(wait_s, self._context.limits.wait_s)
-        with self._context.usage.waiting(who.token_id), self._context.feed.watch(service_id=service_id) as watch:
+        with self._context.usage.waiting(who.token_id), self._context.feed.watch(owner_id=owner_id) as watch:
             while True:
                 watch.clear()
                 left_s = give_up_at - loop.time()
@@ -177,7 +177,7 @@ class ServerApi:
                     return
 
     async def events(
-        self, asked: EventQuery, who: Principal, *, tenant: str, service_id: str, over: Callable[[], bool]
+        self, asked: EventQuery, who: Principal, *, tenant: str, owner_id: str, over: Callable[[], bool]
     ) -> Response:
-        log = Log(self._context, tenant, service_id=service_id, over=over)
+        log = Log(self._context, tenant, owner_id=owner_id, over=over)
         return await answer_log(log, who, replace(asked, after=asked.after or 0))

@@ -61,10 +61,10 @@ class Feed:
 
     @contextmanager
     def watch(
-        self, *, tenant: str | None = None, job_id: str | None = None, service_id: str | None = None
+        self, *, tenant: str | None = None, job_id: str | None = None, owner_id: str | None = None
     ) -> Iterator[Watch]:
-        """Watch one job, else one service, else one tenant, else everything."""
-        asked = (("job", job_id), ("service", service_id), ("tenant", tenant))
+        """Watch one job, else what jobs belong to, else one tenant, else everything."""
+        asked = (("job", job_id), ("owner", owner_id), ("tenant", tenant))
         key = next(((kind, name) for kind, name in asked if name is not None), ("all", ""))
         watch = Watch(self)
         self._watches.setdefault(key, set()).add(watch)
@@ -82,7 +82,7 @@ class Feed:
         keys = {("all", "")}
         for event in events:
             keys.add(("job", event.job_id or ""))
-            keys.add(("service", event.service_id or ""))
+            keys.add(("owner", event.owner_id or ""))
             keys.add(("tenant", event.tenant or ""))
         for key in keys & self._watches.keys():
             for watch in self._watches[key]:

@@ -88,7 +88,7 @@ async def list_jobs(
     before: Annotated[
         str | None, Query(description="continue after the job of this id (`next`)", max_length=128, pattern=NO_NUL)
     ] = None,
-    replicas: Annotated[bool, Query(description="those of services as well")] = False,
+    owned: Annotated[bool, Query(description="replicas of services and the like as well")] = False,
 ) -> Response:
     asked = JobFilter(
         tenant=filter_of(who, tenant),
@@ -98,7 +98,7 @@ async def list_jobs(
         before_id=before,
         since=since,
         order=sort,
-        replicas=replicas,
+        owned=owned,
     )
     jobs = await context.read(context.plane.store.jobs, asked)
     following = jobs[-1].id if len(jobs) == limit else None

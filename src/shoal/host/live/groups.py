@@ -45,7 +45,7 @@ def groups(
         if not pids:
             continue
         job = live.job
-        name = job.service_id or job.id
+        name = job.owner_id or job.id
         group = found.get(name)
         if group is None:
             group = found[name] = {"name": name, "class": job.priority_class.value, "pids": []}
@@ -77,7 +77,7 @@ def _told(live: LiveJob, gangs: Path, telemetry: Telemetry) -> dict[str, Any]:
     known = telemetry(live.job)
     if known is not None:
         return {"reports": dict(known)}
-    if live.attempt is None or live.job.service_id is not None:
+    if live.attempt is None or live.job.owner_id is not None:
         return {}
     gang = gangs / gang_name(live.job.id, live.attempt.number, RUN)
     return {"ring": str(gang), "reports": {"lines": str(gang / "rank-0" / "metrics.jsonl")}}

@@ -57,7 +57,7 @@ def facts_of(live: LiveJob) -> Facts:
         ran_s=job.ran_s,
         attempts=job.attempt,
         deadline_at=job.deadline_at,
-        replica=job.service_id is not None,
+        replica=job.owner_id is not None,
         leaving=stop not in (None, Stop.PREEMPT),
         ranks=(asked.min_ranks, asked.max_ranks) if asked.min_ranks < asked.max_ranks else None,
         queued_at=job.queued_at,

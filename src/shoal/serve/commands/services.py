@@ -13,7 +13,7 @@ from shoal.base.console.command import CommandContext, TenantOption, command
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.contract.models import ServiceDetail, ServiceView
+    from shoal.serve.models import ServiceDetail, ServiceView
 
 _PANEL = "Services"
 _MANIFESTS = (".yaml", ".yml", ".json")
@@ -121,7 +121,7 @@ def services(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
 ) -> None:
     """List services, or show one with its replicas and models."""
-    from shoal.contract.service_lifecycle import ServiceState
+    from shoal.serve.lifecycle import ServiceState
 
     with context.client() as client:
         if service is not None:

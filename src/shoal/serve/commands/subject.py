@@ -8,8 +8,8 @@ from typing import Any
 
 from shoal.base.console import output
 from shoal.base.console.command import CommandContext
-from shoal.contract.models import ServiceExplanationView
 from shoal.core import NotFound
+from shoal.serve.models import ServiceExplanationView
 
 
 @dataclass(frozen=True, slots=True)

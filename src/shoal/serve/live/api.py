@@ -8,10 +8,8 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from shoal.contract import models
+from shoal.contract.models import CheckView
 from shoal.contract.principal import Principal
-from shoal.contract.service_lifecycle import ServiceState
-from shoal.contract.service_records import ServiceFilter, ServiceRecord
 from shoal.core import Conflict, NotFound
 from shoal.extension.describe import fails, shows, takes_manifest
 from shoal.extension.web import (
@@ -34,7 +32,10 @@ from shoal.extension.web import (
     read_body,
     read_key,
 )
-from shoal.serve.live.manager import ServiceManager
+from shoal.serve import models
+from shoal.serve.lifecycle import ServiceState
+from shoal.serve.live.manager import ServiceManager, Serving
+from shoal.serve.live.records import ServiceFilter, ServiceRecord
 from shoal.serve.live.responses import explanation_view, service_detail, service_view
 from shoal.serve.manifest import SERVICE, parse_service, service_schema
 
@@ -45,9 +46,7 @@ ServiceRef = Annotated[str, Path(description="the service's name, or its id", ma
 
 
 async def get_services(request: Request) -> ServiceManager:
-    from shoal.serve.live.extension import Serve
-
-    return extension_of(request, Serve).services
+    return extension_of(request, Serving).services
 
 
 Manager = Annotated[ServiceManager, Depends(get_services)]
@@ -115,7 +114,7 @@ async def schema() -> Response:
 @manifests.post(
     "/check",
     summary="Check a service's manifest without deploying it",
-    responses={**shows(models.CheckView), **fails(403, 404, 409, 413, 422, 503)},
+    responses={**shows(CheckView), **fails(403, 404, 409, 413, 422, 503)},
     openapi_extra={"requestBody": takes_manifest(SERVICE)},
 )
 async def check(request: Request, services: Manager, who: Asker, tenant: TenantQuery = None) -> Response:
@@ -168,7 +167,7 @@ async def show(
     over."""
     service = await find_service(services, who, ref, tenant=tenant)
     if wait_s > 0:
-        await api.until(lambda: services.service(service.id).settled, wait_s, who, service_id=service.id)
+        await api.until(lambda: services.service(service.id).settled, wait_s, who, owner_id=service.id)
     return answer(service_detail(services.snapshot(service.id)))
 
 
@@ -220,6 +219,6 @@ async def events(
     """From the first event; a stream ends with the service's last event."""
     service = await find_service(services, who, ref, tenant=tenant)
     return await api.events(
-        asked, who, tenant=service.tenant, service_id=service.id,
+        asked, who, tenant=service.tenant, owner_id=service.id,
         over=lambda: services.service(service.id).state.terminal,
     )  # fmt: skip

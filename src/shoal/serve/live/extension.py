@@ -12,16 +12,21 @@ from prometheus_client.core import Metric
 from pydantic import Field
 
 from shoal.base.http import Limits
+from shoal.contract.events import EventKinds
 from shoal.contract.records import Event, JobRecord
 from shoal.core import Money
 from shoal.engine import Gang
-from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, connection_name, parse_replica_name
+from shoal.serve.lifecycle import ServiceEvent
+from shoal.serve.live.api import manifests, router
 from shoal.serve.live.gateway import Gateway, LocalGateway
-from shoal.serve.live.manager import ServiceManager
+from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.settings import ServeSettings
+from shoal.serve.live.tables import TABLES
+from shoal.store import Tables
 
 DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
@@ -62,12 +67,14 @@ class ServeSection(Section):
         )
 
 
-class Serve(Extension):
+class Serve(Serving):
     """Deploys services and keeps their replicas running behind one gateway. `gateway` takes the place of this
     machine's in tests."""
 
     name: ClassVar[str] = "serve"
     settings: ClassVar[type[Section]] = ServeSection
+    tables: ClassVar[Tables | None] = TABLES
+    events: ClassVar[type[EventKinds] | None] = ServiceEvent
 
     def __init__(self, server: Server, settings: ServeSection, *, gateway: Gateway | None = None) -> None:
         self._server = server
@@ -88,15 +95,15 @@ class Serve(Extension):
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         """A replica is given the token by which its gateway knows it."""
-        if job.job.service_id is None:
+        if job.job.owner_id is None:
             return gang
         _, _, generation = parse_replica_name(job.job.name)
-        token = self._replica_token(job.job.service_id, generation)
+        token = self._replica_token(job.job.owner_id, generation)
         return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
 
     def killed(self, job: LiveJob) -> str | None:
         """A replica that hangs is killed by its gateway."""
-        if job.job.service_id is None or job.attempt is None:
+        if job.job.owner_id is None or job.attempt is None:
             return None
         why = self._gateway.killed(connection_name(job.job.tenant, job.job.name), job.attempt.created_at)
         return None if why is None else f"the gateway stopped this replica: {why}"
@@ -107,7 +114,7 @@ class Serve(Extension):
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """A service's requests are counted by its gateway."""
-        known = self.services.live_service(job.service_id) if job.service_id is not None else None
+        known = self.services.live_service(job.owner_id) if job.owner_id is not None else None
         status = self.services.gateway_seen.status
         if known is None or status is None:
             return None
@@ -135,8 +142,6 @@ class Serve(Extension):
         )
 
     def routers(self) -> Sequence[APIRouter]:
-        from shoal.serve.live.api import manifests, router
-
         return (manifests, router)
 
     def _replica_token(self, service_id: str, generation: int) -> str:

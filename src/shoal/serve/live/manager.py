@@ -8,15 +8,19 @@ from dataclasses import dataclass
 
 from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.records import JobRecord
-from shoal.contract.service_records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict, NotFound, Reason
-from shoal.extension import LiveJob, Server
+from shoal.extension import Extension, LiveJob, Server
 from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, ObservedGateway
 from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, Replica
+from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.replicas import replica_job
+from shoal.serve.live.repository import ServiceRepository
 from shoal.serve.manifest import ServiceManifest, parse_service
+
+LETTER = "s"
+"""Ids of services begin with it."""
 
 Step = Callable[[ServiceRecord], ServiceChange | None]
 
@@ -88,7 +92,7 @@ class ServiceManager:
 
     def __init__(self, server: Server, gateway: Gateway, *, wake: Callable[[], None]) -> None:
         self._server = server
-        self._store = server.store
+        self._repository = ServiceRepository(server.store)
         self._gateway = gateway
         self._wake = wake
         self._live: dict[str, LiveService] = {}
@@ -97,11 +101,11 @@ class ServiceManager:
 
     def open(self) -> None:
         """Read the live services back, as after a restart."""
-        for record in self._store.live_services():
+        for record in self._repository.live_services():
             self._recall(record)
 
     def _recall(self, record: ServiceRecord) -> None:
-        deployments = self._store.deployments(record.id)
+        deployments = self._repository.deployments(record.id)
         manifests = {one.generation: parse_service(one.manifest, source=record.id) for one in deployments}
         self._live[record.id] = LiveService(record, manifests)
 
@@ -115,14 +119,14 @@ class ServiceManager:
     def service(self, service_id: str) -> ServiceRecord:
         """Raises NotFound."""
         known = self._live.get(service_id)
-        record = known.record if known is not None else self._store.service(service_id)
+        record = known.record if known is not None else self._repository.service(service_id)
         if record is None:
             raise NotFound(f"no service {service_id}", where=service_id, hint="`shoal services` lists them")
         return record
 
     async def stored(self, asked: ServiceFilter) -> list[ServiceRecord]:
         """As the database has them, those that are over among them."""
-        return await asyncio.to_thread(self._store.services, asked)
+        return await asyncio.to_thread(self._repository.services, asked)
 
     def named(self, name: str, tenant: str | None) -> list[ServiceRecord]:
         """The live services of this name; one at most where a tenant is given."""
@@ -146,7 +150,7 @@ class ServiceManager:
         manifest = self._server.complete(manifest.with_cores(), tenant=tenant)
         async with self._deploying:
             if idempotency_key is not None:
-                earlier = self._store.deployment_by_key(tenant, idempotency_key)
+                earlier = self._repository.deployment_by_key(tenant, idempotency_key)
                 if earlier is not None:
                     if earlier.fingerprint != manifest.fingerprint():
                         raise Conflict(
@@ -163,7 +167,7 @@ class ServiceManager:
             found = self.named(manifest.name, tenant)
             if not found:
                 change = steps.create(
-                    self._server.new_id("s"),
+                    self._server.new_id(LETTER),
                     manifest,
                     tenant=tenant,
                     actor=actor,
@@ -171,7 +175,7 @@ class ServiceManager:
                     key=idempotency_key,
                 )
                 self._server.fault("before-commit")
-                await self._store.apply_service(change)
+                await self._repository.apply(change)
                 self._live[change.after.id] = LiveService(change.after, {change.after.generation: manifest})
                 self._wake()
                 self._server.fault("after-commit")
@@ -251,12 +255,12 @@ class ServiceManager:
             if change is None:
                 return None
             self._server.fault("before-commit")
-            if await self._store.apply_service(change):
+            if await self._repository.apply(change):
                 self._applied(known, change)
                 self._server.fault("after-commit")
                 return change
             if known.record is change.before:  # changed behind our back: read it
-                known.record = self._store.service(service_id) or known.record
+                known.record = self._repository.service(service_id) or known.record
 
     def _applied(self, known: LiveService, change: ServiceChange) -> None:
         known.record = change.after
@@ -270,7 +274,7 @@ class ServiceManager:
 
     def replicas(self, service_id: str) -> list[Replica]:
         """Those that are not over, oldest first."""
-        found = [_replica(live) for live in self._server.replicas(service_id)]
+        found = [_replica(live) for live in self._server.owned(service_id)]
         return sorted(found, key=lambda replica: replica.index)
 
     def snapshot(self, service_id: str) -> ServiceSnapshot:
@@ -283,7 +287,7 @@ class ServiceManager:
         if known is None:
             return ServiceSnapshot(record, parse_service(record.manifest, source=record.id), None)
         texts = {**dict(known.observed.loading), **dict(known.observed.broken)}
-        jobs = {live.job.id: live.job for live in self._server.replicas(record.id)}
+        jobs = {live.job.id: live.job for live in self._server.owned(record.id)}
         replicas = tuple(
             ReplicaSnapshot(
                 jobs[one.job_id], one, one.name in known.observed.ready, texts.get(one.name) or one.why or one.last
@@ -362,3 +366,9 @@ def _replica(live: LiveJob) -> Replica:
         last=job.message,
         why=waits if queued else "",
     )  # fmt: skip
+
+
+class Serving(Extension):
+    """The extension that has the services, as its routes know it."""
+
+    services: ServiceManager

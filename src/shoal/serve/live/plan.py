@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.service_lifecycle import (
+from shoal.core import Reason
+from shoal.serve.lifecycle import (
     EMPTY,
     FAILING,
     GATEWAY,
@@ -23,8 +24,7 @@ from shoal.contract.service_lifecycle import (
     WAITING,
     ServiceState,
 )
-from shoal.contract.service_records import ServiceRecord
-from shoal.core import Reason
+from shoal.serve.live.records import ServiceRecord
 
 FAILURES = 3
 """A replica that ended so often in a row is said to fail."""

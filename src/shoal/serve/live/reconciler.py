@@ -16,14 +16,14 @@ import structlog
 
 from shoal.base.loops import Turns
 from shoal.contract.records import Event
-from shoal.contract.service_records import ServiceChange, ServiceRecord
 from shoal.core import Unavailable, token_digest
 from shoal.extension import Server
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, GatewayDesired, ObservedGateway
-from shoal.serve.live.manager import LiveService, ServiceManager
+from shoal.serve.live.manager import LETTER, LiveService, ServiceManager
 from shoal.serve.live.plan import Cancel, ObservedService, Plan, plan
+from shoal.serve.live.records import ServiceChange, ServiceRecord
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.live.routes import rolling
 
@@ -99,7 +99,7 @@ class ServiceReconciler:
         await self._cancel_strays()
         live = self._services.live()
         if not live:
-            return not self._gateway.rest() or bool(self._server.services_with_replicas())
+            return not self._gateway.rest() or bool(self._server.owners())
         self._server.fault("before-gateway")
         self._gateway.serve(self._desired(live))
         seen = self._gateway.observe()
@@ -136,8 +136,8 @@ class ServiceReconciler:
 
     async def _cancel_strays(self) -> None:
         """Replicas whose service is over: none should be, and none may stay."""
-        for service_id in self._server.services_with_replicas():
-            if self._services.live_service(service_id) is None:
+        for service_id in self._server.owners():
+            if service_id.startswith(f"{LETTER}-") and self._services.live_service(service_id) is None:
                 strays = self._services.replicas(service_id)
                 await self._cancel([Cancel(one.job_id, "its service is over") for one in strays if not one.leaving])
 

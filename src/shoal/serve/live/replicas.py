@@ -7,8 +7,8 @@ import hashlib
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
-from shoal.contract.service_records import ServiceRecord
 from shoal.serve.contract import connection_name, replica_name
+from shoal.serve.live.records import ServiceRecord
 from shoal.serve.manifest import ServiceManifest
 
 PRIORITY = 100
@@ -68,5 +68,5 @@ def replica_job(service: ServiceRecord, manifest: ServiceManifest, index: int, *
         id=replica_id(service.id, index), tenant=service.tenant, name=job.name, state=JobState.QUEUED, version=1,
         manifest=text, resources=job.resources_per_rank(), ranks=1, priority_class=job.priority_class,
         priority=job.priority, submitted_at=now, updated_at=now, queued_at=now,
-        fingerprint=hashlib.sha256(text.encode()).hexdigest(), service_id=service.id,
+        fingerprint=hashlib.sha256(text.encode()).hexdigest(), owner_id=service.id,
     )  # fmt: skip

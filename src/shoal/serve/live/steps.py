@@ -8,10 +8,10 @@ from typing import Any
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.contract.service_lifecycle import ServiceState, check_step
-from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceRecord
 from shoal.core import Conflict
+from shoal.serve.lifecycle import ServiceEvent, ServiceState, check_step
 from shoal.serve.live.plan import Plan
+from shoal.serve.live.records import DeploymentRecord, ServiceChange, ServiceRecord
 from shoal.serve.manifest import ServiceManifest
 
 RECONCILER = "reconciler"
@@ -19,14 +19,14 @@ DEFAULT_REPLICAS = 1
 
 
 def _event(service: ServiceRecord, now: float, kind: str, actor: str, cause: str, **data: Any) -> NewEvent:
-    return NewEvent(now, kind, actor, cause, service.tenant, data=data, service_id=service.id)
+    return NewEvent(now, kind, actor, cause, service.tenant, data=data, owner_id=service.id)
 
 
 def _state_event(service: ServiceRecord, new: ServiceState, now: float, actor: str, cause: str) -> NewEvent:
     check_step(service.state, new, service_id=service.id)
     return NewEvent(
-        now, "service.state", actor, cause, service.tenant, old_state=service.state, new_state=new,
-        service_id=service.id,
+        now, ServiceEvent.STATE, actor, cause, service.tenant, old_state=service.state, new_state=new,
+        owner_id=service.id,
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def create(
         fingerprint=manifest.fingerprint(),
     )  # fmt: skip
     event = _event(
-        service, now, "service.deployed", actor, f"service {service.name} was deployed", generation=1, deployment=1,
+        service, now, ServiceEvent.DEPLOYED, actor, f"service {service.name} was deployed", generation=1, deployment=1,
         replicas=replicas,
     )  # fmt: skip
     made = event._replace(new_state=ServiceState.DEPLOYING)
@@ -72,7 +72,7 @@ def update(
     )  # fmt: skip
     what = f"its replicas are replaced by generation {after.generation}" if replaces else "its replicas stay"
     event = _event(
-        service, now, "service.deployed", actor, f"service {service.name} was updated: {what}",
+        service, now, ServiceEvent.DEPLOYED, actor, f"service {service.name} was updated: {what}",
         generation=after.generation, deployment=after.deployment, replicas=after.replicas,
     )  # fmt: skip
     events = [event]
@@ -89,7 +89,7 @@ def scale(service: ServiceRecord, replicas: int, *, actor: str, now: float, caus
     if replicas == service.replicas:
         return None
     cause = cause or f"from {service.replicas} to {replicas} replicas"
-    events = [_event(service, now, "service.scaled", actor, cause, before=service.replicas, replicas=replicas)]
+    events = [_event(service, now, ServiceEvent.SCALED, actor, cause, before=service.replicas, replicas=replicas)]
     after = _moved(service, now, replicas=replicas)
     if replicas > service.replicas and service.state is not ServiceState.DEPLOYING:
         events.append(_state_event(service, ServiceState.DEPLOYING, now, actor, cause))
@@ -122,7 +122,7 @@ def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: f
         events.append(_state_event(service, plan.state, now, RECONCILER, cause))
     elif code is not None and code != known:
         facts = plan.reason.as_json() if plan.reason is not None else {}
-        events.append(_event(service, now, "service.waiting", RECONCILER, said, reason=facts))
+        events.append(_event(service, now, ServiceEvent.WAITING, RECONCILER, said, reason=facts))
     for job in jobs:
         cause = f"replica {job.name} of service {service.name} was submitted"
         events.append(NewEvent(now, "job.submitted", RECONCILER, cause, job.tenant, job.id, new_state=JobState.QUEUED))

@@ -2,11 +2,11 @@
 
 from alembic import context
 
-from shoal.store.schema import metadata
-
+given = context.config.attributes
 context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    connection=given["connection"],
+    target_metadata=given["tables"].metadata,
+    version_table=given["tables"].version_table,
     transactional_ddl=True,
     render_as_batch=True,
 )

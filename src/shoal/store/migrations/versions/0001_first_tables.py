@@ -12,8 +12,7 @@ KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 UNFINISHED = sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 FINISHED = sa.text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
-OF_SERVICES = sa.text("service_id IS NOT NULL")
-LIVE = sa.text("state <> 'STOPPED'")
+OWNED = sa.text("owner_id IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -48,13 +47,11 @@ def upgrade() -> None:
         sa.Column("old_state", sa.Text()),
         sa.Column("new_state", sa.Text()),
         sa.Column("data", sa.Text(), nullable=False),
-        sa.Column("service_id", KEY),
+        sa.Column("owner_id", KEY),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_event")),
     )
     op.create_index("ix_event_job", "event", ["job_id", "seq"])
-    op.create_index(
-        "ix_event_service", "event", ["service_id", "seq"], sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES
-    )
+    op.create_index("ix_event_owner", "event", ["owner_id", "seq"], sqlite_where=OWNED, postgresql_where=OWNED)
     op.create_index("ix_event_tenant", "event", ["tenant", "seq"])
     op.create_table(
         "job",
@@ -88,7 +85,7 @@ def upgrade() -> None:
         sa.Column("progress", sa.Text(), nullable=False),
         sa.Column("idempotency_key", sa.Text()),
         sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("service_id", KEY),
+        sa.Column("owner_id", KEY),
         sa.Column("min_ranks", sa.BigInteger(), nullable=False),
         sa.Column("size", sa.BigInteger()),
         sa.Column("read_position", sa.Text()),
@@ -97,7 +94,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_job_ended", "job", ["ended_at"], sqlite_where=FINISHED, postgresql_where=FINISHED)
     op.create_index("ix_job_finished", "job", ["tenant", "state"], sqlite_where=FINISHED, postgresql_where=FINISHED)
-    op.create_index("ix_job_service", "job", ["service_id"], sqlite_where=OF_SERVICES, postgresql_where=OF_SERVICES)
+    op.create_index("ix_job_owner", "job", ["owner_id"], sqlite_where=OWNED, postgresql_where=OWNED)
     op.create_index("ix_job_submitted", "job", ["submitted_at", "id"])
     op.create_index("ix_job_tenant_name", "job", ["tenant", "name"])
     op.create_index("ix_job_tenant_submitted", "job", ["tenant", "submitted_at", "id"])
@@ -129,30 +126,6 @@ def upgrade() -> None:
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("id = 1", name=op.f("ck_removed_events_single")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_removed_events")),
-    )
-    op.create_table(
-        "service",
-        sa.Column("id", KEY, nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.Column("manifest", sa.Text(), nullable=False),
-        sa.Column("replicas", sa.BigInteger(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.Column("generation", sa.BigInteger(), nullable=False),
-        sa.Column("deployment", sa.BigInteger(), nullable=False),
-        sa.Column("serves", sa.BigInteger(), nullable=False),
-        sa.Column("launched", sa.BigInteger(), nullable=False),
-        sa.Column("ended_at", sa.Double()),
-        sa.Column("reason", sa.Text()),
-        sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_service")),
-    )
-    op.create_index("ix_service_created", "service", ["created_at", "id"])
-    op.create_index(
-        "uq_service_live_name", "service", ["tenant", "name"], unique=True, sqlite_where=LIVE, postgresql_where=LIVE
     )
     op.create_table(
         "tenant",
@@ -192,20 +165,6 @@ def upgrade() -> None:
         sa.Column("used_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_bundle_tenant")),
         sa.PrimaryKeyConstraint("tenant", "digest", name=op.f("pk_bundle")),
-    )
-    op.create_table(
-        "deployment",
-        sa.Column("service_id", KEY, nullable=False),
-        sa.Column("number", sa.BigInteger(), nullable=False),
-        sa.Column("generation", sa.BigInteger(), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("manifest", sa.Text(), nullable=False),
-        sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("idempotency_key", sa.Text()),
-        sa.ForeignKeyConstraint(["service_id"], ["service.id"], name=op.f("fk_deployment_service_id")),
-        sa.PrimaryKeyConstraint("service_id", "number", name=op.f("pk_deployment")),
-        sa.UniqueConstraint("tenant", "idempotency_key", name="uq_deployment_idempotency_key"),
     )
     op.create_table(
         "secret",

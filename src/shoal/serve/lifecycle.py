@@ -1,10 +1,20 @@
-"""The life of a service: states, and the one table of legal transitions."""
+"""The life of a service: states, the one table of legal transitions, and the kinds of events."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from shoal.contract.events import EventKinds
 from shoal.core import Conflict
+
+
+class ServiceEvent(EventKinds):
+    """The kinds of events that services have beside those of their replicas."""
+
+    DEPLOYED = "service.deployed", "A service was deployed or updated."
+    SCALED = "service.scaled", "The number of replicas that a service should have was changed."
+    STATE = "service.state", "A service stepped from one state to another."
+    WAITING = "service.waiting", "The reason for which a service is not ready is another one now."
 
 
 class ServiceState(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.contract.service_lifecycle import TROUBLES, ServiceState
+from shoal.serve.lifecycle import TROUBLES, ServiceState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Services in the store: their rows, their one guarded write, and what is asked of them."""
+"""Services in the database: their rows, their one guarded write, and what is asked of them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, insert, select, tuple_, update
 
-from shoal.contract.events import EventKind
-from shoal.contract.service_lifecycle import ServiceState, check_step
-from shoal.contract.service_records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.core import Conflict
-from shoal.store import rows, schema, statements
-from shoal.store.operations import BULKS, Other, Pending, pending
-from shoal.store.reads import Reads
+from shoal.serve.lifecycle import ServiceEvent, ServiceState, check_step
+from shoal.serve.live.records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
+from shoal.serve.live.tables import LIVE, deployment, service
+from shoal.store import Store
 
 _FIXED = ("id", "tenant", "name", "created_at")
-_service = schema.service.c
-_deployment = schema.deployment.c
+_service = service.c
+_deployment = deployment.c
 
 
-class ServiceReads(Reads):
+class ServiceRepository:
+    """Reads may come from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
     def service(self, service_id: str) -> ServiceRecord | None:
-        found = self._all(select(schema.service).where(_service.id == service_id))
+        found = self._store.rows(select(service).where(_service.id == service_id))
         return _service_of(found[0]) if found else None
 
     def services(self, service_filter: ServiceFilter) -> list[ServiceRecord]:
         """Newest first. A `before_id` that is no service's lists nothing."""
-        query = select(schema.service).order_by(_service.created_at.desc(), _service.id.desc())
+        query = select(service).order_by(_service.created_at.desc(), _service.id.desc())
         query = query.limit(service_filter.limit)
         if service_filter.tenant is not None:
             query = query.where(_service.tenant == service_filter.tenant)
@@ -38,47 +41,47 @@ class ServiceReads(Reads):
         if service_filter.name is not None:
             query = query.where(_service.name == service_filter.name)
         if service_filter.before_id is not None:
-            position = schema.service.alias().c
+            position = service.alias().c
             start = select(position.created_at, position.id).where(position.id == service_filter.before_id)
             query = query.where(tuple_(_service.created_at, _service.id) < start.scalar_subquery())
-        return [_service_of(row) for row in self._all(query)]
+        return [_service_of(row) for row in self._store.rows(query)]
 
     def live_services(self) -> list[ServiceRecord]:
         """All that are not STOPPED, oldest first."""
-        query = select(schema.service).where(schema.LIVE).order_by(_service.created_at, _service.id)
-        return [_service_of(row) for row in self._all(query)]
+        query = select(service).where(LIVE).order_by(_service.created_at, _service.id)
+        return [_service_of(row) for row in self._store.rows(query)]
 
     def deployments(self, service_id: str) -> list[DeploymentRecord]:
         """In the order of their numbers."""
-        query = select(schema.deployment).where(_deployment.service_id == service_id).order_by(_deployment.number)
-        return [DeploymentRecord(*row) for row in self._all(query)]
+        query = select(deployment).where(_deployment.service_id == service_id).order_by(_deployment.number)
+        return [DeploymentRecord(*row) for row in self._store.rows(query)]
 
     def deployment_by_key(self, tenant: str, idempotency_key: str) -> DeploymentRecord | None:
         same = (_deployment.tenant == tenant, _deployment.idempotency_key == idempotency_key)
-        found = self._all(select(schema.deployment).where(*same))
+        found = self._store.rows(select(deployment).where(*same))
         return DeploymentRecord(*found[0]) if found else None
 
+    async def apply(self, change: ServiceChange) -> bool:
+        """Make or move a service, and submit the replicas that come with the step, all in one transaction.
 
-def apply(change: ServiceChange) -> Other:
-    """The write of a change: gives whether it was current. Raises Conflict for one that is no legal step."""
-    _check(change)
-    jobs = [rows.job_row(job) for job in change.jobs]
-    values = _values(change.after)
+        False when the stored version is not `before.version` any more: then nothing is written. Raises Conflict when
+        the step is illegal, another live service of the tenant has the name, or the idempotency key was used.
+        """
+        _check(change)
+        values = _values(change.after)
 
-    def run(connection: Connection) -> tuple[bool, bool]:
-        if change.before is None:
-            connection.execute(insert(schema.service).values(values))
-        else:
-            current = (_service.id == change.before.id, _service.version == change.before.version)
-            if connection.execute(update(schema.service).where(*current).values(values)).rowcount == 0:
-                return False, False
-        if change.deployment is not None:
-            connection.execute(insert(schema.deployment).values(_columns(change.deployment)))
-        statements.run(connection, BULKS["jobs"], jobs)
-        return True, True
+        def run(connection: Connection) -> bool:
+            if change.before is None:
+                connection.execute(insert(service).values(values))
+            else:
+                current = (_service.id == change.before.id, _service.version == change.before.version)
+                if connection.execute(update(service).where(*current).values(values)).rowcount == 0:
+                    return False
+            if change.deployment is not None:
+                connection.execute(insert(deployment).values(_columns(change.deployment)))
+            return True
 
-    events: tuple[Pending, ...] = pending(change.events, change.after.id)
-    return Other(run, events)
+        return await self._store.transact(run, change.events, owner_id=change.after.id, jobs=change.jobs)
 
 
 def _check(change: ServiceChange) -> None:
@@ -91,7 +94,7 @@ def _check(change: ServiceChange) -> None:
         if after.version <= before.version:
             raise Conflict(f"version {after.version} does not follow {before.version}", where=before.id)
     for event in change.events:
-        if event.kind == EventKind.SERVICE_STATE and event.new_state is not None:
+        if event.kind == ServiceEvent.STATE and event.new_state is not None:
             reached = ServiceState(event.new_state)
             if event.old_state != state:
                 raise Conflict(f"an event leaves {event.old_state}, but the service is {state} then", where=after.id)
@@ -100,13 +103,13 @@ def _check(change: ServiceChange) -> None:
     if state is not after.state:
         raise Conflict(f"the events lead to {state}, the row to {after.state}", where=after.id)
     for job in change.jobs:
-        if job.service_id != after.id:
+        if job.owner_id != after.id:
             raise Conflict(f"job {job.id} is no replica of this service", where=after.id)
 
 
-def _values(service: ServiceRecord) -> dict[str, Any]:
-    reason = None if service.reason is None else rows.json_text(service.reason, "reason")
-    return {**_columns(service), "state": service.state.value, "reason": reason}
+def _values(record: ServiceRecord) -> dict[str, Any]:
+    reason = None if record.reason is None else orjson.dumps(record.reason, option=orjson.OPT_NON_STR_KEYS).decode()
+    return {**_columns(record), "state": record.state.value, "reason": reason}
 
 
 def _service_of(row: Sequence[Any]) -> ServiceRecord:

@@ -1,0 +1,45 @@
+"""A set of tables with a history of its own: the store's, and those that extensions bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import MetaData, Select, Text
+
+NAMING = {
+    "pk": "pk_%(table_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+}
+
+# Byte order on both databases, so that prefixes and listings by id mean the same everywhere.
+Key = Text().with_variant(Text(collation="C"), "postgresql")
+
+
+def new_metadata() -> MetaData:
+    """Empty; constraints are named the same on every database."""
+    return MetaData(naming_convention=NAMING)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables that an extension reads and writes, in the control plane's database: `Store.rows`, `Store.transact`.
+
+    `name` is the extension's. A new database gets what `metadata` says and the revision `head`; an older one is brought
+    there by the Alembic revisions in the folder `versions`, which tables that never changed need not have. `living`
+    selects the ids of what is not over yet and may own jobs: events of these are kept, however old.
+    """
+
+    name: str
+    metadata: MetaData
+    head: str = "0001"
+    versions: Path | None = None
+    living: Select[Any] | None = None
+
+    @property
+    def version_table(self) -> str:
+        """Where a database keeps its revision of these tables."""
+        return f"alembic_version_{self.name}" if self.name else "alembic_version"
