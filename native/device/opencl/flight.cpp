@@ -95,6 +95,7 @@ cl_int fly(cl_command_queue queue, std::shared_ptr<Lane> lane, Work work, const 
     next->clRetainEvent(event);
     *out = event;
   }
+  if (queue == nullptr) next->clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, nullptr);
   auto* followed = new std::shared_ptr<Flight>(flight);
   if (next->clSetEventCallback(event, CL_COMPLETE, on_end, followed) != CL_SUCCESS) {
     next->clWaitForEvents(1, &event);
@@ -112,7 +113,7 @@ void admit(const std::vector<std::shared_ptr<Flight>>& flights) {
     return;
   }
   if (in_callback()) {
-    for (const auto& flight : flights) fall_back(flight->work.kernel, "not gated: a callback set its user event");
+    for (const auto& flight : flights) fall_back(flight->work.kernel, kNotGated, "a callback set its user event");
     return;
   }
   uint64_t cost = 0;

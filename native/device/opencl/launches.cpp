@@ -119,7 +119,7 @@ cl_int gated(const Launch& launch, const Queue& queue, Kernel* kernel, const Use
       if (error == CL_SUCCESS || begun) return error;
       reason = "the driver refuses a slice of it";  // the program's own launch tells it why
     }
-    fall_back(kernel->name, reason);
+    fall_back(kernel->name, kNotSliced, reason);
     chosen_plan = plan(work.key, 1u << SHOAL_WHOLE, work.of, queue.units);
   }
   work.cost_ns = chosen_plan.cost_ns;
@@ -152,7 +152,7 @@ cl_int launch_kernel(const Launch& launch) {
     }
     error = fly(launch.queue, queue->lane, std::move(work), users, out, [&launch](cl_event* made) { return launch.forward(made); });
   } else if (in_callback()) {
-    fall_back(kernel->name, "not gated: a callback launches it");
+    fall_back(kernel->name, kNotGated, "a callback launches it");
     error = launch.forward(out);
   } else {
     Launch inner = launch;

@@ -59,6 +59,7 @@ SHOAL_API CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_ic
     opencl::hook_commands(&table);
     opencl::hook_held(&table);
     opencl::hook_launches(&table);
+    opencl::hook_extensions(&table);
     opencl::hook_memory(&table);
     if (opencl::is_best_effort) {
       opencl::hook_events(&table);

@@ -98,6 +98,7 @@ void hook_held(cl_icd_dispatch* table);
 void hook_events(cl_icd_dispatch* table);  // best effort
 void hook_programs(cl_icd_dispatch* table);  // best effort
 void hook_launches(cl_icd_dispatch* table);
+void hook_extensions(cl_icd_dispatch* table);
 void hook_memory(cl_icd_dispatch* table);
 
 }  // namespace shoal::device::opencl

@@ -37,7 +37,7 @@ void say(const std::string& text) {
 struct FallBacks {
   std::mutex lock;
   std::set<std::string> told;
-  std::map<std::string, uint64_t> counts;  // by reason
+  std::map<std::string, uint64_t> counts;  // by outcome and reason
 };
 
 FallBacks& fall_backs() {
@@ -46,7 +46,7 @@ FallBacks& fall_backs() {
     std::atexit([] {
       FallBacks& known = fall_backs();
       const std::lock_guard<std::mutex> guard(known.lock);
-      for (const auto& [reason, count] : known.counts) say(std::to_string(count) + " launches not sliced: " + reason);
+      for (const auto& [reason, count] : known.counts) say(std::to_string(count) + " times: " + reason);
     });
     return new FallBacks;
   }();
@@ -55,11 +55,12 @@ FallBacks& fall_backs() {
 
 }  // namespace
 
-void fall_back(const std::string& kernel, const std::string& reason) {
+void fall_back(const std::string& name, const char* outcome, const std::string& reason) {
+  const std::string said = std::string(outcome) + ": " + reason;
   FallBacks& known = fall_backs();
   const std::lock_guard<std::mutex> guard(known.lock);
-  ++known.counts[reason];
-  if (known.told.insert(kernel + '\0' + reason).second) say("kernel " + kernel + " is not sliced: " + reason);
+  ++known.counts[said];
+  if (known.told.insert(name + '\0' + said).second) say(name + " " + said);
 }
 
 bool tracing() { return trace_file() >= 0; }

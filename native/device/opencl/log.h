@@ -9,8 +9,11 @@
 
 namespace shoal::device::opencl {
 
-// A launch that could not be sliced, or not be gated at all. Counted by reason; told once for each kernel and reason.
-void fall_back(const std::string& kernel, const std::string& reason);
+// A launch that could not be treated as it should: `outcome`, and why. Counted; told once for each name and reason.
+constexpr const char* kNotSliced = "is not sliced";
+constexpr const char* kNotGated = "is not gated";
+constexpr const char* kNotCounted = "is not counted";
+void fall_back(const std::string& name, const char* outcome, const std::string& reason);
 
 bool tracing();
 void trace(const char* what, const std::string& kernel, uint64_t first = 0, uint64_t blocks = 0, uint64_t of = 0);

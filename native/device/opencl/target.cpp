@@ -49,6 +49,10 @@ std::string name_of(cl_device_id device) {
 }
 
 bool is_target(cl_device_id device) {
+  // A part of a device is of the device.
+  cl_device_id whole = nullptr;
+  while (next->clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof whole, &whole, nullptr) == CL_SUCCESS && whole != nullptr)
+    device = whole;
   static const char* const wanted = std::getenv("SHOAL_DEVICE_OPENCL");
   if (wanted == nullptr || *wanted == '\0') return true;
   static std::mutex lock;

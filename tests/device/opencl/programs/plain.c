@@ -2,6 +2,7 @@
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <CL/cl_ext.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,26 @@ int main(void) {
   CHECK(clEnqueueFillBuffer(queue, buffer, &pattern, sizeof pattern, sizeof pattern, sizeof ran - sizeof pattern, 0, NULL, NULL));
   CHECK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof ran, ran, 0, NULL, NULL));
   printf("filled %d %d %d\n", ran[0], ran[1], ran[GROUPS - 1]);
+
+  // A recorded launch, twice.
+  clCreateCommandBufferKHR_fn record = clGetExtensionFunctionAddressForPlatform(platform, "clCreateCommandBufferKHR");
+  clCommandNDRangeKernelKHR_fn add = clGetExtensionFunctionAddressForPlatform(platform, "clCommandNDRangeKernelKHR");
+  clFinalizeCommandBufferKHR_fn finish = clGetExtensionFunctionAddressForPlatform(platform, "clFinalizeCommandBufferKHR");
+  clEnqueueCommandBufferKHR_fn replay = clGetExtensionFunctionAddressForPlatform(platform, "clEnqueueCommandBufferKHR");
+  cl_int error;
+  int step = few;
+  CHECK(clSetKernelArg(burn, 1, sizeof step, &step));
+  cl_command_buffer_khr recorded = record(1, &queue, NULL, &error);
+  CHECK(error);
+  CHECK(add(recorded, NULL, NULL, burn, 1, NULL, &global, &local, 0, NULL, NULL, NULL));
+  CHECK(finish(recorded));
+  for (int i = 0; i < 2; ++i) {
+    CHECK(replay(0, NULL, recorded, 0, NULL, &event));
+    CHECK(clWaitForEvents(1, &event));
+    CHECK(clReleaseEvent(event));
+  }
+  CHECK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof ran, ran, 0, NULL, NULL));
+  printf("recorded %d %d\n", ran[0], ran[GROUPS - 1]);
   void *shared = clSVMAlloc(context, CL_MEM_READ_WRITE, 48 << 20, 0), *more = clSVMAlloc(context, CL_MEM_READ_WRITE, 48 << 20, 0);
   printf("shared %d %d\n", shared != NULL, more != NULL);
   clSVMFree(context, shared);
