@@ -32,7 +32,5 @@ def test_without_opencl_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_program_that_does_not_start_says_why(environment: dict[str, str]) -> None:
-    with pytest.raises(
-        Unavailable, match="the inference program did not start on the OpenCL device: .*did not match any platform"
-    ):
+    with pytest.raises(Unavailable, match=r"inference program did not start .* did not match any platform"):
         demo.Program("inference", 25, {"PYOPENCL_CTX": "nonsense:9"})

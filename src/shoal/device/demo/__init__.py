@@ -61,14 +61,16 @@ class Program:
         self._lines: list[str] = []
         self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
         self._lock = threading.Lock()
-        self._ready = threading.Event()
+        self._heard = threading.Event()
+        self._ready = False
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(PROGRAMS / f"{name}.py"), f"{argument:g}"],
             env={**os.environ, "PYOPENCL_CTX": "0", **environment},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
         )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
-        if not self._ready.wait(_START_S) or self._process.poll() is not None:
+        self._heard.wait(_START_S)
+        if not self._ready:
             self._errors.seek(0)
             last = (self._errors.read().strip().splitlines() or ["it said nothing"])[-1]
             self.close()
@@ -103,11 +105,12 @@ class Program:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip() == "ready":
-                self._ready.set()
+                self._ready = True
+                self._heard.set()
                 continue
             with self._lock:
                 self._lines.append(line.strip())
-        self._ready.set()
+        self._heard.set()  # it ended
 
 
 def environment(page: Page, cls: str, ways: str = "slice") -> dict[str, str]:
