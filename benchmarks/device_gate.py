@@ -9,37 +9,16 @@ Each figure is the median of seven runs, in processes of their own, alone on the
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from common import Row, median, parser, report
+from common import Row, parser, report
 
 from shoal.device import native
+from shoal.device.bench import launch_cost_ns
 from shoal.device.page import Page
 from shoal.device.policy import Class
-
-RUNS = 7
-_MEASURE = """
-import sys
-from shoal.device import native
-library = native.library()
-gate = library.shoal_gate_get()
-lane = library.shoal_gate_open_lane(gate)
-library.shoal_gate_cost(gate, lane, 10_000)
-print(library.shoal_gate_cost(gate, lane, int(sys.argv[1])))
-"""
-
-
-def cost_ns(page: Path, cls: str, rounds: int) -> float:
-    env = {**os.environ, "SHOAL_DEVICE_PAGE": str(page), "SHOAL_DEVICE_CLASS": cls}
-    told = [
-        subprocess.run([sys.executable, "-c", _MEASURE, str(rounds)], env=env, capture_output=True, check=True).stdout
-        for _ in range(RUNS)
-    ]
-    return median([float(one) for one in told])
 
 
 def main() -> int:
@@ -60,7 +39,7 @@ def main() -> int:
                 for cls, what, most in (
                     ("guaranteed", "submit", 300), ("best-effort", "acquire and release, quiet", 1000)
                 ):  # fmt: skip
-                    took = cost_ns(path, cls, options.rounds)
+                    took = launch_cost_ns(path, cls, rounds=options.rounds)
                     rows.append(Row(f"{cls}: {what}, {where}", took, "ns", f"<= {most}", took <= most))
     return report("device_gate", rows, as_json=options.json)
 

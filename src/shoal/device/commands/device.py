@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,6 +109,34 @@ def rules(
                 print(f"{name}: " + ", ".join(f"{field} {value}" for field, value in values.items()))
 
         context.show(found, human)
+
+    guarded(context, act)
+
+
+@device_app.command("bench")
+def bench(
+    rounds: Annotated[int, typer.Option("--rounds", min=1000, help="Launches in each run.")] = 200_000,
+    json: JsonFlag = False,
+) -> None:
+    """What the gate adds to a launch on this machine, in CPU time. No accelerator takes part."""
+    context = CommandContext(json, None, None)
+
+    def act() -> None:
+        import tempfile
+
+        from shoal.device.bench import launch_cost_ns
+        from shoal.device.page import Page
+
+        with tempfile.TemporaryDirectory() as made:
+            path = Path(made) / "page"
+            Page.create(path, device="none").close()
+            found = {cls: launch_cost_ns(path, cls, rounds=rounds) for cls in ("guaranteed", "best-effort")}
+
+        def human() -> None:
+            for cls, took in found.items():
+                print(f"{cls:<11}  {took:.0f} ns a launch on a quiet device")
+
+        context.show({"launch_ns": found}, human)
 
     guarded(context, act)
 
