@@ -133,6 +133,16 @@ LOOPS = [
     ("a retry at moving places", "l: mov.u32 e, o; add.u64 a, a, 4; atom.cas.b32 o, [a], e, n; setp.ne.u32 p, o, e;"
      " @p bra l;", W),
     ("a guarded retry", "l: mov.u32 e, o; @q atom.cas.b32 o, [a], e, n; setp.ne.u32 p, o, e; @p bra l;", W),
+    ("a wait for a change", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, e; setp.eq.u32 p, o, e; @p bra l;", W),
+    ("a wait for a change, turned round", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, e; setp.ne.u32 p, o, e;"
+     " @!p bra l;", W),
+    ("a wait for a change, the other way out", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, e; setp.ne.u32 p, o, e;"
+     " @p bra m; bra l; m:", W),
+    ("a retry that decides more", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, n; setp.ne.u32 p, o, e; or.pred q, p, z;"
+     " @q bra l;", W),
+    ("a retry with both answers", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, n; setp.ne.u32 p|q, o, e; @q bra l;", W),
+    ("a retry, the other way out", "l: mov.u32 e, o; atom.cas.b32 o, [a], e, n; setp.ne.u32 p, o, e;"
+     " @!p bra m; bra l; m:", None),
     ("a retry", "l: mov.u32 e, o; add.u32 n, e, 1; atom.cas.b32 o, [a], e, n; setp.ne.u32 p, o, e; @p bra l;", None),
     ("a retry as nvcc writes it", "l: atom.cas.b32 o, [a], e, n; setp.eq.u32 p, e, o; mov.u32 e, o; @!p bra l;", None),
     ("no loop", "ld.volatile.u32 r, [a]; setp.eq.u32 p, r, 0; @p bra l; add.u32 s, s, 1; l: ret;", None),

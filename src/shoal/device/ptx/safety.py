@@ -259,7 +259,7 @@ def _loop_waits(flow: Flow, loop: frozenset[int]) -> Refusal | None:
     observing = [instruction for instruction in body if _observes(instruction, fenced)]
     if not observing:
         return None
-    retries = _retries(body)
+    retries = [one for one in _retries(body) if _ends_when_equal(flow, loop, one)]
     tainted: set[str] = set()
     memory = any(instruction.opcode == "cp" for instruction in observing)
     before = -1
@@ -318,6 +318,7 @@ def _retries(body: list[Instruction]) -> list[Instruction]:
                     if (
                         compare.opcode == "setp"
                         and compare.guard is None
+                        and isinstance(compare.operands[0], Name)
                         and compare.modifiers[0] in ("eq", "ne")
                         and len(compare.operands) == 3
                     ):
@@ -325,6 +326,21 @@ def _retries(body: list[Instruction]) -> list[Instruction]:
                         if sorted(sides) == sorted((result, expected)):
                             found.append(compare)
     return found
+
+
+def _ends_when_equal(flow: Flow, loop: frozenset[int], compare: Instruction) -> bool:
+    """Whether the comparison decides nothing but branches, and equality leaves the loop with each of them. A loop that
+    goes on while the value stays the same waits for another thread to change it."""
+    for at in loop:
+        instruction = flow.instructions[at]
+        if not set(_written(compare)) & set(_read(instruction)):
+            continue
+        if instruction.opcode != "bra" or instruction.guard is None:
+            return False
+        taken = (compare.modifiers[0] == "eq") != instruction.guard.negated
+        if any(following in loop for following in (flow.jumps(at) if taken else (at + 1,))):
+            return False
+    return True
 
 
 _NO_RESULT = frozenset({"st", "red", "bra", "brx", "ret", "exit", "stmatrix", "call"})
