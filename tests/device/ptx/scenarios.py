@@ -265,7 +265,7 @@ _CUDA: dict[str, tuple[Grid, Grid, Give, int]] = {
 
 
 def _all() -> Iterator[Scenario]:
-    for file in ("nvcc_sm80.ptx", "nvcc_sm100.ptx", "cuobjdump_sm80.ptx"):
+    for file in ("nvcc_sm80.ptx", "nvcc_sm100.ptx"):  # what cuobjdump extracts is the same tree
         for entry, (grid, block, give, shared) in _CUDA.items():
             yield Scenario(file, entry, grid, block, give, shared)
     for entry, threads in (("table", 16), ("scopes", 8), ("hand_over", 64), ("sides", 64), ("retry", 8)):

@@ -129,12 +129,13 @@ def _shift(left: bool, value: Array, by: Array) -> Array:
 
 def _divide(quotient: bool, a: Array, b: Array) -> Array:
     """Toward zero; by zero all bits are set, as devices do."""
-    results = []
-    for x, y in np.broadcast(a, b):
-        x, y = int(x), int(y)
-        whole = -1 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-        results.append(whole if quotient else x - (whole if y else 0) * y)
-    return np.array([result % 2 ** (8 * a.dtype.itemsize) for result in results], f"u{a.dtype.itemsize}").view(a.dtype)
+    divisor = np.where(b == 0, np.ones_like(b), b)
+    whole = a // divisor
+    rest = a - whole * divisor
+    below = ((rest != 0) & ((rest < 0) != (a < 0))).astype(a.dtype)
+    if quotient:
+        return np.where(b == 0, ~np.zeros_like(a), whole + below)
+    return np.where(b == 0, a, rest - below * divisor)
 
 
 def _extract(a: Array, position: Array, length: Array) -> Array:

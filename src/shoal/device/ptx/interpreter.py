@@ -170,9 +170,7 @@ class BlockState:
                 self._pc[late] = at - 1
                 self._apart[group], self._apart[late] = False, True
                 return
-            if len(active) == self.threads:
-                operation.run(self, slice(None))
-            elif len(active):
+            if len(active):
                 operation.run(self, active)
             if operation.jumps is not None:
                 self._pc[group] = at
@@ -195,6 +193,8 @@ class BlockState:
         here = np.zeros(self.threads, bool)
         here[active] = True
         missing = (self._state != _DONE) & ~here
+        if not missing.any():
+            return active
         lanes = np.uint64(1) << (self._everyone % WARP).astype(np.uint64)
         ready = []
         for thread, mask in zip(active.tolist(), masks.tolist(), strict=True):
@@ -244,9 +244,6 @@ class BlockState:
                 table[lanes[where], offsets] = values[where]
             else:
                 table[offsets] = values[where]
-
-    def lanes(self, lanes: npt.NDArray[np.int64] | slice) -> npt.NDArray[np.int64]:
-        return self._everyone if isinstance(lanes, slice) else lanes
 
     def _table(self, space: str) -> npt.NDArray[np.uint8]:
         if space == "local":

@@ -34,9 +34,10 @@ from shoal.device.ptx.tree import Address, Instruction, Name, Negated, Number, O
 if TYPE_CHECKING:
     from shoal.device.ptx.interpreter import BlockState
 
-Lanes = npt.NDArray[np.int64] | slice
+Lanes = npt.NDArray[np.int64]
 Act = Callable[["BlockState", Lanes], None]
 Value = Callable[["BlockState", Lanes], Array]
+Put = Callable[["BlockState", Lanes, Array], None]
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,14 @@ class _Compiler:
     def _value(self, operand: Operand, type_: str) -> Value:
         match operand:
             case Number(text):
-                constant = np.array([literal(text, type_)])
-                return lambda _block, _lanes: constant
+                constant = literal(text, type_)
+                return lambda _block, lanes: np.full(len(lanes), constant)
             case Name(text) if text in self._symbols:
-                place_value = converted(np.array([self._symbols[text]], np.uint64), type_)
-                return lambda _block, _lanes: place_value
+                place = converted(np.array(self._symbols[text], np.uint64), type_)
+                return lambda _block, lanes: np.full(len(lanes), place)
             case Name(text):
                 slot = self._slot(text)
-                if type_ == "pred":
-                    return lambda block, lanes: block.registers[slot][lanes] != 0
-                dtype, width = NUMPY[type_], f"u{NUMPY[type_].itemsize}"
-                return lambda block, lanes: block.registers[slot][lanes].astype(width).view(dtype)
+                return lambda block, lanes: converted(block.registers[slot, lanes], type_)
             case Sum(base, offset):
                 left, right = self._value(base, type_), self._value(offset, type_)
                 return lambda block, lanes: left(block, lanes) + right(block, lanes)
@@ -113,7 +111,7 @@ class _Compiler:
                 return lambda block, lanes: ~plain(block, lanes)
         raise ValueError(operand)
 
-    def _put(self, operand: Operand) -> Callable[[BlockState, Lanes, Array], None]:
+    def _put(self, operand: Operand) -> Put:
         if not isinstance(operand, Name):
             raise ValueError(operand)
         if operand.text == "_":
@@ -121,9 +119,16 @@ class _Compiler:
         slot = self._slot(operand.text)
 
         def put(block: BlockState, lanes: Lanes, value: Array) -> None:
-            block.registers[slot][lanes] = bits_of(value)
+            block.registers[slot, lanes] = bits_of(value)
 
         return put
+
+    def _puts(self, operand: Operand) -> list[Put]:
+        """One for each element of a vector."""
+        return [self._put(item) for item in (operand.items if isinstance(operand, Vector) else (operand,))]
+
+    def _values(self, operand: Operand, type_: str) -> list[Value]:
+        return [self._value(item, type_) for item in (operand.items if isinstance(operand, Vector) else (operand,))]
 
     def _operation(self, at: int, i: Instruction, guard: tuple[int, bool] | None) -> Operation:
         words = frozenset(i.modifiers)
@@ -141,11 +146,9 @@ class _Compiler:
                 return Operation(_nothing, guard, barrier=self._barrier(i))
             case "shfl" | "vote" | "bar":
                 mask = self._value(i.operands[-1], "u32")
-                return Operation(self._warp_act(i), guard, warp=lambda block, lanes: _spread(mask(block, lanes), lanes))
+                return Operation(self._warp_act(i), guard, warp=mask)
             case "mma" | "ldmatrix":
-                return Operation(
-                    self._warp_act(i), guard, warp=lambda block, lanes: np.full(len(block.lanes(lanes)), 0xFFFFFFFF)
-                )
+                return Operation(self._warp_act(i), guard, warp=lambda _block, lanes: np.full(len(lanes), 0xFFFFFFFF))
         return Operation(self._act(i, words), guard)
 
     def _act(self, i: Instruction, words: frozenset[str]) -> Act:
@@ -179,34 +182,26 @@ class _Compiler:
         return lambda block, lanes: put(block, lanes, function(*(value(block, lanes) for value in values)))
 
     def _move(self, i: Instruction) -> Act:
+        """Between a whole and its parts too: `mov.b64 {lo, hi}, whole`."""
         (type_,) = i.modifiers
         target, source = i.operands
-        width = NUMPY[type_].itemsize * 8
-        if isinstance(target, Vector):
-            whole, part = self._value(source, type_), width // len(target.items)
-            puts = [self._put(item) for item in target.items]
+        if not isinstance(target, Vector) and not isinstance(source, Vector):
+            put, value = self._put(target), self._value(source, type_)
+            return lambda block, lanes: put(block, lanes, value(block, lanes))
+        bits = NUMPY[type_].itemsize * 8
+        puts = self._puts(target)
+        from_ = bits // len(source.items) if isinstance(source, Vector) else bits
+        to = bits // len(puts)
+        values = self._values(source, f"u{from_}")
 
-            def split(block: BlockState, lanes: Lanes) -> None:
-                value = whole(block, lanes).astype(np.uint64)
-                for index, put in enumerate(puts):
-                    put(block, lanes, (value >> np.uint64(index * part)) & np.uint64((1 << part) - 1))
+        def act(block: BlockState, lanes: Lanes) -> None:
+            whole = np.zeros(len(lanes), np.uint64)
+            for index, value in enumerate(values):
+                whole |= value(block, lanes).astype(np.uint64) << np.uint64(index * from_)
+            for index, put in enumerate(puts):
+                put(block, lanes, (whole >> np.uint64(index * to)) & np.uint64((1 << to) - 1))
 
-            return split
-        put = self._put(target)
-        if isinstance(source, Vector):
-            part = width // len(source.items)
-            values = [self._value(item, f"u{part}") for item in source.items]
-
-            def join(block: BlockState, lanes: Lanes) -> None:
-                parts = (v(block, lanes).astype(np.uint64) << np.uint64(n * part) for n, v in enumerate(values))
-                total = next(parts)
-                for one in parts:
-                    total = total | one
-                put(block, lanes, total)
-
-            return join
-        value = self._value(source, type_)
-        return lambda block, lanes: put(block, lanes, value(block, lanes))
+        return act
 
     def _compare(self, i: Instruction) -> Act:
         comparison, *more, type_ = i.modifiers
@@ -266,7 +261,7 @@ class _Compiler:
         value = self._value(item, wide)
         if words & {"shared", "shared::cta"}:
             return "shared", value
-        if "param" in words:
+        if any(word.startswith("param") for word in words):
             own = isinstance(base, Name) and base.text in self._program.local
             return ("local" if own else "param"), value
         for space in ("local", "global", "const"):
@@ -278,19 +273,18 @@ class _Compiler:
         _only(i, words, _MEMORY_WORDS)
         type_ = i.modifiers[-1]
         dtype = NUMPY[type_]
-        target = i.operands[0]
-        puts = [self._put(item) for item in (target.items if isinstance(target, Vector) else (target,))]
+        puts = self._puts(i.operands[0])
         space, address = self._address(i.operands[1], words)
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
-            place = _spread(address(block, lanes), threads)
+            place = address(block, lanes)
             for index, put in enumerate(puts):
                 at = place + np.asarray(index * dtype.itemsize, place.dtype)
                 if space == "param":
-                    value = np.array([block.parameters[int(x) : int(x) + dtype.itemsize].view(dtype)[0] for x in at])
+                    bytes_ = at.astype(np.int64)[:, None] + np.arange(dtype.itemsize)
+                    value = block.parameters[bytes_].view(dtype)[:, 0]
                 else:
-                    value = block.load(space, at, dtype.itemsize, threads).view(dtype)
+                    value = block.load(space, at, dtype.itemsize, lanes).view(dtype)
                 put(block, lanes, value)
 
         return act
@@ -299,16 +293,14 @@ class _Compiler:
         _only(i, words, _MEMORY_WORDS)
         type_ = i.modifiers[-1]
         dtype = NUMPY[type_]
-        source = i.operands[1]
-        values = [self._value(item, type_) for item in (source.items if isinstance(source, Vector) else (source,))]
+        values = self._values(i.operands[1], type_)
         space, address = self._address(i.operands[0], words)
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
-            place = _spread(address(block, lanes), threads)
+            place = address(block, lanes)
             for index, value in enumerate(values):
                 at = place + np.asarray(index * dtype.itemsize, place.dtype)
-                block.store(space, at, _spread(value(block, lanes), threads), threads)
+                block.store(space, at, value(block, lanes), lanes)
 
         return act
 
@@ -324,12 +316,11 @@ class _Compiler:
         values = [self._value(operand, type_) for operand in operands[2:]]
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
-            place = _spread(address(block, lanes), threads)
-            given = [_spread(value(block, lanes), threads) for value in values]
-            found = np.zeros(len(threads), dtype)
-            for index in range(len(threads)):  # one thread after another
-                here, one = place[index : index + 1], threads[index : index + 1]
+            place = address(block, lanes)
+            given = [value(block, lanes) for value in values]
+            found = np.zeros(len(lanes), dtype)
+            for index in range(len(lanes)):  # one thread after another
+                here, one = place[index : index + 1], lanes[index : index + 1]
                 found[index : index + 1] = block.load(space, here, dtype.itemsize, one).view(dtype)
                 new = change(found[index], *(value[index] for value in given))
                 block.store(space, here, np.array([new], dtype), one)
@@ -380,17 +371,16 @@ class _Compiler:
         value, by, clamp = (self._value(operand, "u32") for operand in i.operands[1:4])
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
-            lane = threads % 32
-            b = _spread(by(block, lanes), threads).astype(np.int64) & 31
-            c = _spread(clamp(block, lanes), threads).astype(np.int64)
+            lane = lanes % 32
+            b = by(block, lanes).astype(np.int64) & 31
+            c = clamp(block, lanes).astype(np.int64)
             limit, segment = c & 31, (c >> 8) & 31
             first, last = lane & segment, (lane & segment) | (limit & ~segment)
             source = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": first | (b & ~segment)}[mode]
             inside = source >= last if mode == "up" else source <= last
             values = np.zeros(block.threads, np.uint32)
-            values[threads] = value(block, lanes)
-            from_ = np.where(inside, threads - lane + source, threads)
+            values[lanes] = value(block, lanes)
+            from_ = np.where(inside, lanes - lane + source, lanes)
             put_inside(block, lanes, inside)
             put(block, lanes, values[np.minimum(from_, block.threads - 1)])
 
@@ -400,12 +390,11 @@ class _Compiler:
         put, predicate = self._put(i.operands[0]), self._value(i.operands[1], "pred")
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
-            told = _spread(predicate(block, lanes), threads)
-            result = np.zeros(len(threads), np.uint32 if mode == "ballot" else bool)
-            for warp in np.unique(threads // 32):
-                own = threads // 32 == warp
-                bits = int((told[own].astype(np.int64) << (threads[own] % 32)).sum())
+            told = predicate(block, lanes)
+            result = np.zeros(len(lanes), np.uint32 if mode == "ballot" else bool)
+            for warp in np.unique(lanes // 32):
+                own = lanes // 32 == warp
+                bits = int((told[own].astype(np.int64) << (lanes[own] % 32)).sum())
                 result[own] = {"ballot": bits, "any": bits != 0, "all": told[own].all()}[mode]
             put(block, lanes, result)
 
@@ -415,14 +404,10 @@ class _Compiler:
         """Each quarter of a warp names the rows of one 8 x 8 matrix of 16 bits."""
         words = frozenset(i.modifiers)
         _only(i, words, {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
-        target = i.operands[0]
-        if not isinstance(target, Vector):
-            raise ValueError(target)
-        puts = [self._put(item) for item in target.items]
+        puts = self._puts(i.operands[0])
         space, address = self._address(i.operands[1], words)
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            threads = block.lanes(lanes)
             place = address(block, lanes).astype(np.int64).reshape(-1, 32)
             for index, put in enumerate(puts):
                 rows = place[:, 8 * index : 8 * index + 8, None] + 2 * np.arange(8)
@@ -431,16 +416,14 @@ class _Compiler:
                 if "trans" in words:
                     matrix = matrix.transpose(0, 2, 1)
                 pairs = matrix.reshape(-1, 32, 2).astype(np.uint32)
-                put(block, threads, (pairs[..., 0] | (pairs[..., 1] << np.uint32(16))).reshape(-1))
+                put(block, lanes, (pairs[..., 0] | (pairs[..., 1] << np.uint32(16))).reshape(-1))
 
         return act
 
     def _multiply(self, i: Instruction) -> Act:
         """A warp's 16 x 16 by 16 x 8 product of halves, added to single floats."""
-        d, a, b, c = (operand.items if isinstance(operand, Vector) else () for operand in i.operands)
-        puts = [self._put(item) for item in d]
-        left, right = ([self._value(item, "u32") for item in items] for items in (a, b))
-        added = [self._value(item, "f32") for item in c]
+        puts = self._puts(i.operands[0])
+        left, right, added = (self._values(o, t) for o, t in zip(i.operands[1:], ("u32", "u32", "f32"), strict=True))
         lane = np.arange(32)
         row, column = lane // 4, lane % 4 * 2
 
@@ -448,7 +431,7 @@ class _Compiler:
             return value(block, lanes).reshape(-1, 32, 1).view(np.float16).astype(np.float64)
 
         def act(block: BlockState, lanes: Lanes) -> None:
-            warps = len(block.lanes(lanes)) // 32
+            warps = len(lanes) // 32
             matrix_a, matrix_b = np.zeros((warps, 16, 16)), np.zeros((warps, 16, 8))
             for index, value in enumerate(left):
                 both = halves(block, lanes, value)
@@ -473,13 +456,6 @@ def _trap(_block: BlockState, _lanes: Lanes) -> None:
     raise InterpreterError("the program has trapped")
 
 
-def _spread(value: Array, lanes: Lanes) -> Array:
-    """A constant as a value for each thread."""
-    if isinstance(lanes, slice) or len(value) == len(lanes):
-        return value
-    return np.broadcast_to(value, len(lanes))
-
-
 def _only(i: Instruction, words: frozenset[str], known: frozenset[str] | set[str]) -> None:
     if any(word not in known and word not in NUMPY for word in words):
         raise ValueError(i.text)
@@ -492,7 +468,7 @@ _OTHER_SPECIAL = frozenset({
 })  # fmt: skip
 _QUIET = frozenset({"rn", "lo", "hi", "wide", "approx", "full", "uni"})
 _MEMORY_WORDS = frozenset({
-    "global", "shared", "shared::cta", "local", "param", "const", "volatile", "relaxed", "acquire", "release",
-    "acq_rel", "weak", "nc", "ca", "cg", "cs", "cv", "wb", "cta", "gpu", "sys", "v2", "v4", "L1::no_allocate",
-    "L1::evict_last", "L1::evict_first",
+    "global", "shared", "shared::cta", "local", "param", "param::entry", "param::func", "const", "volatile", "relaxed",
+    "acquire", "release", "acq_rel", "weak", "nc", "ca", "cg", "cs", "cv", "wb", "cta", "gpu", "sys", "v2", "v4",
+    "L1::no_allocate", "L1::evict_last", "L1::evict_first",
 })  # fmt: skip
