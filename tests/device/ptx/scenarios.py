@@ -226,8 +226,8 @@ def _add(a: Arguments) -> None:
 
 
 def _softmax(a: Arguments) -> None:
-    a.floats(4 * 200)
-    a.zeros(4 * 200)
+    a.floats(3 * 200)
+    a.zeros(3 * 200)
     a.pack("i", 200)
     a.pack("Q", 0)
     a.pack("Q", 0)
@@ -235,9 +235,9 @@ def _softmax(a: Arguments) -> None:
 
 def _matmul(a: Arguments) -> None:
     a.floats(32 * 32, np.float16)
-    a.floats(32 * 48, np.float16)
-    a.zeros(32 * 48)
-    a.pack("3i", 32, 48, 32)
+    a.floats(32 * 32, np.float16)
+    a.zeros(32 * 32)
+    a.pack("3i", 32, 32, 32)
     a.pack("Q", 0)
     a.pack("Q", 0)
 
@@ -271,8 +271,8 @@ def _all() -> Iterator[Scenario]:
     for entry, threads in (("table", 16), ("scopes", 8), ("hand_over", 64), ("sides", 64), ("retry", 8)):
         yield Scenario("hand.ptx", entry, (3, 2, 1), (threads, 1, 1), lambda a: a.zeros(512))
     yield Scenario("triton_add.ptx", "add", (4, 1, 1), (128, 1, 1), _add)
-    yield Scenario("triton_softmax.ptx", "softmax", (4, 1, 1), (128, 1, 1), _softmax, 64)
-    yield Scenario("triton_matmul.ptx", "matmul", (2, 3, 1), (32, 1, 1), _matmul, 2048)
+    yield Scenario("triton_softmax.ptx", "softmax", (3, 1, 1), (128, 1, 1), _softmax, 64)
+    yield Scenario("triton_matmul.ptx", "matmul", (2, 2, 1), (32, 1, 1), _matmul, 2048)
 
 
 SCENARIOS = tuple(_all())

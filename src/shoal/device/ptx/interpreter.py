@@ -145,7 +145,7 @@ class BlockState:
             group = np.flatnonzero(running & (self._pc == at))
             others = self._pc[running & (self._pc > at)]
             end = int(others.min()) if len(others) else len(operations)
-            self._execute(operations, at, end if random is None else min(end, at + random.randint(1, 8)), group, steps)
+            self._execute(operations, at, end if random is None else min(end, at + random.randint(1, 24)), group, steps)
             yield
 
     def _execute(
