@@ -22,8 +22,7 @@ from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.core import Capability, Clock, Invalid, Node, NotFound, PriorityClass, Reason
 from shoal.engine import Gang
-from shoal.extension import Decide, Explain, Extension, Section, Server
-from shoal.extension.server import Manifest
+from shoal.extension import Decide, Explain, Extension, Manifest, Section, Server
 from shoal.store import Store
 
 E = TypeVar("E", bound=Extension)

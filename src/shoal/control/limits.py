@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shoal.contract.manifest import ResourceRequest
 from shoal.core import ANY, CPU_SLOT, Quota, Resources, Share
 from shoal.engine import Limits
-from shoal.extension.server import Manifest
+from shoal.extension import Manifest
 
 _SHARED = 0.9
 """The part of a node's memory that defaults share out; the rest is left to the system and to Shoal itself."""

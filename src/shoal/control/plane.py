@@ -59,7 +59,7 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Engine, LogChunk, LogTimes
-from shoal.extension.server import Manifest
+from shoal.extension import Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")

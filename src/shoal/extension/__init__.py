@@ -8,8 +8,8 @@ server, the command line or the client. Other entry point groups of the seam: `s
 """
 
 from shoal.extension.base import Decide, Explain, Extension, NoSection, Section
-from shoal.extension.server import LiveJob, Server
+from shoal.extension.server import LiveJob, Manifest, Server
 
 __all__ = [
-    "Decide", "Explain", "Extension", "LiveJob", "NoSection", "Section", "Server",
+    "Decide", "Explain", "Extension", "LiveJob", "Manifest", "NoSection", "Section", "Server",
 ]  # fmt: skip

@@ -9,13 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from shoal.contract.manifest import JOB, places
-from shoal.contract.manifest.document import show_path
-from shoal.contract.manifest.kinds import Kind
-from shoal.contract.manifest.parse import parse_as
-from shoal.contract.manifest.quantities import problem, shown
-from shoal.contract.manifest.readers import in_order, read_grace, read_secrets
-from shoal.contract.manifest.schema import (
+from shoal.contract.manifest import JOB, Kind, parse_as, places
+from shoal.contract.manifest.parts import (
     BUNDLE,
     SECRET_NAME,
     Accelerators,
@@ -27,7 +22,13 @@ from shoal.contract.manifest.schema import (
     Part,
     ResourceRequest,
     Text,
+    in_order,
+    problem,
+    read_grace,
+    read_secrets,
     shared_conflicts,
+    show_path,
+    shown,
 )
 from shoal.core import PriorityClass, Resources
 from shoal.serve.types import LOAD_TIMEOUT_S, DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec

@@ -10,7 +10,7 @@ from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
 
-from shoal.contract.manifest.document import MAX_BYTES
+from shoal.contract.manifest import MAX_BYTES
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord
 from shoal.control.api.feed import Feed
