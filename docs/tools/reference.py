@@ -126,7 +126,7 @@ def manifests() -> str:
     parts = [
         MADE, "# All manifest fields", "",
         "From the JSON Schemas that the server checks by; `shoal manifest schema` prints them for editors. "
-        "[Manifests](manifest.md) says what the fields mean.",
+        "`shoal manifest explain FIELD` says the same. [Manifests](manifest.md) has examples.",
     ]  # fmt: skip
     for title, schema in ((kind.name.capitalize(), kind.schema()) for kind in (JOB, *other_kinds())):
         parts.append(f"\n## {title}\n\n{_fields(schema, schema['$defs'])}")
@@ -140,10 +140,16 @@ def manifests() -> str:
 def _fields(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     needed = set(schema.get("required", ()))
     rows = [
-        (code(name), kind_of(field, parts), "needed" if name in needed else code(_default(field)), _limits(field))
+        (
+            code(name),
+            field.get("description", ""),
+            kind_of(field, parts),
+            "needed" if name in needed else code(_default(field)),
+            _limits(field),
+        )
         for name, field in schema.get("properties", {}).items()
     ]
-    return table(("field", "type", "default", "limits"), rows)
+    return table(("field", "what it means", "type", "default", "limits"), rows)
 
 
 def _default(field: Mapping[str, Any]) -> str:
@@ -186,8 +192,6 @@ _LIMITS = {
 
 def _limits(field: Mapping[str, Any]) -> str:
     said = [text.format(field[key]) for key, text in _LIMITS.items() if key in field]
-    if "description" in field:
-        said.insert(0, str(field["description"]))
     for one in field.get("anyOf", ()):
         said += [text.format(one[key]) for key, text in _LIMITS.items() if key in one]
         said += [one["description"]] if "description" in one and one["description"] not in said else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from shoal.base.console.command import complain
+from shoal.cli.app import app
+from shoal.contract.manifest import JOB
 from shoal.core import Invalid
 
 
@@ -27,6 +30,26 @@ def test_an_error_that_is_its_only_problem_is_told_once(capsys: pytest.CaptureFi
     problem = Invalid("no file", where="files[0]", hint="check the path")
     complain(Invalid(problem.what, where=problem.where, hint=problem.hint, problems=(problem,)), as_json=False)
     assert capsys.readouterr().err == "error: no file\n  where: files[0]\n  hint: check the path\n"
+
+
+def test_what_a_field_of_a_manifest_means_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> str:
+        with contextlib.suppress(SystemExit):
+            app(["manifest", "explain", *words])
+        found = capsys.readouterr()
+        return found.out or found.err
+
+    limits = told("restart.limits").splitlines()
+    assert limits[:2] == [
+        "restart.limits: how many failures are tried again, by whose fault they were",
+        "restart.limits.user (0): tries after a failure of the script",
+    ]
+    assert told("inputs.from") == "inputs.from (needed): a location, from which it is fetched\n"
+    assert {line.partition(" ")[0].rstrip(":") for line in told().splitlines()} == set(JOB.fields(()))
+    assert "models (needed): " in told("--kind", "service")
+    assert "there is no field 'restart.nope'" in told("restart.nope")
+    assert "fields here: on, limits, backoff" in told("restart.nope")
+    assert "there is no kind 'task'" in told("--kind", "task")
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["schedule", "--help"], ["manifest", "schema"]])

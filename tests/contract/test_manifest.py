@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.contract.manifest import JobManifest, Placement, manifest_schema, parse_manifest
+from shoal.contract.manifest import JOB, JobManifest, Kind, Placement, manifest_schema, other_kinds, parse_manifest
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
 from shoal.serve.manifest import parse_service
 
@@ -273,3 +273,20 @@ def test_the_manifest_in_the_documentation_is_right() -> None:
     services = {parse_service(block).name for block in blocks if block.startswith("kind: service")}
     assert "resnet" in jobs
     assert "ocr" in services
+
+
+@pytest.mark.parametrize("kind", [JOB, *other_kinds()], ids=lambda kind: kind.name)
+def test_every_field_says_what_it_means(kind: Kind) -> None:
+    silent = [
+        (*path, name) for path in kind.parts for name, field in kind.fields(path).items() if not field.description
+    ]
+    assert silent == []
+
+
+def test_fields_are_found_where_lists_and_mappings_hold_them() -> None:
+    (service,) = other_kinds()
+    assert "from" in JOB.fields(JOB.place(["inputs"]))
+    assert JOB.place(["restart", "limits"]) == ("restart", "limits")
+    assert service.place(["models", "inputs"]) == ("models", "*", "inputs", "*")
+    assert "shares" in service.fields(service.place(["routes"]))
+    assert JOB.fields(JOB.place(["nothing"])) == {}

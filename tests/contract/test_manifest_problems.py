@@ -77,7 +77,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"command": []}, "command", "the command is empty", "[python, train.py]"),
     ({"command": ""}, "command", "the command is empty", "[python, train.py]"),
     ({"command": 'python "x'}, "command", "no closing quotation", "as a list"),
-    ({"command": {"a": "b"}}, "command", "must be a list, and a mapping is not", ""),
+    ({"command": {"a": "b"}}, "command", "must be a list, and a mapping is not", "words, or one line that is split"),
     ({"command": ["a", 1]}, "command[1]", "1 is read as a number", 'quote it: "1"'),
     ({"command": ["a\x00"]}, "command[0]", "holds a NUL character", "remove it"),
     ({"command": None, "entrypoint": "a b"}, "entrypoint", "'a b' is not an entrypoint", "package.module:function"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,15 +14,19 @@ from shoal.cli.context import CliContext
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
+    from shoal.contract.manifest import Kind
     from shoal.sdk.models import CheckView
 
 _PANEL = "Manifests"
 
 
 def register(app: typer.Typer) -> None:
-    manifest = typer.Typer(help="Check manifests; print their schema for editors.", no_args_is_help=True)
+    manifest = typer.Typer(
+        help="Check manifests; say what their fields mean; print their schema for editors.", no_args_is_help=True
+    )
     command(manifest, "check")(check)
     command(manifest, "schema")(schema)
+    command(manifest, "explain")(explain)
     app.add_typer(manifest, name="manifest", rich_help_panel=_PANEL)
     importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
     command(importer, "ffdl")(ffdl)
@@ -84,12 +88,47 @@ def schema(
     kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
 ) -> None:
     """The manifest's JSON Schema."""
+    print(json.dumps(_kind(kind).schema(), indent=2))
+
+
+def _kind(name: str) -> Kind:
     from shoal.contract.manifest import JOB, other_kinds
 
     known = {one.name: one for one in (JOB, *other_kinds())}
-    if kind not in known:
-        raise Invalid(f"there is no kind {kind!r}", where="--kind", hint=" or ".join(known))
-    print(json.dumps(known[kind].schema(), indent=2))
+    if name not in known:
+        raise Invalid(f"there is no kind {name!r}", where="--kind", hint=" or ".join(known))
+    return known[name]
+
+
+def explain(
+    context: CliContext,
+    field: Annotated[str, typer.Argument(help="Such as restart.limits. [all at the top]")] = "",
+    kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
+) -> None:
+    """What a field means, what it is when it is left out, and the fields in it."""
+    of, steps = _kind(kind), field.split(".") if field else []
+    *above, last = steps or [""]
+    siblings = of.fields(of.place(above))
+    if steps and last not in siblings:
+        raise Invalid(f"there is no field {field!r}", where=field, hint=f"fields here: {', '.join(siblings)}")
+    shown = {".".join([*above, last]): siblings[last]} if steps else {}
+    shown |= {".".join([*steps, name]): one for name, one in of.fields(of.place(steps)).items()}
+    rows = [
+        {"field": name, "needed": one.is_required(), "default": _default(one.default), "means": one.description}
+        for name, one in shown.items()
+    ]
+
+    def human() -> None:
+        for row in rows:
+            left_out = "needed" if row["needed"] else row["default"]
+            print(f"{row['field']}{f' ({left_out})' if left_out not in (None, '') else ''}: {row['means']}")
+
+    context.show(rows, human)
+
+
+def _default(value: Any) -> Any:
+    """As it is written in a manifest; None where it is nothing, or has fields of its own."""
+    return value if isinstance(value, str | int | float) and value != "" else None
 
 
 def ffdl(

@@ -94,31 +94,49 @@ Dimension = Annotated[int, Field(strict=True), AfterValidator(_dimension)]
 class Slo(Part):
     """What the service promises: `p99` is the latency of 99 of 100 requests, and their default deadline."""
 
-    p99: Duration
+    p99: Duration = Field(
+        description="the latency of 99 of 100 requests, and every request's deadline unless it brings its own"
+    )
 
 
 class TensorField(Part):
     """An input or output; -1 in `shape` stands for any length."""
 
-    name: Annotated[Text, StringConstraints(min_length=1, max_length=256)]
-    datatype: DataType
-    shape: Annotated[tuple[Dimension, ...], Field(max_length=32)]
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=256)] = Field(description="as the model calls it")
+    datatype: DataType = Field(description="type of its elements")
+    shape: Annotated[tuple[Dimension, ...], Field(max_length=32)] = Field(description="lengths; -1 for any")
 
 
 class Model(Part):
     """One version of a model. `source`: a file below the manifest's directory, which is uploaded; an absolute path on
     the server; a URL; `package.module:attribute` for a callable; or both, `package.module:Module@FILE`, for weights."""
 
-    name: ModelName
-    source: Annotated[Text, BeforeValidator(_source), StringConstraints(max_length=4096)]
-    runtime: RuntimeKind = RuntimeKind.ONNX
-    version: Annotated[Version, BeforeValidator(_version)] = "1"
-    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
-    max_batch: Annotated[int, Field(strict=True, ge=0, le=65_536)] = 1
-    warmup: Annotated[int, Field(strict=True, ge=0, le=1000)] = 2
-    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = None
-    inputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = ()
-    outputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = ()
+    name: ModelName = Field(description="as requests call it; a tenant's services may not share it")
+    source: Annotated[Text, BeforeValidator(_source), StringConstraints(max_length=4096)] = Field(
+        description="a file that is uploaded, an absolute path on the server, a URL, or package.module:attribute"
+    )
+    runtime: RuntimeKind = Field(default=RuntimeKind.ONNX, description="guessed from the source where it can be")
+    version: Annotated[Version, BeforeValidator(_version)] = Field(
+        default="1", description="several versions of a model may be served"
+    )
+    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = Field(
+        default=1, description="of one execution, and the compute slots it takes"
+    )
+    max_batch: Annotated[int, Field(strict=True, ge=0, le=65_536)] = Field(
+        default=1, description="how many requests may be put together"
+    )
+    warmup: Annotated[int, Field(strict=True, ge=0, le=1000)] = Field(
+        default=2, description="executions before it is ready"
+    )
+    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
+        default=None, description="what the file must be"
+    )
+    inputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = Field(
+        default=(), description="where the model does not say itself"
+    )
+    outputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = Field(
+        default=(), description="where the model does not say itself"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -160,9 +178,13 @@ class RouteField(Part):
     """How a model's requests are shared among its versions, and what part of them is copied to the version `shadow`,
     whose answers nobody sees."""
 
-    shares: Annotated[dict[Version, Share], Field(min_length=1, max_length=64), AfterValidator(in_order)]
-    shadow: Annotated[Version, BeforeValidator(_version)] | None = None
-    shadow_share: Share = 1.0
+    shares: Annotated[dict[Version, Share], Field(min_length=1, max_length=64), AfterValidator(in_order)] = Field(
+        description="of the requests, by version; they sum to 1"
+    )
+    shadow: Annotated[Version, BeforeValidator(_version)] | None = Field(
+        default=None, description="a version that gets copies of requests, whose answers nobody sees"
+    )
+    shadow_share: Share = Field(default=1.0, description="the part of the requests that is copied")
 
     def route(self) -> Route:
         shadow_share = self.shadow_share if self.shadow is not None else 0.0
@@ -172,35 +194,72 @@ class RouteField(Part):
 class ServiceManifest(Part):
     """One service as its tenant describes it. Use `parse_service` to make one from text."""
 
-    kind: Annotated[Literal["service"], BeforeValidator(_only_services)] = "service"
-    name: Annotated[str, StringConstraints(pattern=SERVICE_NAME)]
-    tenant: Name | None = None
-    description: Annotated[Text, StringConstraints(max_length=4096)] = ""
-    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field({})
+    kind: Annotated[Literal["service"], BeforeValidator(_only_services)] = Field(
+        default="service", description="a service runs until it is undeployed"
+    )
+    name: Annotated[str, StringConstraints(pattern=SERVICE_NAME)] = Field(
+        description="lower-case letters, digits and dashes, at most 48"
+    )
+    tenant: Name | None = Field(
+        default=None, description="for whom it runs; a token of another tenant is refused [the token's]"
+    )
+    description: Annotated[Text, StringConstraints(max_length=4096)] = Field(default="", description="text for people")
+    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field(
+        default={}, description="text by name, for filters"
+    )
 
-    models: Annotated[tuple[Model, ...], Field(min_length=1, max_length=256)]
-    routes: Annotated[dict[ModelName, RouteField], Field(max_length=256), AfterValidator(in_order)] = Field({})
-    slo: Slo | None = None
-    rate_limit: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    burst: Duration = 1.0
+    models: Annotated[tuple[Model, ...], Field(min_length=1, max_length=256)] = Field(
+        description="what every replica loads"
+    )
+    routes: Annotated[dict[ModelName, RouteField], Field(max_length=256), AfterValidator(in_order)] = Field(
+        default={}, description="by model: which versions get which share of its requests [the last version]"
+    )
+    slo: Slo | None = Field(default=None, description="the latency that is promised")
+    rate_limit: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None,
+        description="compute-seconds per second that the service may use; what is over it is refused with 429",
+    )
+    burst: Duration = Field(default=1.0, description="how many compute-seconds of the rate limit may be saved up")
 
-    replicas: Annotated[int, Field(strict=True, ge=0, le=1000)] | None = None
-    resources: ResourceRequest | None = None
-    priority_class: PriorityClass = PriorityClass.GUARANTEED
-    rollout: Literal["surge", "replace"] = "surge"
-    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = 10.0
-    load_timeout: Duration = LOAD_TIMEOUT_S
+    replicas: Annotated[int, Field(strict=True, ge=0, le=1000)] | None = Field(
+        default=None, description="how many; 0 keeps the service without any [1 at first, then as it is]"
+    )
+    resources: ResourceRequest | None = Field(
+        default=None, description="of each replica [a core for each thread of the widest model]"
+    )
+    priority_class: PriorityClass = Field(
+        default=PriorityClass.GUARANTEED, description="replicas of a `best-effort` service may be preempted"
+    )
+    rollout: Literal["surge", "replace"] = Field(
+        default="surge",
+        description="`replace`: an update ends an old replica before it starts a new one; for want of room",
+    )
+    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = Field(
+        default=10.0, description="time to answer what a replica was asked before it is killed"
+    )
+    load_timeout: Duration = Field(
+        default=LOAD_TIMEOUT_S,
+        description="a replica that needs longer to load one model is killed and started again, three times",
+    )
 
-    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
-    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
-    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field({})
+    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field(
+        default=(),
+        max_length=4096,
+        description="files, directories and globs below the manifest's own directory, unpacked into the run directory",
+    )
+    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = Field(
+        default=None, description="the digest of an archive that was uploaded already, in place of `files`"
+    )
+    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field(
+        default={}, description="variables, all of them text: quote numbers; those that Shoal sets itself are refused"
+    )
     secrets: Annotated[
         dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
         BeforeValidator(read_secrets),
         Field(max_length=256),
         AfterValidator(in_order),
         WithJsonSchema({"type": ["object", "array"], "description": "variable: stored secret; or a list of both"}),
-    ] = Field({})
+    ] = Field(default={}, description="variable: name of a stored secret; or a list of names that are both")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shoal.base import discover
 
 if TYPE_CHECKING:
-    from shoal.contract.manifest.schema import Conflict, Part
+    from pydantic.fields import FieldInfo
+
+    from shoal.contract.manifest.conflicts import Conflict
+    from shoal.contract.manifest.schema import Part
 
 _GROUP = "shoal.manifests"
 
@@ -37,16 +40,24 @@ class Kind:
     missing: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
 
-    def field_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The names a mapping at this path may hold, as they are written in a manifest."""
+    def fields(self, path: tuple[str, ...]) -> dict[str, FieldInfo]:
+        """Those that a mapping at this path may hold, by their names as they are written in a manifest."""
         part = self.parts.get(path)
-        return tuple(field.alias or name for name, field in part.model_fields.items()) if part else ()
+        return {field.alias or name: field for name, field in part.model_fields.items()} if part else {}
+
+    def place(self, steps: Iterable[str]) -> tuple[str, ...]:
+        """The path of these fields as `parts` has it; positions in lists and names in mappings are left out."""
+        path: tuple[str, ...] = ()
+        for step in steps:
+            path = (*path, "*", step) if (*path, "*") in self.parts else (*path, step)
+        return (*path, "*") if (*path, "*") in self.parts else path
+
+    def field_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self.fields(path))
 
     def needed_names(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """Those of them that it must hold."""
-        part = self.parts.get(path)
-        fields = part.model_fields.items() if part else ()
-        return tuple(field.alias or name for name, field in fields if field.is_required())
+        return tuple(name for name, field in self.fields(path).items() if field.is_required())
 
 
 def other_kind(name: str) -> Kind | None:

@@ -1,5 +1,6 @@
 """What other kinds of manifests are made of: the fields, readers and words that they share with jobs."""
 
+from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
 from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.quantities import problem, shown
 from shoal.contract.manifest.readers import in_order, read_grace, read_secrets
@@ -7,7 +8,6 @@ from shoal.contract.manifest.schema import (
     BUNDLE,
     SECRET_NAME,
     Accelerators,
-    Conflict,
     Duration,
     DurationOrZero,
     EnvName,
@@ -15,7 +15,6 @@ from shoal.contract.manifest.schema import (
     Part,
     ResourceRequest,
     Text,
-    shared_conflicts,
 )
 
 __all__ = [

@@ -85,7 +85,7 @@ def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> 
             return context["what"], context["hint"]
         case "missing":
             name = str(path[-1])
-            return f"the field `{name}` is missing", _MISSING.get(name) or kind.missing.get(name)
+            return f"the field `{name}` is missing", _MISSING.get(name) or kind.missing.get(name) or _about(path, kind)
         case "extra_forbidden":
             return _unknown_field(path, kind)
         case "string_pattern_mismatch":
@@ -145,6 +145,12 @@ def _unknown_field(path: Path, kind: Kind) -> tuple[str, str]:
     return f"there is no field `{name[:60]}` here", f"{hint}allowed: {', '.join(names)}"
 
 
+def _about(path: Path, kind: Kind) -> str | None:
+    """What its schema says of a field."""
+    field = kind.fields(_pattern_of(path[:-1], kind)).get(str(path[-1])) if path else None
+    return field.description if field is not None else None
+
+
 def _pattern_of(path: Path, kind: Kind) -> tuple[str, ...]:
     """The path as the kind's parts name it."""
     pattern: tuple[str, ...] = ()
@@ -179,4 +185,4 @@ def _hint_at(path: Path, kind: Kind) -> str | None:
     if of_each:
         return f"write a list of {{{', '.join(f'{name}: ...' for name in of_each)}}}"
     names = kind.field_names(pattern)
-    return f"its fields: {', '.join(names)}" if names else None
+    return f"its fields: {', '.join(names)}" if names else _about(path, kind)

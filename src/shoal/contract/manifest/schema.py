@@ -27,7 +27,8 @@ from pydantic import (
 )
 
 from shoal.contract.manifest import places, quantities
-from shoal.contract.manifest.document import Path, show_path
+from shoal.contract.manifest.conflicts import conflicts
+from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.kinds import Kind
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import (
@@ -93,10 +94,15 @@ class Accelerators(Part):
     """How many accelerators of which type one rank holds: `exclusive`, or as the one `guaranteed` or one of the
     `best-effort` holders of each, with `memory` of each one's memory."""
 
-    type: Annotated[str, StringConstraints(pattern=ACCELERATOR_TYPE)] = ANY
-    count: Count = 1
-    share: Share = Share.EXCLUSIVE
-    memory: Memory | None = None
+    type: Annotated[str, StringConstraints(pattern=ACCELERATOR_TYPE)] = Field(
+        default=ANY, description="a type of accelerator, or `any`: whatever type has enough"
+    )
+    count: Count = Field(default=1, description="how many")
+    share: Share = Field(
+        default=Share.EXCLUSIVE,
+        description="to oneself, or with others as the one `guaranteed` holder or one of the `best-effort` ones",
+    )
+    memory: Memory | None = Field(default=None, description="of each device's memory; needed with a share")
 
 
 class ResourceRequest(Part):
@@ -125,9 +131,11 @@ class ResourceRequest(Part):
                 ],
             }
         ),
-    ] = Accelerators(count=0)
-    cpus: Annotated[float, Field(strict=True, ge=0, le=100_000)] | None = None
-    memory: Memory | None = None
+    ] = Field(default=Accelerators(count=0), description="a number of any type, TYPE, TYPE:COUNT, or both spelled out")
+    cpus: Annotated[float, Field(strict=True, ge=0, le=100_000)] | None = Field(
+        default=None, description="cores, fractions allowed; 0 holds no core and runs with the least weight"
+    )
+    memory: Memory | None = Field(default=None, description="a limit for each rank; one that needs more is killed")
 
     def resources(self) -> Resources:
         """As a vector. What is left out is one core, and memory that nobody knows."""
@@ -146,8 +154,8 @@ RankCount = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 class RankRange(Part):
     """A gang of any size from `min` to `max` ranks: whoever schedules chooses, and may change it by a checkpoint."""
 
-    min: RankCount = 1
-    max: RankCount
+    min: RankCount = Field(default=1, description="the fewest ranks; the job waits only while not even these fit")
+    max: RankCount = Field(description="the most ranks")
 
     @model_validator(mode="after")
     def _grows(self) -> Self:
@@ -175,38 +183,46 @@ Ranks = Annotated[
 class RestartLimits(Part):
     """How many times a failed job is tried again, by whose fault the failure was."""
 
-    user: Count = 0
-    platform: Count = 3
-    infrastructure: Count = 5
+    user: Count = Field(default=0, description="tries after a failure of the script")
+    platform: Count = Field(default=3, description="tries after a failure of Shoal")
+    infrastructure: Count = Field(default=5, description="tries after a failure of the machine")
 
 
 class Restart(Part):
     """When to try again. Preempted attempts always resume and count against no limit. `always` means after a success
     as well, without limit, the first time at once: such a job ends only when it is asked to."""
 
-    on: Literal["failure", "never", "always"] = "failure"
-    limits: RestartLimits = RestartLimits()
-    backoff: DurationOrZero = 1.0
+    on: Literal["failure", "never", "always"] = Field(
+        default="failure", description="`always`: after a success as well, without limit, the first time at once"
+    )
+    limits: RestartLimits = Field(
+        default=RestartLimits(), description="how many failures are tried again, by whose fault they were"
+    )
+    backoff: DurationOrZero = Field(
+        default=1.0, description="the wait before the first retry; it doubles with each, up to a minute"
+    )
 
 
 class Input(Part):
     """Data to fetch before the command starts: from a location to a path in the run directory."""
 
-    source: Location = Field(alias="from")
-    target: RelativePath = Field(alias="to")
+    source: Location = Field(alias="from", description="a location, from which it is fetched")
+    target: RelativePath = Field(alias="to", description="a path in the run directory")
 
 
 class Output(Part):
     """Results to store after the command succeeded: from a path in the run directory to a location."""
 
-    source: RelativePath = Field(alias="from")
-    target: Location = Field(alias="to")
+    source: RelativePath = Field(alias="from", description="a path in the run directory")
+    target: Location = Field(alias="to", description="a location, to which it is stored")
 
 
 class Checkpoint(Part):
     """Where checkpoints are kept; Shoal keeps them in its own home when no directory is named."""
 
-    directory: Location | None = None
+    directory: Location | None = Field(
+        default=None, description="where checkpoints are kept; without it Shoal keeps them itself"
+    )
 
 
 MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
@@ -216,8 +232,12 @@ MetricPattern = Annotated[Text, AfterValidator(read_pattern), StringConstraints(
 class Metrics(Part):
     """Where metrics of an unmodified script come from: patterns on its log, or a file of JSON lines it writes."""
 
-    regex: Annotated[dict[MetricName, MetricPattern], Field(max_length=64), AfterValidator(in_order)] = {}
-    jsonl: RelativePath | None = None
+    regex: Annotated[dict[MetricName, MetricPattern], Field(max_length=64), AfterValidator(in_order)] = Field(
+        default={}, description="name and RE2 pattern, searched in each line of rank 0's log; its group is the value"
+    )
+    jsonl: RelativePath | None = Field(
+        default=None, description="a file in the run directory to which the script appends JSON objects"
+    )
 
 
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(not_reserved)]
@@ -226,48 +246,93 @@ EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(not
 class JobManifest(Part):
     """One job as its tenant describes it. Use `parse_manifest` to make one from text."""
 
-    kind: Annotated[Literal["job"], BeforeValidator(only_jobs)] = "job"
-    name: Name
-    tenant: Name | None = None
-    description: Annotated[Text, StringConstraints(max_length=4096)] = ""
-    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = {}
+    kind: Annotated[Literal["job"], BeforeValidator(only_jobs)] = Field(
+        default="job", description="a job runs to completion"
+    )
+    name: Name = Field(description="lower-case letters, digits and dashes, at most 63")
+    tenant: Name | None = Field(
+        default=None, description="for whom it runs; a token of another tenant is refused [the token's]"
+    )
+    description: Annotated[Text, StringConstraints(max_length=4096)] = Field(default="", description="text for people")
+    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field(
+        default={}, description="text by name, for filters"
+    )
 
     command: Annotated[
         Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(read_program)] | None,
         BeforeValidator(split_command),
         WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
-    ] = None
-    entrypoint: Annotated[Text, AfterValidator(read_entrypoint)] | None = None
-    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field((), max_length=4096)
-    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = None
-    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = {}
+    ] = Field(
+        default=None,
+        description="words, or one line that is split as by a shell; it is executed directly, without a shell",
+    )
+    entrypoint: Annotated[Text, AfterValidator(read_entrypoint)] | None = Field(
+        default=None,
+        description="`package.module`, run by `python -m`, or `package.module:function`, called without arguments",
+    )
+    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field(
+        default=(),
+        max_length=4096,
+        description="files, directories and globs below the manifest's own directory, unpacked into the run directory",
+    )
+    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = Field(
+        default=None, description="the digest of an archive that was uploaded already, in place of `files`"
+    )
+    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field(
+        default={}, description="variables, all of them text: quote numbers; those that Shoal sets itself are refused"
+    )
     secrets: Annotated[
         dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
         BeforeValidator(read_secrets),
         Field(max_length=256),
         AfterValidator(in_order),
-    ] = {}
+    ] = Field(default={}, description="variable: name of a stored secret; or a list of names that are both")
 
-    resources: ResourceRequest = ResourceRequest()
-    ranks: Ranks = 1
-    priority_class: PriorityClass = PriorityClass.BEST_EFFORT
-    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
-    placement: Placement = Placement.PACK
+    resources: ResourceRequest = Field(
+        default=ResourceRequest(),
+        description="what each rank holds; what is left out is the tenant's default, else the server's",
+    )
+    ranks: Ranks = Field(
+        default=1,
+        description="processes of the gang, which start and stop together: a number, or a range {min: 1, max: 4}",
+    )
+    priority_class: PriorityClass = Field(
+        default=PriorityClass.BEST_EFFORT,
+        description="`guaranteed` work may take the place of `best-effort` work; a tenant may be denied it",
+    )
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(
+        default=0, description="order among the tenant's own jobs, greater first"
+    )
+    placement: Placement = Field(
+        default=Placement.PACK, description="the gang on as few nodes as possible, or on as many"
+    )
 
-    restart: Restart = Restart()
+    restart: Restart = Field(default=Restart(), description="when to try again after a failure")
     deadline: Annotated[
         float | str | None,
         BeforeValidator(lambda value: None if value is None else quantities.read_deadline(value)),
         WithJsonSchema({"type": ["string", "number"], "description": quantities.DEADLINE_HINT}),
-    ] = None
-    max_runtime: Duration | None = None
-    expected_runtime: Duration | None = None
-    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = 10.0
+    ] = Field(default=None, description="a job that has not ended by then fails; one that has passed is refused")
+    max_runtime: Duration | None = Field(
+        default=None, description="the longest the job may run, all its attempts together; waiting does not count"
+    )
+    expected_runtime: Duration | None = Field(
+        default=None, description="the tenant's guess; makes estimated starts better, limits nothing"
+    )
+    grace: Annotated[DurationOrZero, AfterValidator(read_grace)] = Field(
+        default=10.0, description="time to checkpoint and leave between being asked and being killed, at most 10m"
+    )
 
-    inputs: tuple[Input, ...] = Field((), max_length=256)
-    outputs: tuple[Output, ...] = Field((), max_length=256)
-    checkpoint: Checkpoint = Checkpoint()
-    metrics: Metrics = Metrics()
+    inputs: tuple[Input, ...] = Field(
+        default=(), max_length=256, description="data that is fetched before the command starts"
+    )
+    outputs: tuple[Output, ...] = Field(
+        default=(), max_length=256, description="results that are stored after the command succeeded"
+    )
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="where checkpoints are kept")
+    metrics: Metrics = Field(
+        default=Metrics(), description="where metrics come from; needless for scripts that call `shoal.train.report`"
+    )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
         Field(max_length=16, description="sections for extensions of the server, by their names"),
@@ -362,58 +427,6 @@ class JobManifest(Part):
 def fingerprint_of(canonical_json: str) -> str:
     """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
     return hashlib.sha256(canonical_json.encode()).hexdigest()
-
-
-Conflict = tuple[Path, str, str]
-"""Fields that contradict each other: which field, what, hint."""
-
-
-def conflicts(values: dict[str, Any]) -> list[Conflict]:
-    """What contradicts itself in a job. `values` may also be an unchecked mapping."""
-    found: list[Conflict] = []
-    if values.get("command") is not None and values.get("entrypoint") is not None:
-        found.append((("entrypoint",), "there is a command already", "keep one of `command` and `entrypoint`"))
-    if values.get("command") is None and values.get("entrypoint") is None:
-        found.append((("command",), "the job has nothing to run", "give a `command` or an `entrypoint`"))
-    return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
-
-
-def shared_conflicts(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
-    """Those between fields that every kind of manifest has; `usual` is the class of one that names none."""
-    found: list[Conflict] = _conflicts_of_share(values, usual)
-    if values.get("files") and values.get("bundle") is not None:
-        found.append((("files",), "the files are bundled already", "keep one of `files` and `bundle`"))
-    env, secrets = values.get("env"), read_secrets(values.get("secrets"))
-    if isinstance(env, dict) and isinstance(secrets, dict) and env and secrets:
-        for name in sorted(str(name) for name in env.keys() & secrets.keys()):
-            what = "the name is in `env` as well"
-            found.append((("secrets", name), what, "keep it in one of `env` and `secrets`"))
-    return found
-
-
-def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
-    asked = _part(_part(values, "resources"), "accelerators")
-    share, path = asked.get("share", Share.EXCLUSIVE), ("resources", "accelerators")
-    if share not in set(Share):
-        return []
-    if share == Share.EXCLUSIVE:
-        what = "an exclusive accelerator comes with all of its memory"
-        return [((*path, "memory"), what, "remove it, or name a `share`")] if asked.get("memory") else []
-    found: list[Conflict] = []
-    if not asked.get("memory"):
-        found.append(((*path, "memory"), "a share needs memory of its own", "say how much, such as 20GiB"))
-    if asked.get("count") == 0:
-        found.append(((*path, "share"), "there is no accelerator to share", "ask for one"))
-    if values.get("priority_class", usual) != share:
-        what = f"a {share} share is for {share} work"
-        found.append(((*path, "share"), what, f"write `priority_class: {share}`, or share it otherwise"))
-    return found
-
-
-def _part(values: Any, name: str) -> dict[str, Any]:
-    """A part of a manifest that may be checked or not."""
-    part = values.get(name)
-    return part.__dict__ if isinstance(part, Part) else part if isinstance(part, dict) else {}
 
 
 def manifest_schema() -> dict[str, Any]:
