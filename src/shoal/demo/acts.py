@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid
+from shoal.demo.device import share_a_device
 from shoal.demo.isolation import guard_against_a_flood
 from shoal.demo.judge import judge
 from shoal.demo.play import Demo
@@ -203,6 +204,7 @@ ACTS: Sequence[Act] = (
     count_the_answers,
     let_them_finish,
     guard_against_a_flood,
+    share_a_device,
 )
 """Played in this order; one that fails ends the plot."""
 
