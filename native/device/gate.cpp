@@ -23,7 +23,7 @@ namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr uint64_t kSpinNs = 20'000;
-constexpr uint64_t kNapNs = 5'000;  // a shorter sleep takes longer than the wait
+constexpr uint64_t kWakeNs = 10'000;  // a sleep ends about this late
 constexpr uint32_t kPieces = 1024;  // outstanding at once on one lane
 
 void add(std::atomic<uint64_t>& counter, uint64_t by) { counter.store(counter.load(relaxed) + by, relaxed); }
@@ -169,8 +169,22 @@ struct Gate::State {
     outstanding_ns -= std::min(outstanding_ns, piece.cost_ns);
   }
 
+  // Shows what is outstanding; `moved`: some of it has just ended.
+  void publish_outstanding(uint64_t now, bool moved) {
+    uint64_t running = 0;
+    uint32_t lanes = 0;
+    for (const auto& line : pieces) {
+      if (line == nullptr || line->count == 0) continue;
+      ++lanes;
+      running = line->at(0).cost_ns;
+    }
+    slot->running_ns.store(lanes == 1 ? running : 0, relaxed);
+    if (moved) slot->progress_ns.store(now, relaxed);
+    slot->outstanding_ns.store(outstanding_ns, relaxed);
+  }
+
   // Takes off what the device has finished.
-  void collect() {
+  void collect(uint64_t now) {
     bool changed = false;
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       if (pieces[lane] == nullptr || pieces[lane]->count == 0) continue;
@@ -184,7 +198,7 @@ struct Gate::State {
       }
       retire(line);
     }
-    if (changed) slot->outstanding_ns.store(outstanding_ns, relaxed);
+    if (changed) publish_outstanding(now, true);
   }
 
   void publish_waiting(bool waits, uint64_t since) {
@@ -308,11 +322,10 @@ uint32_t Gate::submit(uint32_t lane) {
   Slot& slot = *s.slot;
   const uint64_t now = now_ns();
   const uint64_t last = slot.last_active_ns.load(relaxed);
-  if (s.is_idle() && slot.launches.load(relaxed) != 0) {
-    ShoalRules limits{};
-    limits.grace_most_ns = __atomic_load_n(&s.page->header.rules.grace_most_ns, __ATOMIC_RELAXED);
-    slot.gap_ns.store(shoal_next_gap(&limits, slot.gap_ns.load(relaxed), now > last ? now - last : 0), relaxed);
-  }
+  ShoalRules limits{};
+  limits.grace_most_ns = __atomic_load_n(&s.page->header.rules.grace_most_ns, __ATOMIC_RELAXED);
+  const uint64_t gap = s.is_idle() && now > last ? now - last : 0;
+  slot.gap_ns.store(shoal_next_gap(&limits, slot.gap_ns.load(relaxed), gap), relaxed);
   slot.last_active_ns.store(now, relaxed);
   return s.count(lane, now);
 }
@@ -337,7 +350,7 @@ uint32_t Gate::acquire(uint32_t lane, uint64_t cost) {
       Header& header = s.page->header;
       if (waits) add(slot.waited_ns[verdict - SHOAL_WAIT_BUSY], now - looked);
       looked = now;
-      s.collect();
+      s.collect(now);
       slot.last_active_ns.store(now, relaxed);
       const uint64_t epoch = header.turn.load(std::memory_order_acquire);
       const ShoalRules& rules = rules_of(s.page, &s.seen);
@@ -366,6 +379,7 @@ uint32_t Gate::acquire(uint32_t lane, uint64_t cost) {
           if (decision.verdict == SHOAL_GO_SHARE) add(slot.shares, 1);
           const uint32_t sequence = s.count(lane, now);
           line.at(line.count++) = {sequence, false, cost};
+          s.publish_outstanding(now, false);
           if (waits) s.publish_waiting(false, 0);
           return sequence;
         }
@@ -377,10 +391,10 @@ uint32_t Gate::acquire(uint32_t lane, uint64_t cost) {
       if (!waits) s.publish_waiting(true, since);
       waits = true;
     }
-    if (now - since < kSpinNs || decision.look_at_ns < now + kNapNs) {
+    if (now - since < kSpinNs || decision.look_at_ns < now + kSpinNs) {
       for (int i = 0; i < 32; ++i) pause();
     } else {
-      nap(decision.look_at_ns);
+      nap(decision.look_at_ns - kWakeNs);
     }
     now = now_ns();
   }
@@ -410,7 +424,7 @@ void Gate::release(uint32_t lane, uint32_t sequence, uint64_t took) {
   s.retire(line);
   // On the shared lane all is done up to the oldest that is not.
   s.mark_done(lane, line.count == 0 ? slot.lane[lane].submitted.load(relaxed) : line.at(0).sequence - 1);
-  slot.outstanding_ns.store(s.outstanding_ns, relaxed);
+  s.publish_outstanding(now_ns(), true);
 }
 
 void Gate::cancel(uint32_t lane, uint32_t sequence) {
@@ -427,7 +441,8 @@ void Gate::cancel(uint32_t lane, uint32_t sequence) {
       slot.used_ns.store(used - std::min(used, piece.cost_ns), relaxed);
       if (i + 1 == line->count) --line->count;
     }
-    slot.outstanding_ns.store(s.outstanding_ns, relaxed);
+    if (line != nullptr) s.retire(*line);
+    s.publish_outstanding(now_ns(), false);
   }
   // Nobody will store this number. If it is the newest it is taken back; else the next one's end stands for it too.
   uint32_t expected = sequence;

@@ -202,8 +202,8 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
       slot.weight.store(std::max(weight, 1u), relaxed);
       slot.lanes.store(0, relaxed);
       slot.waiting.store(0, relaxed);
-      for (auto* field : {&slot.progress_ns, &slot.gap_ns, &slot.outstanding_ns, &slot.used_ns, &slot.waiting_since_ns,
-                          &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
+      for (auto* field : {&slot.progress_ns, &slot.gap_ns, &slot.outstanding_ns, &slot.running_ns, &slot.used_ns,
+                          &slot.waiting_since_ns, &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
                           &slot.shares}) {
         field->store(0, relaxed);
       }
@@ -281,6 +281,7 @@ uint32_t snapshot(const Page* page, uint64_t now, Seen* seen, ShoalTenant out[kS
     tenant.last_active_ns = std::max(slot.last_active_ns.load(relaxed), seen->progress_ns[i]);
     tenant.gap_ns = slot.gap_ns.load(relaxed);
     tenant.outstanding_ns = slot.outstanding_ns.load(relaxed);
+    tenant.running_ns = slot.running_ns.load(relaxed);
     tenant.used_ns = slot.used_ns.load(relaxed);
     tenant.cls = slot.cls.load(relaxed);
   }

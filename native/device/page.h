@@ -34,7 +34,8 @@ struct alignas(128) Slot {
   std::atomic<uint32_t> weight;
   std::atomic<uint32_t> lanes;       // in use, from 0; a process with more streams shares the last by waiting for it
   std::atomic<uint32_t> waiting;     // 1: waits at the gate
-  std::atomic<uint64_t> last_active_ns, progress_ns, gap_ns, outstanding_ns, used_ns, waiting_since_ns;
+  std::atomic<uint64_t> last_active_ns, progress_ns, gap_ns, outstanding_ns, running_ns, used_ns,
+      waiting_since_ns;
   std::atomic<uint64_t> ran_ns;      // device time it has had in truth; used_ns is moved by shoal_start
   std::atomic<uint64_t> memory_quota, memory_used;  // bytes; quota 0: none
   std::atomic<uint64_t> launches, pieces, violations, shares;  // counters; shares: passed guaranteed work by the minimum share

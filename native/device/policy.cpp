@@ -4,11 +4,14 @@
 
 namespace {
 
-constexpr uint64_t kPollNs = 20'000;  // what only the device or a neighbour can change is looked at this often,
-constexpr uint64_t kSlowPollNs = 1'000'000;  // down to this after a long wait: a sixteenth of it
+constexpr uint64_t kPollNs = 50'000;  // what only the device or a neighbour can change is looked at this often,
+constexpr uint64_t kSlowPollNs = 1'000'000;  // down to this after a long wait: a part of it
+constexpr uint64_t kSoonNs = 2'000;
 constexpr uint64_t kLongestLookNs = 10'000'000;
 constexpr uint64_t kNever = UINT64_MAX;
-constexpr uint64_t kLaunchNs = 4'000;       // what one more launch costs, where slices were not yet measured
+constexpr uint64_t kLaunchNs = 4'000;  // what one more launch costs on the device, where slices were not yet measured
+constexpr double kNotToBeHad = 1e9;
+constexpr double kHostNs = 8'000;      // from the end of a piece until the next one begins, where none was launched ahead
 
 uint64_t sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 uint64_t add(uint64_t a, uint64_t b) { return a > kNever - b ? kNever : a + b; }
@@ -54,21 +57,13 @@ uint64_t due_at(const ShoalRules& rules, const ShoalTenant* tenants, size_t coun
   return due;
 }
 
-uint64_t predicted(uint64_t mean, uint64_t dev) { return mean + 2 * dev; }
-
-// How long one slice of n blocks takes: a line through what is known.
-struct Line {
-  double launch, block;
-  double at(double n) const { return launch + block * n; }
-};
-
 }  // namespace
 
 ShoalRules shoal_default_rules(void) {
   ShoalRules rules{};
   rules.bound_ns = 50'000;
   rules.grace_ns = 100'000;
-  rules.grace_most_ns = 1'000'000;
+  rules.grace_most_ns = 300'000;
   rules.idle_ns = 100'000'000;
   rules.idle_bound_ns = 2'000'000;
   rules.stuck_ns = 10'000'000'000;
@@ -92,7 +87,7 @@ ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, 
   cost = std::max<uint64_t>(cost, 1);
 
   // Guaranteed work first: on the device, or here a moment ago.
-  const uint64_t poll = std::min(std::max(sub(now, since) / 16, kPollNs), kSlowPollNs);
+  const uint64_t poll = std::min(std::max(sub(now, since) / 32, kPollNs), kSlowPollNs);
   ShoalDecision found{SHOAL_GO, own, 0};
   for (size_t i = 0; i < count; ++i) {
     const ShoalTenant& tenant = tenants[i];
@@ -116,18 +111,22 @@ ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, 
   };
   if (!quiet && !passes) return waits(found.verdict, found.cause, found.look_at_ns);
 
-  // Enough outstanding? The device may be faster than predicted, so look soon.
-  uint64_t outstanding = 0, most = 0;
+  // Enough left on the device? It may be faster than predicted: look when half of that is over, and again.
+  uint64_t left = 0, most = 0;
+  bool any = false;
   uint32_t holder = own;
   for (size_t i = 0; i < count; ++i) {
     if (!live(*rules, tenants[i], SHOAL_BEST_EFFORT, now)) continue;
-    outstanding = add(outstanding, tenants[i].outstanding_ns);
-    if (tenants[i].outstanding_ns > most) most = tenants[i].outstanding_ns, holder = static_cast<uint32_t>(i);
+    const ShoalTenant& tenant = tenants[i];
+    any = any || tenant.outstanding_ns;
+    left = add(left, sub(tenant.outstanding_ns, std::min(tenant.running_ns, sub(now, tenant.progress_ns))));
+    if (tenant.outstanding_ns > most) most = tenant.outstanding_ns, holder = static_cast<uint32_t>(i);
   }
   const uint64_t bound = shoal_bound(rules, tenants, count, now);
-  if (outstanding && add(outstanding, cost) > bound) {
-    const uint64_t drains = cost > bound ? outstanding : add(outstanding, cost) - bound;
-    return waits(SHOAL_WAIT_BOUND, holder, add(now, std::min(std::max<uint64_t>(drains, 1'000), 2 * kPollNs)));
+  if (any && add(left, cost) > bound) {
+    const uint64_t drains = cost > bound ? left : add(left, cost) - bound;
+    const uint64_t late = sub(sub(now, tenants[holder].progress_ns), tenants[holder].running_ns) / 8;
+    return waits(SHOAL_WAIT_BOUND, holder, add(now, std::max({drains / 2, std::min(late, kPollNs), kSoonNs})));
   }
   if (!quiet) return {SHOAL_GO_SHARE, own, now + 1};
   if (passes) return {SHOAL_GO, own, now + 1};
@@ -165,48 +164,64 @@ uint64_t shoal_start(const ShoalRules* rules, uint64_t used, uint32_t weight, ui
 ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound) {
   const ShoalProfile& known = *profile;
   blocks = std::max<uint64_t>(blocks, 1);
-  const uint64_t slice = predicted(known.slice_ns, known.slice_dev_ns);
-  uint64_t whole = known.whole_ns ? predicted(known.whole_ns, known.whole_dev_ns) : kUnknownNs;
-  if (!known.whole_ns && slice && known.slice_blocks) whole = scale(slice, blocks, known.slice_blocks);
-  const auto most = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
-  if (whole <= bound) return {SHOAL_WHOLE, most, whole, 0, 0};
+  const uint64_t wave = std::max(known.wave_blocks, 1u);
+  const uint64_t all = divide_up(blocks, wave), sliced = divide_up(known.slice_blocks, wave);
+  const bool measured = known.slice_ns && sliced && sliced < all;
 
-  if (ways & (1u << SHOAL_SLICE)) {
-    Line line{static_cast<double>(kLaunchNs), std::max(static_cast<double>(whole) - kLaunchNs, 0.0) / static_cast<double>(blocks)};
-    if (slice && known.slice_blocks && known.slice_blocks < blocks) {
-      // Through the measured slice and the whole kernel; where that has no sense, through the slice and a bare launch.
-      const double n = known.slice_blocks, t = static_cast<double>(slice);
-      line.block = (static_cast<double>(whole) - t) / (static_cast<double>(blocks) - n);
-      line.launch = t - line.block * n;
-      if (line.launch < 0 || line.block <= 0) {
-        line.launch = std::min<double>(kLaunchNs, t);
-        line.block = (t - line.launch) / n;
-      }
+  // The mean time of a slice: what a launch costs, and each wave of blocks. Through the measured slice and the whole
+  // kernel; where that has no sense, or one is not known, through the other and a usual launch.
+  double launch = kLaunchNs, each = 0, doubt = 0;
+  auto whole = static_cast<double>(known.whole_ns);
+  if (measured) {
+    const auto n = static_cast<double>(sliced), t = static_cast<double>(known.slice_ns);
+    doubt = 2 * static_cast<double>(known.slice_dev_ns) / t;
+    if (known.whole_ns) {
+      each = (whole - t) / (static_cast<double>(all) - n);
+      launch = t - each * n;
     }
-    const double room = static_cast<double>(bound) - line.launch;
-    if (room > 0) {
-      double fit = line.block > 0 ? room / line.block : static_cast<double>(blocks);
-      fit = std::min(fit, static_cast<double>(std::min<uint64_t>(blocks - 1, UINT32_MAX)));
-      auto n = static_cast<uint32_t>(fit);
-      const uint32_t wave = known.wave_blocks;
-      if (wave && n > wave) n -= n % wave;
-      if (slice && known.slice_blocks < blocks && slice <= bound && slice > bound / 2) n = known.slice_blocks;
-      if (n >= 1) {
-        // Even slices, none longer than what fits.
-        const uint64_t pieces = divide_up(blocks, n);
-        auto even = static_cast<uint32_t>(divide_up(blocks, pieces));
-        if (wave && even > wave) even = static_cast<uint32_t>(divide_up(even, wave)) * wave;
-        even = std::min(even, n);
-        const double slowed = static_cast<double>(pieces) * line.launch + line.block * static_cast<double>(blocks);
-        if (slowed <= 1.25 * static_cast<double>(whole)) {
-          return {SHOAL_SLICE, even, static_cast<uint64_t>(line.at(even)), 0, 0};
-        }
-      }
+    if (launch < 0 || each <= 0) {
+      launch = std::min<double>(kLaunchNs, t);
+      each = (t - launch) / n;
+    }
+    if (!known.whole_ns) whole = launch + each * static_cast<double>(all);
+  } else {
+    if (known.whole_ns) doubt = 2 * static_cast<double>(known.whole_dev_ns) / whole;
+    if (!known.whole_ns) whole = kUnknownNs;
+    each = std::max(whole - launch, 0.0) / static_cast<double>(all);
+  }
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
+  const uint64_t predicted =
+      known.whole_ns ? known.whole_ns + 2 * known.whole_dev_ns : static_cast<uint64_t>(whole * (1 + doubt));
+  if (predicted <= bound) return {SHOAL_WHOLE, most, predicted, 0, 0};
+
+  if ((ways & (1u << SHOAL_SLICE)) && all > 1) {
+    // Waves that fit into a time, at least one.
+    const auto waves = [&](double room) {
+      const double fit = each > 0 ? std::max(room / (1 + doubt) - launch, 0.0) / each : static_cast<double>(all);
+      return static_cast<uint64_t>(std::min(fit, static_cast<double>(std::min(all - 1, UINT32_MAX / wave))));
+    };
+    const auto time = [&](uint64_t n) { return (launch + each * static_cast<double>(n)) * (1 + doubt); };
+    // What slices of n waves add to the time of their blocks; not to be had where launches alone add over a quarter. The
+    // next one is launched when it fits the bound beside what is left of the one before: too late, and the device waits.
+    const auto limit = static_cast<double>(bound);
+    const auto added = [&](uint64_t n) {
+      const double blocks_ns = each * static_cast<double>(n);
+      if (time(n) > limit || launch > 0.25 * blocks_ns) return kNotToBeHad;
+      return (launch + std::max(kHostNs - (limit - time(n)), 0.0)) / blocks_ns;
+    };
+    uint64_t n = std::max<uint64_t>(waves(limit), 1);
+    const uint64_t ahead = std::max<uint64_t>(waves(limit - kHostNs), 1);
+    if (added(ahead) < added(n)) n = ahead;
+    if (measured && added(sliced) <= added(n) + 0.05) n = sliced;
+    if (!known.seen) n = 1;  // which tells how long a block takes
+    if (!known.seen || added(n) < kNotToBeHad) {
+      const uint64_t even = divide_up(all, divide_up(all, n));
+      return {SHOAL_SLICE, static_cast<uint32_t>(even * wave), static_cast<uint64_t>(time(even)), 0, 0};
     }
   }
   if (ways & (1u << SHOAL_TICKET)) {
-    const uint64_t stop = known.ticket_ns ? known.ticket_ns : std::min(whole, bound);
+    const uint64_t stop = known.ticket_ns ? known.ticket_ns : std::min(predicted, bound);
     if (stop <= bound) return {SHOAL_TICKET, most, stop, 0, 0};
   }
-  return {SHOAL_WHOLE, most, whole, 1, 0};
+  return {SHOAL_WHOLE, most, predicted, 1, 0};
 }

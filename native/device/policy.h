@@ -17,7 +17,7 @@ enum ShoalClass : uint32_t { SHOAL_FREE = 0, SHOAL_GUARANTEED = 1, SHOAL_BEST_EF
 
 // What is asked of a device, for all its tenants.
 struct ShoalRules {
-  uint64_t bound_ns;      // T: best-effort work outstanding while guaranteed work was here lately
+  uint64_t bound_ns;      // T: best-effort work left on the device while guaranteed work was here lately
   uint64_t grace_ns;      // least silence of guaranteed work before best-effort work may start
   uint64_t grace_most_ns; // the grace follows a tenant's own gaps between launches, up to this
   uint64_t idle_ns;       // after this much silence of all guaranteed tenants best-effort kernels go whole
@@ -37,8 +37,9 @@ struct ShoalTenant {
   uint32_t waiting;         // best-effort: it waits for the device now
   uint64_t last_active_ns;  // last launch, last progress seen, or, while it waits, when it last looked
   uint64_t progress_ns;     // when `done` last moved, or the first pending launch was submitted
-  uint64_t gap_ns;          // guaranteed: p95 of the gaps within its requests (see shoal_next_gap)
+  uint64_t gap_ns;          // guaranteed: p95 of the gaps between its launches (see shoal_next_gap)
   uint64_t outstanding_ns;  // best-effort: predicted time of what it has on the device
+  uint64_t running_ns;      // best-effort: the part of it that runs since progress_ns, if that is one piece; else 0
   uint64_t used_ns;         // best-effort: its fair clock, device time it has had since it began; see shoal_start
 };
 
@@ -66,8 +67,8 @@ SHOAL_API ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant*
 // How much best-effort work may be outstanding at `now_ns`: bound_ns, or idle_bound_ns once guaranteed work is long silent.
 SHOAL_API uint64_t shoal_bound(const ShoalRules* rules, const ShoalTenant* tenants, size_t count, uint64_t now_ns);
 
-// The next estimate of the p95 gap, after one gap (stochastic approximation of a quantile; gaps over the most are not
-// of one request and change nothing).
+// The next estimate of the p95 gap in which a guaranteed tenant had nothing on the device, after one more launch: 0 when
+// there was something (stochastic approximation of a quantile; gaps over the most are not of one request and change nothing).
 SHOAL_API uint64_t shoal_next_gap(const ShoalRules* rules, uint64_t estimate_ns, uint64_t gap_ns);
 
 // What a best-effort tenant's fair clock is set to when it begins to wait: its own, but not more than a quantum behind the
@@ -97,9 +98,11 @@ struct ShoalPlan {
   uint32_t reserved;
 };
 
-// Whole if it fits the bound; else the largest slice that fits it and slows the kernel down by at most a quarter; else
-// ticket; else whole, counted. Slices are whole waves where more than one fits, and a measured size is kept while it fits
-// the bound and takes over half of it. `ways`: bits 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us.
+// Whole if it fits the bound; else slices that fit it, of the size that costs least, if they slow the kernel down by at
+// most a quarter; else ticket; else whole, counted. Slices a little shorter than the bound may be the best: the next one is
+// launched before the one before has ended. A measured size is kept where another is hardly better. `ways`: bits
+// 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us; if it can be sliced, its first slices are of
+// one wave, which tells how long a block takes.
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
 // What is asked where nobody asked for anything else.

@@ -65,7 +65,7 @@ bool read_entry(const Entry& entry, Words out) {
 void average(uint64_t* mean, uint64_t* deviation, uint64_t sample, uint32_t weight) {
   if (*mean == 0) {
     *mean = sample;
-    *deviation = sample / 4;
+    *deviation = sample / 8;
     return;
   }
   const auto m = static_cast<int64_t>(*mean), x = static_cast<int64_t>(sample), n = static_cast<int64_t>(weight);

@@ -149,7 +149,7 @@ def test_no_more_than_the_bound_is_outstanding(page: Page, path: Path) -> None:
     page.set_rules(replace(Rules(), idle_bound_ns=100_000))
     process = start(
         """
-for cost in (40_000, 40_000, 20_000, 1):
+for cost in (40_000, 40_000, 20_000, 50_000):
     print(lib.shoal_gate_acquire(gate, 0, cost), flush=True)
 lib.shoal_gate_release(gate, 0, 4, 0)
 print(lib.shoal_gate_acquire(gate, 0, 900_000), flush=True)
@@ -168,8 +168,8 @@ input()
     until(lambda: only(page, Class.BEST_EFFORT).outstanding_ns == 0, "all has ended")
     found = only(page, Class.BEST_EFFORT)
     assert (found.pending, found.pieces, found.violations) == (0, 5, 1)
-    assert found.ran_ns == 100_001 + 600_000
-    assert page.struct.slot[0].used_ns == 100_001 + 600_000
+    assert found.ran_ns == 150_000 + 600_000
+    assert page.struct.slot[0].used_ns == 150_000 + 600_000
     process.communicate("\n")
 
 

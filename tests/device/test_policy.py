@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import random
 from dataclasses import replace
 from fractions import Fraction
 
@@ -51,6 +51,7 @@ tenants = st.builds(
     progress_ns=times,
     gap_ns=st.integers(0, 3_000 * US),
     outstanding_ns=st.sampled_from([0, 0, 0, 10 * US, 49 * US, 3_000 * US]),
+    running_ns=st.sampled_from([0, 0, 5 * US, 30 * US]),
     used_ns=st.integers(0, 20_000 * US),
 )
 rules_of = st.builds(
@@ -92,8 +93,9 @@ def oracle(rules: Rules, seen: list[Tenant], own: int, cost: int, since: int, no
         due = due or now - since + cost >= int(cost / share)
     if blocked and not due:
         return blocked
-    outstanding = sum(one.outstanding_ns for one in counted if one.cls is Class.BEST_EFFORT)
-    if outstanding and outstanding + cost > bound:
+    flying = [one for one in counted if one.cls is Class.BEST_EFFORT and one.outstanding_ns]
+    left = sum(max(one.outstanding_ns - min(one.running_ns, max(now - one.progress_ns, 0)), 0) for one in flying)
+    if flying and left + cost > bound:
         return Verdict.WAIT_BOUND
     if due:
         return Verdict.GO_SHARE if blocked else Verdict.GO
@@ -167,7 +169,7 @@ def test_reasons_name_what_is_waited_for() -> None:
     assert ask(SERVICE, service).reason == "goes: guaranteed work never waits"
     full = ask(replace(TRAINING, outstanding_ns=1990 * US), cost=20 * US)
     assert full.verdict is Verdict.WAIT_BOUND
-    assert "50 us" in full.reason
+    assert "50 us of best-effort work" in full.reason
     turn = ask(replace(TRAINING, used_ns=9_000 * US), replace(TRAINING, waiting=True, last_active_ns=NOW, name="other"))
     assert turn.reason == "waits: other has had less of the device, for its weight"
     assert turn.cause == 1
@@ -182,10 +184,10 @@ def test_grace_follows_the_gaps_of_a_tenant_up_to_a_most() -> None:
 
     assert waits(0, 99)
     assert not waits(0, 100)
-    assert waits(400, 399)
-    assert not waits(400, 400)
-    assert waits(5_000, 999)
-    assert not waits(5_000, 1_000)
+    assert waits(200, 199)
+    assert not waits(200, 200)
+    assert waits(5_000, 299)
+    assert not waits(5_000, 300)
 
 
 def test_a_stuck_tenant_holds_up_nobody() -> None:
@@ -318,69 +320,85 @@ def test_one_that_has_stopped_looking_is_not_waited_for() -> None:
     assert ask(ahead, replace(rival, waiting=False)).goes
 
 
-@given(st.integers(0, 2**31), st.integers(2, 400))
+@given(st.integers(0, 2**31), st.integers(2, 80), st.floats(0, 0.5))
 @settings(max_examples=20)
-def test_the_gap_settles_where_most_gaps_are_shorter(seed: int, mean_us: int) -> None:
-    import random
-
+def test_the_gap_settles_where_most_gaps_are_shorter(seed: int, mean_us: int, busy: float) -> None:
+    """Some launches find the device busy: for them the gap is 0."""
     rng = random.Random(seed)
+
+    def gap() -> int:
+        return 0 if rng.random() < busy else int(rng.expovariate(1 / (mean_us * US)))
+
     estimate = 0
     for _ in range(3000):
-        estimate = next_gap_ns(RULES, estimate, int(rng.expovariate(1 / (mean_us * US))))
-    shorter = [rng.expovariate(1 / (mean_us * US)) < estimate for _ in range(3000)]
-    # A mean of 400 us has its p95 at 1.2 ms, over the most; gaps beyond that were left out.
-    assert 0.85 <= sum(shorter) / 3000 <= 0.99
+        estimate = next_gap_ns(RULES, estimate, gap())
+    assert 0.87 <= sum(gap() < estimate for _ in range(3000)) / 3000 <= 0.99
 
 
 def test_gaps_of_no_request_teach_nothing() -> None:
-    assert next_gap_ns(RULES, 0, RULES.grace_most_ns + 1) == 0
-    assert next_gap_ns(RULES, 777, RULES.grace_most_ns + 1) == 777
+    most = RULES.grace_most_ns
+    assert next_gap_ns(RULES, 0, most + 1) == 0
+    assert next_gap_ns(RULES, 777, most + 1) == 777
     assert next_gap_ns(RULES, 0, 300) == 300
-    assert next_gap_ns(RULES, 400 * US, 100) == 398 * US
-    assert next_gap_ns(RULES, 400 * US, 500 * US) == 438 * US + 1
-    assert next_gap_ns(RULES, RULES.grace_most_ns - 5, RULES.grace_most_ns) == RULES.grace_most_ns
+    assert next_gap_ns(RULES, 200 * US, 100) == 199 * US
+    assert next_gap_ns(RULES, 200 * US, 250 * US) == 219 * US + 1
+    assert next_gap_ns(RULES, most - 5, most) == most
 
 
-def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> Plan:
-    """Tries every slice size."""
-    slice_ns = known.slice_ns + 2 * known.slice_dev_ns
-    if known.whole_ns:
-        whole = known.whole_ns + 2 * known.whole_dev_ns
-    elif slice_ns and known.slice_blocks:
-        whole = slice_ns * blocks // known.slice_blocks
-    else:
-        whole = 200 * US
-    if whole <= bound:
-        return Plan(Way.WHOLE, blocks, whole, False)
-    launch = 4_000.0
-    each = max(whole - launch, 0) / blocks
-    if slice_ns and known.slice_blocks and known.slice_blocks < blocks:
-        each = (whole - slice_ns) / (blocks - known.slice_blocks)
-        launch = slice_ns - each * known.slice_blocks
+def test_a_piece_may_be_launched_before_the_one_before_it_has_ended() -> None:
+    flying = replace(TRAINING, pending=1, outstanding_ns=45 * US, running_ns=45 * US, progress_ns=NOW - 30 * US)
+    busy = replace(SERVICE, last_active_ns=NOW - 200 * US)
+    assert ask(flying, busy, cost=35 * US).goes
+    assert ask(flying, busy, cost=36 * US).verdict is Verdict.WAIT_BOUND
+    assert not ask(replace(flying, running_ns=0), busy, cost=35 * US).goes
+    overdue = replace(flying, outstanding_ns=90 * US, progress_ns=NOW - 300 * US)
+    assert not ask(overdue, busy, cost=6 * US).goes, "what runs late says nothing of what comes after it"
+    assert ask(overdue, busy, cost=5 * US).goes
+
+
+def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> set[Plan]:
+    """Tries every number of waves; a set, where a measured size may be kept. `cost_ns` is left out."""
+    wave = known.wave_blocks or 1
+    waves, sliced = -(-blocks // wave), -(-known.slice_blocks // wave)
+    measured = bool(known.slice_ns) and 0 < sliced < waves
+    launch, doubt, whole = 4_000.0, 0.0, float(known.whole_ns)
+    if measured:
+        doubt = 2 * known.slice_dev_ns / known.slice_ns
+        each = (whole - known.slice_ns) / (waves - sliced) if whole else 0.0
+        launch = known.slice_ns - each * sliced if whole else launch
         if launch < 0 or each <= 0:
-            launch = min(4_000.0, slice_ns)
-            each = (slice_ns - launch) / known.slice_blocks
-    if Ways.SLICE in ways:
-        fits = [n for n in range(1, blocks) if launch + each * n <= bound]
-        wave = known.wave_blocks
-        waves = [n for n in fits if wave and n % wave == 0]
-        best = max(waves if waves else fits, default=0)
-        kept = bool(slice_ns) and known.slice_blocks < blocks and bound / 2 < slice_ns <= bound
-        if kept and fits:
-            best = known.slice_blocks
-        if best:
-            pieces = -(-blocks // best)
-            if pieces * launch + each * blocks <= 1.25 * whole:
-                even = -(-blocks // pieces)
-                if wave and even > wave:
-                    even = -(-even // wave) * wave
-                even = min(even, best)
-                return Plan(Way.SLICE, even, int(launch + each * even), False)
-    if Ways.TICKET in ways:
-        stop = known.ticket_ns or min(whole, bound)
-        if stop <= bound:
-            return Plan(Way.TICKET, blocks, stop, False)
-    return Plan(Way.WHOLE, blocks, whole, True)
+            launch = min(4_000.0, known.slice_ns)
+            each = (known.slice_ns - launch) / sliced
+        whole = whole or launch + each * waves
+    else:
+        doubt = 2 * known.whole_dev_ns / whole if whole else 0.0
+        whole = whole or 200.0 * US
+        each = max(whole - launch, 0) / waves
+    predicted = known.whole_ns + 2 * known.whole_dev_ns if known.whole_ns else int(whole * (1 + doubt))
+    if predicted <= bound:
+        return {Plan(Way.WHOLE, blocks, 0, False)}
+
+    def added(n: int) -> float | None:
+        took = (launch + each * n) * (1 + doubt)
+        if took > bound or launch > 0.25 * each * n:
+            return None
+        return (launch + max(8_000 - (bound - took), 0)) / (each * n)
+
+    if Ways.SLICE in ways and waves > 1:
+        costs = {n: cost for n in range(1, waves) if (cost := added(n)) is not None}
+        if not known.seen:
+            return {Plan(Way.SLICE, wave, 0, False)}
+        if costs:
+            best = min(costs.values())
+            # The largest that fits, and the largest that hides the host, are what it looks at.
+            return {
+                Plan(Way.SLICE, -(-waves // -(-waves // n)) * wave, 0, False)
+                for n, cost in costs.items()
+                if cost <= best + 0.12 or n == sliced
+            }
+    if Ways.TICKET in ways and (known.ticket_ns or min(predicted, bound)) <= bound:
+        return {Plan(Way.TICKET, blocks, 0, False)}
+    return {Plan(Way.WHOLE, blocks, 0, True)}
 
 
 @given(
@@ -393,6 +411,7 @@ def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> Plan:
         ticket_ns=st.sampled_from([0, 20 * US, 60 * US]),
         slice_blocks=st.integers(0, 64),
         wave_blocks=st.sampled_from([0, 0, 1, 7, 32]),
+        seen=st.sampled_from([0, 5, 5, 5]),
     ),
     st.integers(0, 3).map(lambda bits: Ways(1 | bits << 1)),
     st.integers(1, 300),
@@ -401,10 +420,23 @@ def choose_oracle(known: Profile, ways: Ways, blocks: int, bound: int) -> Plan:
 @settings(max_examples=500)
 def test_it_chooses_as_the_oracle_does(known: Profile, ways: Ways, blocks: int, bound: int) -> None:
     found = choose(known, ways, blocks=blocks, bound_ns=bound)
-    wanted = choose_oracle(known, ways, blocks, bound)
-    assert dataclasses.replace(found, cost_ns=0) == dataclasses.replace(wanted, cost_ns=0)
-    assert abs(found.cost_ns - wanted.cost_ns) <= 1
+    assert replace(found, cost_ns=0) in choose_oracle(known, ways, blocks, bound)
     assert found.violates == (found.way is Way.WHOLE and found.cost_ns > bound)
+    if found.way is Way.SLICE and known.seen:
+        assert found.cost_ns <= bound
+        assert found.blocks < blocks + wave_of(known)
+
+
+def wave_of(known: Profile) -> int:
+    return known.wave_blocks or 1
+
+
+def test_a_measured_slice_is_kept_where_another_is_hardly_better() -> None:
+    known = Profile(slice_ns=34 * US, slice_blocks=216, seen=9, wave_blocks=108)
+    ways = Ways.WHOLE | Ways.SLICE
+    assert choose(known, ways, blocks=6000, bound_ns=50 * US) == Plan(Way.SLICE, 216, 34 * US, False)
+    small = Profile(slice_ns=9 * US, slice_blocks=108, seen=9, wave_blocks=108)
+    assert choose(small, ways, blocks=6000, bound_ns=50 * US).blocks >= 5 * 108
 
 
 def test_python_and_the_library_have_the_same_rules() -> None:

@@ -43,7 +43,10 @@ class Rules(Struct):
 class Tenant(Struct):
     _fields_ = [
         *((name, u32) for name in ("cls", "weight", "pending", "waiting")),
-        *((name, u64) for name in ("last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "used_ns")),
+        *(
+            (name, u64)
+            for name in ("last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns")
+        ),
     ]
 
 
@@ -81,10 +84,10 @@ class Slot(Struct):
         *((name, u64) for name in ("owner", "ready", "start_time", "pid_space")),
         *((name, u32) for name in ("cls", "weight", "lanes", "waiting")),
         *((name, u64) for name in (
-            "last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "used_ns", "waiting_since_ns", "ran_ns",
-            "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
+            "last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns", "waiting_since_ns",
+            "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
         )),
-        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 24),
+        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 16),
     ]  # fmt: skip
 
 

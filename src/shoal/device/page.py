@@ -145,6 +145,7 @@ class Page:
                 progress_ns=one.progress_ns,
                 gap_ns=one.gap_ns,
                 outstanding_ns=one.outstanding_ns,
+                running_ns=one.running_ns,
                 used_ns=one.used_ns,
                 name=self.struct.slot[index].name.decode(errors="replace"),
             )

@@ -53,7 +53,7 @@ class Rules:
 
     bound_ns: int = 50_000
     grace_ns: int = 100_000
-    grace_most_ns: int = 1_000_000
+    grace_most_ns: int = 300_000
     idle_ns: int = 100_000_000
     idle_bound_ns: int = 2_000_000
     stuck_ns: int = 10_000_000_000
@@ -81,6 +81,7 @@ class Tenant:
     progress_ns: int = 0
     gap_ns: int = 0
     outstanding_ns: int = 0
+    running_ns: int = 0
     used_ns: int = 0
     name: str = ""
 
@@ -147,7 +148,7 @@ def bound_ns(rules: Rules, tenants: Sequence[Tenant], now_ns: int) -> int:
 
 
 def next_gap_ns(rules: Rules, estimate_ns: int, gap_ns: int) -> int:
-    """The next estimate of a guaranteed tenant's p95 gap between launches, after one gap."""
+    """The next estimate of a guaranteed tenant's p95 gap between launches, after one: 0 when the device had work."""
     return int(native.library().shoal_next_gap(rules.to_native(), estimate_ns, gap_ns))
 
 
@@ -177,8 +178,8 @@ def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:
             return f"waits: {other} was active a moment ago"
         case Verdict.WAIT_BOUND:
             return (
-                f"waits: with this piece more best-effort work would be outstanding than {rules.bound_ns / 1000:g} us "
-                f"allow, most of it by {other}"
+                f"waits: with this piece more than {rules.bound_ns / 1000:g} us of best-effort work would be left, most "
+                f"of it of {other}"
             )
         case Verdict.WAIT_TURN:
             return f"waits: {other} has had less of the device, for its weight"
