@@ -178,8 +178,8 @@ def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:
             return f"waits: {other} was active a moment ago"
         case Verdict.WAIT_BOUND:
             return (
-                f"waits: with this piece more than {rules.bound_ns / 1000:g} us of best-effort work would be left, most "
-                f"of it of {other}"
+                f"waits: with this piece more than {rules.bound_ns / 1000:g} us of best-effort work would be left, "
+                f"most of it of {other}"
             )
         case Verdict.WAIT_TURN:
             return f"waits: {other} has had less of the device, for its weight"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -93,7 +93,7 @@ def simulate(
 ) -> Outcome:
     """`load`: arrivals a second (Poisson) by the seconds of one request alone. Equal arguments, equal outcomes.
     Raises Invalid for names and loads that do not exist."""
-    system = _member(system, SYSTEMS, "system")
+    system = System(_member(system, SYSTEMS, "system"))
     _member(service, SERVICES, "service")
     _member(training, TRAININGS, "training")
     if not 0 < load < 1:
@@ -189,8 +189,7 @@ def _run(
     )  # fmt: skip
 
 
-def _member(name: str, known: Iterable[str], what: str) -> Any:
-    for one in known:
-        if one == name:
-            return one
+def _member(name: str, known: Collection[str], what: str) -> str:
+    if name in known:
+        return name
     raise Invalid(f"there is no {what} {name!r}", where=what, hint=f"one of {', '.join(known)}")

@@ -1,10 +1,10 @@
 """What runs on a simulated device: inference services and training jobs, as distributions of kernel durations.
 
-**Synthetic.** The names are those of Tally's evaluation (ASPLOS'25: six models infer, six train, one A100). BERT's latency
-is that of its published artifact (4.1 ms alone); all else is of a plausible size only: numbers of kernels, the spread of
-their durations, blocks, and the parts of a request or a training step in which the host works and the device rests.
-LLaMA-2 and Stable Diffusion answer in seconds there; here requests are cut to tens of milliseconds, so that interference
-weighs more, not less.
+**Synthetic.** The names are those of Tally's evaluation (ASPLOS'25: six models infer, six train, one A100). BERT
+answers in 4.1 ms as in its published artifact; all else is of a plausible size only: numbers of kernels, the spread
+of their durations, blocks, and the parts of a request or a training step in which the host works and the device
+rests. LLaMA-2 and Stable Diffusion answer in seconds there; here requests are cut to tens of milliseconds, so that
+interference weighs more, not less.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Kernel durations are lognormal with this mean and sigma, at most `longest_us`; `host` is the part of a request, or
-    of a training step, in which the device rests."""
+    """Kernel durations are lognormal with this mean and sigma, at most `longest_us`; `host` is the part of a request
+    or of a training step in which the device rests."""
 
     name: str
     kernels: int
