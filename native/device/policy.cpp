@@ -213,8 +213,9 @@ ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t bloc
     const uint64_t ahead = std::max<uint64_t>(waves(limit - kHostNs), 1);
     if (added(ahead) < added(n)) n = ahead;
     if (measured && added(sliced) <= added(n) + 0.05) n = sliced;
-    if (!known.seen) n = 1;  // which tells how long a block takes
-    if (!known.seen || added(n) < kNotToBeHad) {
+    // One wave tells how long a block takes; until then they go one after the other.
+    if (!known.seen) return {SHOAL_SLICE, static_cast<uint32_t>(wave), std::max(bound, uint64_t{1}), 0, 0};
+    if (added(n) < kNotToBeHad) {
       const uint64_t even = divide_up(all, divide_up(all, n));
       return {SHOAL_SLICE, static_cast<uint32_t>(even * wave), static_cast<uint64_t>(time(even)), 0, 0};
     }

@@ -102,7 +102,7 @@ struct ShoalPlan {
 // most a quarter; else ticket; else whole, counted. Slices a little shorter than the bound may be the best: the next one is
 // launched before the one before has ended. A measured size is kept where another is hardly better. `ways`: bits
 // 1 << ShoalWay that the kernel can do. An unknown kernel is taken for 200 us; if it can be sliced, its first slices are of
-// one wave, which tells how long a block takes.
+// one wave, one after the other: they tell how long a block takes.
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
 // What is asked where nobody asked for anything else.
