@@ -39,7 +39,7 @@ def prepare(folder: Path, part: Mapping[str, Sequence[str]]) -> None:
         "only_mutate": [f"src/shoal/{path}" for path in part["modules"]],
         "pytest_add_cli_args_test_selection": [f"tests/{path}" for path in part["tests"]],
         "pytest_add_cli_args": [*_PYTEST, *(["-k", part["only"]] if "only" in part else [])],
-        "also_copy": ["examples"],
+        "also_copy": ["benchmarks", "examples"],
         "timeout_multiplier": 4.0,
         "timeout_constant": 5.0,
     }
