@@ -39,8 +39,7 @@ from shoal.serve.errors import (
 from shoal.serve.gateway.process import GatewayProcess
 from shoal.serve.gateway.standalone import Standalone
 from shoal.serve.types import ModelSpec, PriorityClass, Route
-from shoal.serve.usage import read_usage
-from tests.serve import models
+from tests.serve import models, usage_file
 from tests.serve.gateway_kit import (
     ENDS_WITHIN_S,
     ONE,
@@ -540,7 +539,7 @@ def test_in_the_end_everything_is_answered_written_down_and_gone(tmp_path: Path)
     assert ended(pid)
     assert not held(tmp_path)
     assert not (tmp_path / "gateway.sock").exists()
-    records = [*read_usage(tmp_path / "usage.jsonl")]
+    records = usage_file.read(tmp_path / "usage.jsonl")
     assert sum(share.use_s for record in records for share in record.shares) >= 0.2
     assert [total.tenant for total in alone.status().usage] == ["ada"]
 

@@ -18,8 +18,8 @@ from shoal.core import Money
 from shoal.serve.contract import CONFIG_FILE, STATUS_FILE, TenantEntry, held
 from shoal.serve.errors import UnknownModel
 from shoal.serve.types import ModelSpec, Route, ServiceSpec
-from shoal.serve.usage import UsageRecord, read_usage
-from tests.serve import models
+from shoal.serve.usage import UsageRecord
+from tests.serve import models, usage_file
 from tests.serve.gateway_kit import (
     ENDS_WITHIN_S,
     ONE,
@@ -117,7 +117,7 @@ def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     assert paid
     assert on.end(signal.SIGKILL) == -signal.SIGKILL
     assert (on.folder / "s").exists()
-    kept = [*read_usage(on.folder / "usage.jsonl")]
+    kept = usage_file.read(on.folder / "usage.jsonl")
     with (on.folder / "usage.jsonl").open("ab") as usage:
         usage.write(b'{"start": 17')  # as if it had been killed just then
     on.start()
@@ -129,7 +129,7 @@ def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     assert pids(on, 1, *names) == lives
     np.testing.assert_array_equal(on.client().infer("linear", {"x": ONE})["y"], answer)
     assert on.end(signal.SIGTERM) == 0
-    records = [*read_usage(on.folder / "usage.jsonl")]
+    records = usage_file.read(on.folder / "usage.jsonl")
     assert records[: len(kept)] == kept
     assert overhead_s(kept) > 0
     assert overhead_s(records[len(kept) :]) == 0  # nothing was loaded again, and nothing is charged again
@@ -204,7 +204,7 @@ def test_a_full_disk_stops_neither_serving_nor_counting(on: Home) -> None:
     eventually(lambda: on.status.at > before and on.followed())
     assert on.service("s").requests >= 200  # type: ignore[union-attr]
     assert on.end(signal.SIGTERM) == 0
-    records = [*read_usage(on.folder / "usage.jsonl")]
+    records = usage_file.read(on.folder / "usage.jsonl")
     assert len(records) > 1
     assert all(one.end == another.start for one, another in pairwise(records))
     assert sum(share.use_s for record in records for share in record.shares) > 0

@@ -65,7 +65,7 @@ async def test_a_fault_in_native_code_takes_only_its_replica(tmp_path: Path) -> 
         with pytest.raises(ReplicaLost, match=r"replica 'a': the process closed the connection \(ask again\)"):
             await replica.execute("vanish", "1", [floats("x", [[1]])])
         assert replica.lost is not None
-        for ask in (replica.ping(), replica.load(callable_spec("echo")), replica.unload("echo", "1")):
+        for ask in (replica.load(callable_spec("echo")), replica.unload("echo", "1")):
             with pytest.raises(ReplicaLost):
                 await ask
 

@@ -17,7 +17,8 @@ from shoal.core import Invalid, Money, PriorityClass
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.gateway.meter import INTERVAL_S, Meter
 from shoal.serve.types import ModelSpec, ServiceSpec
-from shoal.serve.usage import OPERATOR, OpenInterval, Share, UsageRecord, read_usage
+from shoal.serve.usage import OPERATOR, OpenInterval, Share, UsageRecord
+from tests.serve import usage_file
 
 TENANTS = ("ada", "bob", "cleo")
 seconds = st.floats(0, 1e4, allow_nan=False)
@@ -92,7 +93,7 @@ def test_a_record_is_read_as_it_was_written(
     for kind, tenant, slot_s in used:
         getattr(book, kind)(tenant, slot_s)
     record = book.close(length)
-    again = UsageRecord.from_json(json.loads(json.dumps(record.as_json())))
+    again = usage_file.record(json.loads(json.dumps(record.as_json())))
     assert (again.bill, [share.cost for share in again.shares]) == (record.bill, [one.cost for one in record.shares])
     assert again.as_json() == record.as_json()
 
@@ -132,7 +133,7 @@ def at(tmp_path: Path) -> Callable[[Now], Meter]:
 
 
 def lines(tmp_path: Path) -> list[UsageRecord]:
-    return [*read_usage(tmp_path / "usage.jsonl")]
+    return usage_file.read(tmp_path / "usage.jsonl")
 
 
 def test_intervals_are_written_when_they_are_over(tmp_path: Path, at: Callable[[Now], Meter]) -> None:

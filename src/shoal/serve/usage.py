@@ -7,10 +7,8 @@ interval add up to its bill, and the bills to the price of the whole time: round
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from shoal.core import Invalid, Money
@@ -66,29 +64,6 @@ class UsageRecord:
                 for share in self.shares
             ],
         }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> UsageRecord:
-        """What `as_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        shares = tuple(
-            Share(
-                str(one["tenant"]), float(one["use_s"]), float(one["overhead_s"]), Money(one["use_micro_usd"]),
-                Money(one["overhead_micro_usd"]), Money(one["idle_micro_usd"]),
-            )
-            for one in stored["shares"]
-        )  # fmt: skip
-        bill = Money(int(stored["bill_micro_usd"]))
-        return cls(float(stored["start"]), float(stored["end"]), int(stored["slots"]), bill, shares)
-
-
-def read_usage(file: Path) -> Iterator[UsageRecord]:
-    """What a gateway wrote down, in order. Lines that cannot be read, torn when it was killed, are left out."""
-    with file.open("rb") as lines:
-        for line in lines:
-            try:
-                yield UsageRecord.from_json(json.loads(line))
-            except (KeyError, TypeError, ValueError):
-                continue
 
 
 @dataclass(slots=True)

@@ -154,11 +154,6 @@ class LiveHost:
         self._found = self._membership.refresh(self._at)
         return self._found
 
-    @property
-    def watchdog_pid(self) -> int | None:
-        """Of the process that takes limits back if this one is gone."""
-        return None if self._watchdog is None else self._watchdog.pid
-
     def capabilities(self) -> dict[str, tuple[Capability, ...]]:
         """What works here, by what it is for."""
         return {

@@ -171,12 +171,6 @@ class Replica:
         self.models.pop((name, version), None)
         return self._ask(Kind.UNLOAD, [name, version], _nothing)
 
-    async def ping(self) -> float:
-        """Seconds until the replica answers, behind all that it was asked before. Raises ReplicaLost."""
-        started = self._loop.time()
-        await self._ask(Kind.PING, None, _nothing)
-        return self._loop.time() - started
-
     def look(self) -> None:
         """Ask whether it is alive; if not, `overdue` will say so."""
         if not self._released:
