@@ -67,6 +67,25 @@ def test_waits_for_the_sake_of_others_in_line() -> None:
     assert wait(alone=False, gap_s=0.004, others=3) > 0.0
 
 
+def test_what_the_next_request_and_others_in_line_save_adds_up() -> None:
+    both = {"samples": 2, "gap_s": 0.003}
+    assert wait(**both, others=1) > 0.0
+    assert wait(**both, others=0) == wait(**both, others=1, alone=False) == 0.0
+
+
+def test_does_not_wait_where_the_next_request_comes_after_the_deadline_even_if_many_are_in_line() -> None:
+    assert wait(gap_s=0.004, spare_s=0.003, others=3) == 0.0
+    assert wait(gap_s=0.002, spare_s=0.002, others=3) == 0.002
+
+
+def test_the_shortest_wait_is_one_that_a_timer_can_count() -> None:
+    assert wait(gap_s=0.0005, spare_s=SHORTEST_WAIT_S) == SHORTEST_WAIT_S
+
+
+def test_what_saves_as_much_as_it_delays_is_not_waited_for() -> None:
+    assert wait(gap_s=GPU.setup_s, alone=False, others=1) == 0.0
+
+
 def test_waits_no_longer_than_until_the_batch_is_full() -> None:
     assert wait(samples=1, max_batch=3) == pytest.approx(0.002)
 

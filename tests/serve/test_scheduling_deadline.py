@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Batch, DeadlineScheduler, Item, Profiles, QueueSpec, Rejection
-from shoal.serve.scheduling.queues import Queue
+from shoal.serve.scheduling.queues import USE_MEMORY_S, PriorityLevel, Queue
 from shoal.serve.scheduling.simulate import Stream, affine, simulate
 
 from .oracle_edf import all_can_be_in_time, completions
@@ -346,3 +346,12 @@ def test_every_execution_says_why_it_was_started() -> None:
         now += 0.01
         scheduler.finished(batch, now, 0.01)
     assert set(codes) == {"urgent", "owed"}
+
+
+def test_for_how_long_answers_are_wanted_follows_what_is_asked_for() -> None:
+    level = PriorityLevel(best_effort=False)
+    level.asked(0.1, 0.01)
+    level.asked(0.3, USE_MEMORY_S / 2)
+    assert level.patience_s == pytest.approx(0.2)
+    level.asked(0.05, 10 * USE_MEMORY_S)
+    assert level.patience_s == pytest.approx(0.05)

@@ -15,7 +15,7 @@ DECREASE = 0.9
 class AimdScheduler(AllShareScheduler):
     """The objective is the queue's `slo_s`, for an execution alone, as in the paper; without one batches are full."""
 
-    def __init__(self, slots: int, profiles: Profiles | None = None) -> None:
+    def __init__(self, slots: int, profiles: Profiles) -> None:
         super().__init__(slots, profiles)
         self._limits: dict[str, float] = {}
 

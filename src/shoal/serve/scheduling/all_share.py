@@ -15,7 +15,7 @@ from shoal.serve.scheduling.queues import Account, Queue
 class AllShareScheduler(SharedDevice):
     """A queue whose executors are busy lets others pass."""
 
-    def __init__(self, slots: int, profiles: Profiles | None = None) -> None:
+    def __init__(self, slots: int, profiles: Profiles) -> None:
         super().__init__(slots, profiles)
         self._everybody = Account("", 1.0, self._guaranteed, 0)
 

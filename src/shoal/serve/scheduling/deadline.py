@@ -160,8 +160,6 @@ class DeadlineScheduler(FairScheduler):
         sureness = self._sureness(now)
         factor = profile.factor(sureness)
         free_now = self.free >= queue.slots and queue.running < queue.executors
-        if free_now and not level.waiting and not level.best_effort:
-            return 0.0, profile.expected_s(item.samples) * item.scale * factor if profile.known else 0.0
         samples, queue_s = item.samples, queue.work_s
         if profile.pays(queue.max_batch):
             full, rest = divmod(queue.samples, queue.max_batch)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from shoal.core import Invalid
 
 _ROUNDING_S = 1e-9
-"""Whoever waited for as long as it was told finds enough, whatever the rounding."""
+"""A request that comes again when it was told to finds enough, whatever the rounding."""
 
 
 class CostBucket:
@@ -23,7 +23,7 @@ class CostBucket:
 
     __slots__ = ("_at", "_level_s", "burst_s", "rate")
 
-    def __init__(self, rate: float, burst_s: float = 1.0, *, now: float = 0.0) -> None:
+    def __init__(self, rate: float, burst_s: float, *, now: float = 0.0) -> None:
         for name, value in (("rate", rate), ("burst_s", burst_s)):
             if not value > 0:
                 raise Invalid(f"{name} must be positive, not {value}", where="rate limit")
