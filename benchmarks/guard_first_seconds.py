@@ -39,18 +39,21 @@ class First:
     keeps: tuple[float, ...]
 
 
+def scenario(others: Others, seed: int, *, feed: str = "pipeline", sensing: Sensing = _BARE) -> Scenario:
+    work = (
+        Placed(Group("feed", PriorityClass.GUARANTEED), feed),
+        *(
+            Placed(Group(f"other-{number}", PriorityClass.BEST_EFFORT), kind, from_s=at)
+            for number, (kind, at) in enumerate(others)
+        ),
+    )
+    host = HostSpec((Domain(0, frozenset({0, 1})),), sensing=sensing)
+    return Scenario("first", "", host, work, max(at for _, at in others) + 2.0, seed=seed)
+
+
 def first(others: Others, seeds: range, *, feed: str = "pipeline", sensing: Sensing = _BARE) -> First:
     def outcome(seed: int, policy: str = "model") -> Outcome:
-        work = (
-            Placed(Group("feed", PriorityClass.GUARANTEED), feed),
-            *(
-                Placed(Group(f"other-{number}", PriorityClass.BEST_EFFORT), kind, from_s=at)
-                for number, (kind, at) in enumerate(others)
-            ),
-        )
-        host = HostSpec((Domain(0, frozenset({0, 1})),), sensing=sensing)
-        seconds = max(at for _, at in others) + 2.0
-        return simulate(Scenario("first", "", host, work, seconds, seed=seed), make_policy(policy))
+        return simulate(scenario(others, seed, feed=feed, sensing=sensing), make_policy(policy))
 
     found, free = [outcome(seed) for seed in seeds], outcome(seeds[0], "none")
     keeps = tuple(
