@@ -449,6 +449,16 @@ void Gate::cancel(uint32_t lane, uint32_t sequence) {
   slot.lane[lane].submitted.compare_exchange_strong(expected, sequence - 1, std::memory_order_release, relaxed);
 }
 
+bool Gate::wanted() const {
+  State& s = *state_;
+  const std::lock_guard<std::mutex> guard(s.pieces_lock);
+  ShoalTenant tenants[kSlots];
+  const uint64_t now = now_ns();
+  const uint32_t count = snapshot(s.page, now, &s.seen, tenants);
+  const uint32_t verdict = shoal_decide(&rules_of(s.page, &s.seen), tenants, count, s.index(), 1, now, now).verdict;
+  return verdict == SHOAL_WAIT_BUSY || verdict == SHOAL_WAIT_GRACE;
+}
+
 uint64_t Gate::bound_ns() const {
   State& s = *state_;
   const std::lock_guard<std::mutex> guard(s.pieces_lock);

@@ -50,6 +50,9 @@ class Gate {
   // A launch that acquire or submit counted and the driver refused.
   void cancel(uint32_t lane, uint32_t sequence);
 
+  // Best effort, while a piece runs that can be stopped: does guaranteed work want the device?
+  bool wanted() const;
+
   // The bound that holds now, for shoal_choose.
   uint64_t bound_ns() const;
 

@@ -38,6 +38,8 @@ constexpr uint64_t kProcLegacyStream = 1, kProcPerThreadStream = 2;  // flags of
 enum : int { kAttrSharedBytes = 1, kAttrConstBytes = 2, kAttrLocalBytes = 3, kAttrRegisters = 4, kAttrBinaryVersion = 6,
              kAttrMaxDynamicShared = 8, kAttrCarveout = 9, kAttrClusterMustBeSet = 10, kAttrClusterWidth = 11 };
 
+constexpr int kDeviceMultiprocessors = 16;
+
 enum : int { kNodeKernel = 0, kNodeMemcpy = 1, kNodeMemset = 2, kNodeHost = 3, kNodeGraph = 4, kNodeEmpty = 5,
              kNodeWaitEvent = 6, kNodeEventRecord = 7 };
 
@@ -180,6 +182,7 @@ API(cuFuncGetModule, CUmodule*, CUfunction)
 API(cuFuncGetName, const char**, CUfunction)
 API(cuFuncGetAttribute, int*, int, CUfunction)
 API(cuFuncSetAttribute, CUfunction, int, int)
+API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int*, CUfunction, int, size_t)
 API(cuFuncGetParamInfo, CUfunction, size_t, size_t*, size_t*)
 API(cuKernelGetParamInfo, CUkernel, size_t, size_t*, size_t*)
 

@@ -226,11 +226,12 @@ uint64_t predict(const Exec& exec) {
 
 CUresult whole(Gate* gate, const Exec& exec, CUstream stream, Start start) {
   const device::Key key{exec.hash, {0, 0, 0}, {0, 0, 0}};
+  Lane lane(gate, stream);
+  Timing::read(gate, lane);
   auto* known = profiles();
   const ShoalProfile profile = known != nullptr ? known->look(key) : ShoalProfile{};
   const ShoalPlan plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, 1, gate->bound_ns());
-  Lane lane(gate, stream);
-  Timing timing(gate, lane, known != nullptr);
+  Timing timing(lane, known != nullptr);
   return piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
     timing.begin();
     const CUresult result = start();

@@ -1,10 +1,8 @@
 #include "kernels.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -135,6 +133,23 @@ std::shared_ptr<const Kernel> look_at(CUfunction function) {
 
 }  // namespace
 
+uint32_t Kernel::wave_blocks(uint32_t threads, uint32_t shared) const {
+  const uint64_t asked = uint64_t{threads} << 52 | uint64_t{shared & 0xfffff} << 32;
+  const uint64_t last = last_wave_.load(std::memory_order_relaxed);
+  if ((last & ~uint64_t{UINT32_MAX}) == asked && last != 0) return static_cast<uint32_t>(last);
+  int of_one = 0, processors = 0;
+  CUdevice device = 0;
+  if (forward(real.cuOccupancyMaxActiveBlocksPerMultiprocessor, &of_one, slice, static_cast<int>(threads), size_t{shared}) !=
+          CUDA_SUCCESS ||
+      forward(real.cuCtxGetDevice, &device) != CUDA_SUCCESS ||
+      forward(real.cuDeviceGetAttribute, &processors, kDeviceMultiprocessors, device) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const auto wave = static_cast<uint32_t>(of_one) * static_cast<uint32_t>(processors);
+  last_wave_.store(asked | wave, std::memory_order_relaxed);
+  return wave;
+}
+
 std::shared_ptr<const Kernel> kernel_of(CUfunction function) {
   {
     const std::shared_lock<std::shared_mutex> held(state->lock);
@@ -171,11 +186,15 @@ device::Profiles* profiles() {
     if (const char* path = getenv("SHOAL_DEVICE_PROFILE")) {
       if (auto* opened = device::Profiles::open(path)) return opened;
     }
-    // For this process alone.
-    const int file = memfd_create("shoal-profiles", MFD_CLOEXEC);
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return file < 0 ? nullptr : device::Profiles::open(path);
+    // For this process alone: nobody else opens it, and it ends with the process.
+    for (const std::string folder : {"/dev/shm", "/tmp"}) {
+      const std::string path = folder + "/shoal-profiles-" + std::to_string(getpid());
+      unlink(path.c_str());
+      auto* opened = device::Profiles::open(path.c_str());
+      unlink(path.c_str());
+      if (opened != nullptr) return opened;
+    }
+    return static_cast<device::Profiles*>(nullptr);
   }();
   return one;
 }

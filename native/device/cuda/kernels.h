@@ -1,6 +1,7 @@
 // What the shim knows of a kernel: the key of its profile, and the variants that its module has beside it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -22,9 +23,14 @@ struct Kernel {
   std::vector<size_t> sizes;  // of its parameters
   bool has_sizes = false;     // the driver told
   size_t extra_offset = 0;    // where a variant's last parameter begins
+  // How many blocks of the slice variant the device runs at once; 0: the driver does not tell.
+  uint32_t wave_blocks(uint32_t threads, uint32_t shared) const;
   uint32_t ways() const {
     return 1u << SHOAL_WHOLE | (slice != nullptr ? 1u << SHOAL_SLICE : 0) | (ticket != nullptr ? 1u << SHOAL_TICKET : 0);
   }
+
+ private:
+  mutable std::atomic<uint64_t> last_wave_{0};  // threads, shared memory and the answer
 };
 
 // Found at a kernel's first launch, and kept until its module is unloaded or its attributes change.

@@ -1,5 +1,7 @@
 #include "launch.h"
 
+#include "ticket.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -55,7 +57,8 @@ class Arguments {
   void* extra_[5] = {kParamBufferPointer, nullptr, kParamBufferSize, &size_, kParamEnd};
 };
 
-// `blocks` blocks of a variant, in one dimension.
+}  // namespace
+
 CUresult launch_variant(CUfunction variant, const Launch& launch, const Kernel& kernel, const Extra& own, uint32_t blocks) {
   Arguments arguments(launch, kernel, &own);
   Launch part = launch;
@@ -74,13 +77,16 @@ CUresult launch_variant(CUfunction variant, const Launch& launch, const Kernel& 
   return launch_whole(part);
 }
 
+namespace {
+
 CUresult launch_slices(Gate* gate, Lane& lane, const Launch& launch, const Kernel& kernel, const device::Key& key,
                        const ShoalPlan& plan, bool timed) {
   const auto all = static_cast<uint32_t>(blocks_of(launch));
   for (uint32_t base = 0; base < all; base += plan.blocks) {
     const uint32_t blocks = std::min(plan.blocks, all - base);
     const Extra own{{launch.grid[0], launch.grid[1], launch.grid[2]}, base, 0, 0};
-    Timing timing(gate, lane, timed && blocks == plan.blocks);
+    Timing::read(gate, lane);
+    Timing timing(lane, timed && blocks == plan.blocks);
     const CUresult result = piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
       timing.begin();
       const CUresult launched = launch_variant(kernel.slice, launch, kernel, own, blocks);
@@ -143,14 +149,21 @@ CUresult launch_best_effort(Gate* gate, const Launch& launch, Start whole) {
   if (launch.function == nullptr || blocks == 0) return whole();  // the driver has something to say
   const auto kernel = kernel_of(launch.function);
   const device::Key key = key_of(launch, *kernel);
-  auto* known = profiles();
-  const ShoalProfile profile = known != nullptr ? known->look(key) : ShoalProfile{};
-  const uint32_t ways = launch.whole || blocks > INT32_MAX ? 1u << SHOAL_WHOLE : kernel->ways();
-  const ShoalPlan plan = shoal_choose(&profile, ways, blocks, gate->bound_ns());
-  const bool timed = known != nullptr && wants_timing(profile);
   Lane lane(gate, launch.stream);
+  Timing::read(gate, lane);
+  auto* known = profiles();
+  ShoalProfile profile = known != nullptr ? known->look(key) : ShoalProfile{};
+  const uint32_t ways = launch.whole || blocks > INT32_MAX ? 1u << SHOAL_WHOLE : kernel->ways();
+  if (kernel->slice != nullptr) profile.wave_blocks = kernel->wave_blocks(launch.block[0] * launch.block[1] * launch.block[2], launch.shared);
+  ShoalPlan plan = shoal_choose(&profile, ways, blocks, gate->bound_ns());
+  const bool timed = known != nullptr && wants_timing(profile);
   if (plan.way == SHOAL_SLICE) return launch_slices(gate, lane, launch, *kernel, key, plan, timed);
-  Timing timing(gate, lane, timed);
+  if (plan.way == SHOAL_TICKET) {
+    CUresult result = CUDA_SUCCESS;
+    if (launch_by_ticket(gate, lane, launch, *kernel, key, plan, &result)) return result;
+    plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, blocks, gate->bound_ns());
+  }
+  Timing timing(lane, timed);
   return piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
     timing.begin();
     const CUresult result = whole();

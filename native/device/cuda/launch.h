@@ -62,13 +62,18 @@ class Start {
 CUresult launch_best_effort(Gate* gate, const Launch& launch, Start whole);
 // How long it is predicted to take as a whole.
 uint64_t predict(const Launch& launch);
+// Asks the driver for `blocks` blocks of a variant of it, in one dimension.
+CUresult launch_variant(CUfunction variant, const Launch& launch, const Kernel& kernel, const Extra& own, uint32_t blocks);
 // Asks the driver for it, as it is.
 CUresult launch_whole(const Launch& launch);
 
 // Notes how long a best-effort piece took, now and then: events before and after it, read when the device has passed them.
 class Timing {
  public:
-  Timing(Gate* gate, Lane& lane, bool wanted);
+  static void forget(CUcontext context);  // it has ended
+  // Reads what has ended on the lane.
+  static void read(Gate* gate, Lane& lane);
+  Timing(Lane& lane, bool wanted);
   void begin();
   void end(uint32_t sequence, const device::Key& key, ShoalWay way, uint32_t blocks);
 

@@ -1,6 +1,7 @@
 #include "streams.h"
 
 #include "memory.h"
+#include "ticket.h"
 
 #include <pthread.h>
 
@@ -212,6 +213,8 @@ Collector collector_of(CUcontext context) {
 
 }  // namespace
 
+std::mutex& lane_lock(uint32_t lane) { return state->holders[lane].lock; }
+
 void expect_capture() { captures.store(true, std::memory_order_relaxed); }
 
 bool is_capturing(CUstream stream) {
@@ -316,6 +319,8 @@ CUresult ended(CUresult result, CUcontext context) {
   if (result == CUDA_SUCCESS && context != nullptr) {
     forget_context(context);
     forget_memory(context);
+    forget_tickets(context);
+    Timing::forget(context);
   }
   return result;
 }

@@ -40,6 +40,9 @@ class Relaxed {
   bool changed_ = false;
 };
 
+// What guards a lane.
+std::mutex& lane_lock(uint32_t lane);
+
 // Holds the lane of a stream: as long as one lives, nothing else is submitted there.
 class Lane {
  public:

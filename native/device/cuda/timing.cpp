@@ -1,5 +1,6 @@
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <vector>
@@ -56,12 +57,27 @@ void read_ended(Gate* gate, uint32_t lane) {
 
 }  // namespace
 
-Timing::Timing(Gate* gate, Lane& lane, bool wanted) : lane_(lane) {
-  Samples& samples = (*state)[lane.number()];
-  if (samples.pending.empty() && !wanted) return;
+void Timing::forget(CUcontext context) {
+  const auto of_context = [=](const Sample& sample) { return sample.context == context; };
+  for (uint32_t lane = 0; lane < state->size(); lane++) {
+    Samples& samples = (*state)[lane];
+    const std::lock_guard<std::mutex> held(lane_lock(lane));
+    for (auto* list : {&samples.pending, &samples.spare}) {
+      list->erase(std::remove_if(list->begin(), list->end(), of_context), list->end());
+    }
+  }
+}
+
+void Timing::read(Gate* gate, Lane& lane) {
+  if ((*state)[lane.number()].pending.empty()) return;
   const Relaxed relaxed;
   read_ended(gate, lane.number());
+}
+
+Timing::Timing(Lane& lane, bool wanted) : lane_(lane) {
+  Samples& samples = (*state)[lane.number()];
   if (!wanted || samples.pending.size() >= kMostPending) return;
+  const Relaxed relaxed;
   const CUcontext context = current_context();
   for (size_t i = 0; i < samples.spare.size(); i++) {
     if (samples.spare[i].context != context) continue;

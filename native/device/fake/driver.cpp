@@ -91,8 +91,8 @@ CUresult cuDeviceGetUuid_v2(char* uuid, CUdevice) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetUuid(char* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
-CUresult cuDeviceGetAttribute(int* out, int attribute, CUdevice) {
-  *out = attribute == 16 ? 8 : 1;  // multiprocessors; everything else can be done
+CUresult cuDeviceGetAttribute(int* out, int, CUdevice) {
+  *out = 1;  // one multiprocessor; everything else can be done
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem_v2(size_t* out, CUdevice) {

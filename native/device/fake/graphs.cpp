@@ -238,10 +238,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   auto* stream = reinterpret_cast<Stream*>(handle);
   stream->closed = true;  // its thread ends once all is done
   stream->wake.notify_one();
-  if (!stream->threaded) {
-    stream->context->streams.erase(stream);
-    delete stream;
-  }
+  if (!stream->threaded) stream->context->streams.erase(stream);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }

@@ -41,9 +41,7 @@ void serve(Stream* stream) {
     stream->queue.pop_front();
     all.changed.notify_all();
   }
-  stream->context->streams.erase(stream);
-  held.unlock();
-  delete stream;
+  stream->context->streams.erase(stream);  // never freed: another thread may wait for it
 }
 
 }  // namespace

@@ -227,6 +227,10 @@ CUresult cuKernelGetAttribute(int* out, int attribute, CUkernel kernel, CUdevice
 CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice) {
   return cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
 }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction, int, size_t) {
+  *out = 1;  // the fake device runs one block after the other
+  return CUDA_SUCCESS;
+}
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size) {
   return param_info(kernel_of(function), index, offset, size);
 }

@@ -35,7 +35,16 @@ def kernels(*names):
 
 
 PTX = kernels(
-    "axpy", "axpy_us20", "axpy_us200", "blocks", "blocks_us20", "blocks_us100", "wait", "nothing", "nothing_us50"
+    "axpy",
+    "axpy_us20",
+    "axpy_us200",
+    "blocks",
+    "blocks_us20",
+    "blocks_us100",
+    "blocks_us1000",
+    "wait",
+    "nothing",
+    "nothing_us50",
 )
 
 

@@ -73,6 +73,10 @@ class Device:
         lines = (self.folder / "log").read_text().splitlines() if (self.folder / "log").exists() else []
         return [(int(pid), name, int(blocks), int(base)) for pid, name, blocks, base in map(str.split, lines)]
 
+    def kernels(self, pid: int | None = None) -> list[str]:
+        """Their names without those of variants; of one process only, if given."""
+        return [name.split("__")[0] for one, name, *_ in self.log() if pid in (None, one)]
+
     def forget(self) -> None:
         (self.folder / "log").unlink(missing_ok=True)
 

@@ -18,12 +18,13 @@ CLASSES = ("guaranteed", "best-effort")
 def test_a_program_linked_to_the_driver(tmp_path: Path) -> None:
     device = Device(tmp_path)
     plain = finish(device.command([str(PROGRAM)], None))
-    ran = [name for _, name, *_ in device.log()]
+    ran = device.kernels()
     with device.page():
         for cls in CLASSES:
             device.forget()
+            assert finish(device.command([str(PROGRAM)], cls, ways="whole")) == plain
+            assert device.kernels() == ran
             assert finish(device.command([str(PROGRAM)], cls)) == plain
-            assert [name for _, name, *_ in device.log()] == ran
     assert plain.endswith("done\n")
 
 
@@ -185,7 +186,7 @@ say("parent")
             seen = {one.pid: one.launches for one in page.occupants()}
             assert seen.get(child, 3) == 3
             finish(process)
-            assert [name for pid, name, *_ in device.log() if pid == child] == ["nothing"] * 3
+            assert device.kernels(child) == ["nothing"] * 3
 
 
 def test_a_context_that_is_destroyed_leaves_nothing_pending(tmp_path: Path) -> None:
