@@ -143,7 +143,7 @@ def held_by_all(layout: Layout, need: Need, ranks: int) -> int:
 
 
 def _crowding(seats: Seats) -> tuple[int, int, int]:
-    """Sorts the device with most room first: best-effort work goes where nobody, then where few are."""
+    """Sorts the device with most free capacity first: best-effort work takes empty devices, then lightly used ones."""
     return -seats.best_effort, -seats.guaranteed, -seats.memory
 
 

@@ -165,7 +165,7 @@ def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pendin
     first = replace(change.job, priority=top)
     if replace(change, job=first).starts(snapshot):
         return "priority", first
-    if not ahead:  # nobody of its own tenant, nobody of a higher class: only other tenants' turns are left
+    if not ahead:  # no job of its own tenant or of a higher class is ahead: only other tenants' turns are left
         return "share", change.job
     surest = replace(first, priority_class=PriorityClass.GUARANTEED)
     if surest != first and replace(change, job=surest).starts(snapshot):

@@ -2,8 +2,8 @@
 
 Each round every tenant with work earns its weight times the quantum. It starts jobs while its deficit is positive; a
 job's whole charge is taken at its start, so the deficit may go below zero and later rounds pay it back. Rounds in
-which nobody could start anything are jumped over: tenants wait in a heap by the round that makes them positive, so a
-turn costs one heap operation, however large the charges are.
+which no tenant could start a job are skipped: tenants wait in a heap, ordered by the round that makes them positive.
+So a turn costs one heap operation, however large the charges are.
 
 A tenant that waits for capacity keeps its place: rounds count only as far as the first tenant that still has work. One
 that is kept back by its own quota earns one turn at most, and an idle one nothing beyond the payment of its debt.
@@ -18,7 +18,7 @@ from shoal.admission.types import TenantState
 
 
 class Ring:
-    """One decision's rounds. `turns` counts the turns given, for whoever wants to know what a decision cost."""
+    """One decision's rounds. `turns` counts the turns given: the cost of the decision."""
 
     def __init__(
         self, tenants: Mapping[str, TenantState], active: Iterable[str], *, quantum_s: float, turn: str | None
@@ -46,7 +46,7 @@ class Ring:
         heappush(self._heap, (self._rounds_needed(name), self._order[name], name))
 
     def next(self) -> str | None:
-        """Whose turn it is; None when nobody is left."""
+        """The tenant whose turn it is; None when no tenant is left."""
         if not self._heap:
             return None
         self.turns += 1

@@ -117,7 +117,7 @@ class Outlook:
         return decide(self.snapshot)
 
     def _forecast(self) -> Iterator[bool]:
-        """One decision after another, as far as somebody asks: a job that starts soon costs a few of them only."""
+        """One decision after another, computed on demand: a job that starts soon costs only a few of them."""
         snapshot, now = self.snapshot, self.snapshot.now
         index = ClusterIndex.resume(snapshot)
         ends: list[tuple[float, str, EndBy, bool]] = []

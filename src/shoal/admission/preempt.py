@@ -2,7 +2,7 @@
 lose.
 
 The work a victim loses is its run time since the last checkpoint times the slots it holds. One that never reported a
-checkpoint is charged the median of those that did (or its run time if nobody does), so that silence does not protect
+checkpoint is charged the median of those that did (or its run time if none did), so that silence does not protect
 it (kubernetes-sigs/kueue issue 477 has the argument).
 
 On one node the cheapest set is exact: a table over freed devices, or branch and bound where cores or memory are

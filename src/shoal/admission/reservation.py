@@ -19,7 +19,7 @@ MAX_NAMED = 8
 class Reservation:
     """`at` is when the job can start (Unix seconds, never before now); `known` is False when an end it rests on is not
     known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end;
-    `rests_on` those of them whose capacity it needs: whoever might delay it may not take their place."""
+    `rests_on` those of them whose capacity it needs: a job that might delay it may not take their place."""
 
     job_id: str
     need: Need
@@ -73,7 +73,7 @@ def reserve(
         at_time = max(at_time, end)
         if not running.stopping and (running.expected_end is None or end <= snapshot.now):
             unknown.add(running.job_id)
-        # What ends on other kinds of nodes helps nobody here, and may be most of the cluster.
+        # Jobs that end on other kinds of nodes free nothing usable here, and may be most of the cluster.
         for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
             amount = then.get(at)
             if amount is None:

@@ -21,8 +21,8 @@ _EPOCH_MS = 1_767_225_600_000
 
 
 class Ids:
-    """Milliseconds, and behind them bits of chance for whoever shares the database or set a clock back. Within a
-    process an id is always above the one before. They are names, not secrets."""
+    """Milliseconds followed by random bits. The random bits keep ids apart when processes share a database, or when a
+    clock is set back. Within a process each id is above the one before. Ids are names, not secrets."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

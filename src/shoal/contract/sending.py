@@ -24,7 +24,7 @@ _UNNAMED = "manifest"
 
 @contextlib.contextmanager
 def called(source: str) -> Iterator[None]:
-    """The server calls what it was sent `manifest`; for whoever sent a file, problems are in that file."""
+    """Report problems as found in the file that was sent. The server calls everything it was sent `manifest`."""
     try:
         yield
     except Invalid as error:

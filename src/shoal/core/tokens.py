@@ -1,4 +1,4 @@
-"""What is kept of a bearer token, by whoever has to recognise it."""
+"""The digest of a bearer token, kept to recognise the token later."""
 
 from __future__ import annotations
 

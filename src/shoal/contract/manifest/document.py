@@ -19,7 +19,7 @@ Path = tuple[str | int, ...]
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 32
 MAX_VALUES = 20_000
-"""Values and names of a text: each costs the reader some microseconds, in which nobody else in the process gets on."""
+"""The most values and names in a text. Each takes some microseconds, during which the process does nothing else."""
 _TAG = "tag:yaml.org,2002:"
 _NOT_FINITE = re.compile(r"^([-+]?)\.(inf|nan)$")
 

@@ -189,8 +189,8 @@ class _Importer:
         store = re.sub(r"[^A-Za-z0-9]+", "-", self._text((*at, "id")) or "store").strip("-") or "store"
         values["secrets"] = {"AWS_ACCESS_KEY_ID": f"{store}-access-key", "AWS_SECRET_ACCESS_KEY": f"{store}-secret-key"}
         self._notes.append(
-            f"CREDENTIALS stood in clear in `{show_path((*at, 'connection'))}`; they were not copied. Change them, for "
-            "whoever read the file knows them, and give the new ones to `shoal secret set` as "
+            f"CREDENTIALS stood in clear in `{show_path((*at, 'connection'))}`; they were not copied. Change them, "
+            "since every reader of the file knows them, and give the new ones to `shoal secret set` as "
             f"{store}-access-key and {store}-secret-key"
         )
 

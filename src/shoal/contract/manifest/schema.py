@@ -138,7 +138,7 @@ class ResourceRequest(Part):
     memory: Memory | None = Field(default=None, description="a limit for each rank; one that needs more is killed")
 
     def resources(self) -> Resources:
-        """As a vector. What is left out is one core, and memory that nobody knows."""
+        """As a vector. The defaults are one core and an unknown amount of memory."""
         return Resources(
             {self.accelerators.type: self.accelerators.count},
             cpu_milli=1000 if self.cpus is None else round(self.cpus * 1000),
@@ -152,7 +152,7 @@ RankCount = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 
 
 class RankRange(Part):
-    """A gang of any size from `min` to `max` ranks: whoever schedules chooses, and may change it by a checkpoint."""
+    """A gang of any size from `min` to `max` ranks: the scheduler chooses, and may change it at a checkpoint."""
 
     min: RankCount = Field(default=1, description="the fewest ranks; the job waits only while not even these fit")
     max: RankCount = Field(description="the most ranks")
