@@ -26,8 +26,8 @@ def check_class(
 
 
 def check_files(store: Store, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:
-    """The tenant has uploaded its working files: another's bundle is none, whoever knows its name. `left` are those
-    that nobody uploaded; `command` would have."""
+    """Check that the tenant has uploaded its working files. Another tenant's bundle does not count, even under its
+    right name. `left` are the files not uploaded; `command` is the one that uploads them."""
     if bundle and store.bundle(tenant, bundle) is None:
         raise Invalid(f"tenant {tenant} has no bundle {bundle}", where="bundle",
                       hint="POST the archive to /v1/bundles first")  # fmt: skip

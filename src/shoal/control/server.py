@@ -132,7 +132,7 @@ async def _serve(
         log.warning(
             "listening beyond this machine",
             host=host,
-            danger="tokens and jobs travel unencrypted, and whoever has a token runs commands here",
+            danger="tokens and jobs travel unencrypted, and anyone with a token can run commands here",
             advice="put a TLS proxy in front, or listen on 127.0.0.1",
         )
     stop = asyncio.Event()
@@ -277,8 +277,8 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 async def _first_start(store: Store, home: Home, now: float) -> None:
-    """See that the home's token file holds an admin token that is valid; the file first, so that a crash between
-    leaves a token that opens nothing, not one that nobody knows."""
+    """Make sure that the home's token file holds a valid admin token. The file is written first: a crash in between
+    then leaves a token without rights, not a valid token that is lost."""
     from shoal.contract.records import NewEvent, TokenRecord
     from shoal.control.tokens import new_token, new_token_id
 

@@ -11,7 +11,7 @@ from shoal.core import ShoalError, token_digest
 
 
 class Unauthenticated(ShoalError):
-    """No token, or one that nobody knows."""
+    """No token, or an unknown one."""
 
     code = "unauthenticated"
 

@@ -152,8 +152,8 @@ def advance(
 
 
 def possible(told: float | None, after: float, now: float) -> tuple[float, str]:
-    """A time that ranks told, or now where none did, kept between `after` and now; and a remark where that was needed:
-    somebody set the clock, or another machine's is wrong."""
+    """The time that ranks reported (now where none did), kept between `after` and now. Adds a remark where the time
+    had to be changed: a clock was set, or another machine's clock is wrong."""
     taken = max(after, min(now, now if told is None else told))
     if told is None or abs(told - taken) <= CLOCK_TOLERANCE_S:
         return taken, ""
@@ -353,8 +353,8 @@ def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[
 
 
 def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, phase: str) -> AttemptEnd:
-    """How and when a phase's gang ended. Of several bad ranks, the first that nobody had asked to stop is the
-    culprit."""
+    """How and when a phase's gang ended. Of several failed ranks, the culprit is the first that was not asked to
+    stop."""
     started = [rank.started_at for rank in status.ranks if rank.started_at is not None]
     ended = [rank.ended_at for rank in status.ranks if rank.ended_at is not None]
     return replace(

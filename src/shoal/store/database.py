@@ -47,7 +47,7 @@ class Database:
             self.path = Path(str(self.url.database)).absolute()
         self.in_memory = self.is_sqlite and self.path is None
         self.lock = threading.RLock()
-        """Held by whoever uses the writing connection."""
+        """Held by the thread that uses the writing connection."""
         self._sync = sync
         self._writers = self._sqlite_writers() if self.is_sqlite else self._postgresql_writers()
         self._writer: Connection | None = None

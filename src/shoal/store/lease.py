@@ -22,7 +22,7 @@ _CONTROL_LOCK = 0x53686F616C01
 
 class Lock(Protocol):
     def take(self, wait_s: float) -> bool:
-        """Wait at most so long; False when somebody else holds it."""
+        """Wait at most `wait_s`; False when another holder has the lock."""
         ...
 
     def lost(self) -> bool:

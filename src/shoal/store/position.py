@@ -60,7 +60,7 @@ class Position:
         self._sync = sync
         self._flushed_at = 0.0
         self._file: int | None = None
-        with contextlib.suppress(OSError):  # a full disk; the database itself says so to whoever writes
+        with contextlib.suppress(OSError):  # a full disk: the next write to the database reports it
             self._file = os.open(position_file(database), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def note(self, seq: int) -> None:

@@ -104,7 +104,7 @@ class Store(Reads):
         event = NewEvent(
             now, EventKind.CONTROL_LEASE_TAKEN, holder, f"{holder} took control", data={"host": host, "pid": pid}
         )
-        with self._database.lock:  # nobody else writes before the new epoch stands
+        with self._database.lock:  # no other thread writes before the new epoch stands
             if self._released:
                 self._writer.admit()
             try:

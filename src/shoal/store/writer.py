@@ -75,7 +75,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         request = _Request(operation, loop, loop.create_future())
         self._requests.put(request)
-        if self._closed:  # meanwhile, by another thread: nobody else will look
+        if self._closed:  # meanwhile, by another thread: the writer will not look again
             self._fail_rest()
         return await request.future
 
@@ -179,7 +179,7 @@ class Writer:
             return [_copy(error) for _ in group], []
         except DBAPIError as error:
             return [self._database.failure(error) for _ in group], []
-        except Exception as error:  # a bug; but nobody may wait for ever, and the next group must have its turn
+        except Exception as error:  # a bug; but no caller may wait for ever, and the next group must have its turn
             log.exception("a group of %d writes failed", len(group))
             failed = Unavailable(f"the store failed: {error!r}", hint="see the server's log; this is a defect of Shoal")
             return [_copy(failed) for _ in group], []

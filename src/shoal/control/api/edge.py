@@ -1,4 +1,4 @@
-"""The outermost layer: counts requests, and turns what nobody caught into a 500 with an id that is in the log."""
+"""The outermost layer: counts requests, and turns an uncaught exception into a 500 with an id that is in the log."""
 
 from __future__ import annotations
 

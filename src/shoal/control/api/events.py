@@ -85,8 +85,8 @@ class Log:
         return await self._context.read(self._context.plane.store.last_seq)
 
     async def check(self, after: int) -> None:
-        """Raises Gone for a reader who cannot go on where it stopped, since it might miss something. A job that is
-        there has all its events, and whoever asks from the first event gets the first that is left."""
+        """Raises Gone for a reader that might miss events if it went on where it stopped. An existing job has all its
+        events. A reader that asks from the first event gets the oldest one that is left."""
         removed = await self._context.read(self._context.plane.store.removed_seq)
         if self._job_id is None and 0 < after < removed:
             raise Gone(

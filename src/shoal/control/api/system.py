@@ -138,7 +138,7 @@ def gauges(
     found = [
         gauge("shoal_jobs", "Jobs by tenant and state.", ("tenant", "state"), counts),
         gauge("shoal_devices", "Accelerators and slots.", ("node", "type"), devices),
-        gauge("shoal_devices_free", "Accelerators and slots that nobody holds.", ("node", "type"), free),
+        gauge("shoal_devices_free", "Accelerators and slots that are free.", ("node", "type"), free),
     ]
     for key, (figure, text) in _FIGURES.items():
         found.append(gauge(figure, text, (), {(): float(status[key])}))

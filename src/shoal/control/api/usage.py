@@ -15,7 +15,7 @@ from shoal.control.server_settings import TokenLimits
 from shoal.core import Overloaded
 
 _BUSY_RETRY_S = 5.0
-"""When a stream may have ended; nobody can know."""
+"""A guess at when a stream may have ended; it cannot be known."""
 
 
 class RateLimited(Overloaded):
