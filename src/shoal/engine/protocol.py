@@ -239,7 +239,7 @@ class Engine(Protocol):
     async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
         """Bytes of a rank's stream from `offset`, or from so many before its end where that is negative. Streams are
         `log` (stdout and stderr), `metrics` (JSON lines of the training hooks) and `file:RELATIVE/PATH` inside the run
-        directory. Raises NotFound for an unknown gang, rank or escaping path; a stream nobody wrote yet is empty. Works
+        directory. Raises NotFound for an unknown gang, rank or escaping path; a stream not yet written is empty. Works
         for forgotten gangs as long as the files exist."""
         ...
 

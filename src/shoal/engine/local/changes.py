@@ -36,7 +36,7 @@ class Watcher(AsyncIterator[GangStatus]):
 
 
 class Changes:
-    """Holds its watchers weakly: one that nobody iterates any more costs nothing."""
+    """Holds its watchers weakly: a watcher that is no longer iterated costs nothing."""
 
     def __init__(self) -> None:
         self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()

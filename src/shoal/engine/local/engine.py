@@ -198,7 +198,7 @@ class LocalEngine:
     async def _start_supervisors(self, gang: Gang, local: LocalGang) -> None:
         types = {device.id: device.type for device in self._node.devices}
         for number, rank in enumerate(local.ranks):
-            if rank.ended:  # somebody stopped the gang while we were at it
+            if rank.ended:  # the gang was stopped during its launch
                 raise _given_up(local)
             rank_dir = local.dir.rank_dir(number)
             env = rank_environment(

@@ -60,8 +60,8 @@ class Registry:
                 unwatch(rank)
 
     def _adopt(self, gang: LocalGang, supervisors: dict[tuple[str, int], Process]) -> None:
-        """Take over a gang of an earlier life. One that was not past its barrier is rolled back: nobody is left who
-        could complete it, since the secrets were never written down; launching it again starts it anew."""
+        """Take over a gang of an earlier engine process. One that was not past its barrier is rolled back. It cannot be
+        completed, since the secrets were never written to disk; launching it again starts it anew."""
         self.gangs[gang.name] = gang
         gang.failure = gang.dir.failure()
         with contextlib.suppress(OSError):  # a full disk: the supervisors give up by themselves when their time is over

@@ -22,7 +22,7 @@ _FILES = {"log": "log", "metrics": "metrics.jsonl"}
 def read_stream(
     rank_dir: Path, run_dir: Path, stream: str, offset: int, limit: int, *, ended: bool, where: str
 ) -> LogChunk:
-    """See `Engine.read`. `ended` says that nobody writes any more; `where` names the rank in errors."""
+    """See `Engine.read`. `ended` says that the stream is complete; `where` names the rank in errors."""
     if stream in _FILES:
         fd = _open_inside(rank_dir, _FILES[stream])
     elif stream.startswith("file:") and stream != "file:":

@@ -7,7 +7,7 @@ Truth is in files that were written in full size before the launch and are overw
 cannot lose an exit; signals and a line in the engine's fifo are hints that a file changed:
 
 - `rank-N/record`  what became of the rank; written by its supervisor alone while that lives.
-- `decision`       a symbolic link to `go` or `abort`, made once by whoever comes first: the launch's atomic commit.
+- `decision`       a symbolic link to `go` or `abort`, made once, the first one wins: the launch's atomic commit.
 - `stop`           the wish to end: grace and the notice to leave for cooperating ranks.
 - `rank-N/log.times` lines of `SIZE TIME`: how long the log was, and when.
 - SIGUSR1          look at the files again. SIGTERM: stop with the gang's own grace. SIGUSR2: kill the rank now.
@@ -203,7 +203,7 @@ class Supervisor:
         self.facts["state"] = state
         try:
             write_record(self.record_path, self.facts, durable=state not in (READY, RUNNING))
-        except OSError as problem:  # somebody removed it, or the disk is broken: the engine will see a lost rank
+        except OSError as problem:  # it was removed, or the disk is broken: the engine will see a lost rank
             print(f"{self.record_path}: {problem}", file=sys.stderr)
         self._hint()
 
@@ -616,8 +616,8 @@ def _write(path: str, value: str, flags: int = 0) -> None:
 
 
 def kill_group(path: str) -> None:
-    """Kill all processes of a cgroup at once, also those that fork faster than anybody can list them. Raises nothing:
-    whoever calls looks for what is left."""
+    """Kill all processes of a cgroup at once, also those that fork too fast to be listed. Raises nothing: the caller
+    checks for processes that are left."""
     try:
         _write(f"{path}/cgroup.kill", "1")  # version 2, from Linux 5.14
         return

@@ -70,7 +70,7 @@ class SimulatedCluster:
         self._end(self._known(name), (rank,), Exit(signal=signum))
 
     def kill_supervisor(self, name: str, rank: int = 0) -> None:
-        """The rank is gone and nobody saw how."""
+        """The rank is gone, and how it ended is unknown."""
         self._lose(self._known(name), (rank,), "its supervisor died")
 
     def lose_node(self, node: str) -> None:

@@ -109,4 +109,4 @@ def _has_room(device: Device, holders: Sequence[Gang], gang: Gang) -> bool:
 
 
 def _refused(gang: Gang, what: str) -> LaunchFailed:
-    return LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name, hint="whoever placed it counted wrong")
+    return LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name, hint="the placement exceeds what is free")

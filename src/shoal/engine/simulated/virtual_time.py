@@ -1,4 +1,4 @@
-"""An asyncio event loop whose time leaps: nobody ever waits for real, and two runs of one program are the same run.
+"""An asyncio event loop with virtual time: no wait takes real time, and two runs of a program are identical.
 
 When nothing is ready, time jumps to the next timer. When there is no timer either, nothing can ever happen again:
 that is a deadlock, raised with the list of the tasks that wait. Sockets, pipes and child processes are refused, because
