@@ -22,7 +22,7 @@ MOST_ARRIVALS = 50_000_000
 
 
 def constant(rate_per_s: float, duration_s: float) -> Floats:
-    """One every 1/rate seconds, from 0 on. Kinder than real users: nobody ever arrives with somebody else."""
+    """One every 1/rate seconds, from 0 on. Kinder than real users: no two requests arrive together."""
     _check(rate_per_s, duration_s)
     return np.arange(math.ceil(rate_per_s * duration_s - 1e-9), dtype=np.float64) / rate_per_s
 
@@ -117,7 +117,7 @@ def modulated(rate: Callable[[Floats], Floats], highest_per_s: float, duration_s
 
 
 def recorded(times_s: ArrayLike, *, duration_s: float | None = None) -> Floats:
-    """Arrivals that somebody wrote down (see `traces`), shifted to begin at 0 and cut at `duration_s`."""
+    """Recorded arrivals (see `traces`), shifted to begin at 0 and cut at `duration_s`."""
     times = np.sort(np.asarray(times_s, dtype=np.float64))
     if times.size == 0 or not np.isfinite(times).all():
         raise Invalid("there are no arrivals in it, or some are not numbers", where="recorded arrivals")

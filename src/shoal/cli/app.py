@@ -59,7 +59,7 @@ def _make_context(json: bool, home: Path | None, url: str | None) -> CliContext:
 
 
 class Commands(TyperGroup):
-    """Imports a command's module when somebody asks for the command, and all of them only for help or after a typo."""
+    """Imports a command's module when the command is used. Help and typos import all of them."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         from shoal.base.discover import find

@@ -28,7 +28,7 @@ def processes_of(home: Path, *, proc: Path = Path("/proc")) -> list[Found]:
             continue
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # it ended meanwhile, or belongs to somebody else
+        except OSError:  # it ended meanwhile, or belongs to another user
             continue
         if mark in variables:
             gang = next((v[11:].decode() for v in variables if v.startswith(b"SHOAL_GANG=")), "")

@@ -88,7 +88,7 @@ def _perform(act: Act, demo: Demo) -> bool:
 
 
 def _clear(stage: Stage) -> None:
-    """Leave no process. Whoever presses Ctrl-C once more has to wait for that."""
+    """End all processes. A second Ctrl-C does not interrupt this."""
     for signum in _SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     stage.clear()

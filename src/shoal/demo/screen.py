@@ -102,7 +102,7 @@ class LineScreen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _wide_console()
         self._whole = not self._console.is_terminal
-        """Whether lines stay whole, however long: nobody wraps what a program may read."""
+        """Whether lines stay whole, however long: a program may read them."""
 
     def heading(self, text: str) -> None:
         self._console.print(f"\n[bold]{escape(text)}[/bold]")
@@ -161,7 +161,7 @@ class LiveScreen(LineScreen):
 
 
 def _wide_console() -> Console:
-    """Wide enough for the tables where nobody says how wide the page is."""
+    """Wide enough for the tables where the width of the page is unknown."""
     return Console(width=max(_MIN_WIDTH, shutil.get_terminal_size((_MIN_WIDTH, 40)).columns))
 
 

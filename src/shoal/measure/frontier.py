@@ -123,7 +123,7 @@ class _Search:
         self.region = Region(len(self.goals))
 
     def alone(self, start_per_s: Mapping[str, float]) -> dict[str, Capacity]:
-        """Each tenant's capacity with nobody beside it."""
+        """Each tenant's capacity with no other tenant beside it."""
         missing = sorted(set(self.goals) - set(start_per_s))
         if missing:
             raise Invalid(f"there is no first guess for {missing}", where="start", hint="a rate each can surely take")

@@ -34,7 +34,7 @@ _SPARE_FILES = 64
 _LEAD_S = 0.01
 """From the start until the first arrival may be due."""
 _LOOK_S = 0.02
-"""How often a running load is looked at: is it over, is it hopeless, does somebody want to stop it?"""
+"""How often a running load is checked: is it over, is it hopeless, was it asked to stop?"""
 _AT_ONCE = 64
 """So many due requests are sent before answers are read again: a late generator must not become deaf as well."""
 _PAUSE_S = 0.01

@@ -1,4 +1,4 @@
-"""How far a load or a search has come, for whoever waits for it."""
+"""The progress of a load or a search, reported to the waiting caller."""
 
 from __future__ import annotations
 

@@ -19,16 +19,16 @@ class Queueing:
     """Kingman's and Lundberg's exponential bound, for bursts, several slots and any bounded execution time.
 
     Work arrives in Poisson bursts; burst B of model i holds a geometric number of executions of S_i on m_i slots.
-    With k slots and m = max m_i, at least c = k - m + 1 slots are busy whenever anybody waits, so a request waits at
+    With k slots and m = max m_i, at least c = k - m + 1 slots are busy whenever a request waits, so a request waits at
     most (V + U) / c: V the work before its burst, U that of its burst in front of it. V exceeds the work of one server
-    of speed c by at most d = (k - m) s_max, left from when nobody waited. That server's work has
+    of speed c by at most d = (k - m) s_max, left from when no request waited. That server's work has
     P(V > x) <= exp(-t x) for each t > 0 with sum_i v_i (E exp(t B_i) - 1) <= c t, v_i the rate of bursts (Kingman
     1970; Asmussen, "Applied Probability and Queues", XIII). Hence, for each such t,
 
         P(late_i) <= exp(t (d - c L_i)) E exp(t U_i) E exp(t c min(S_i, L_i)),        L_i the objective,
 
     and the best t of a grid is taken. Where nothing comes in bursts and everything takes one slot, neither can a share
-    of late requests exceed P(somebody waits) + P(S_i > L_i), and a request waits only if k are there, for which see
+    of late requests exceed P(a request waits) + P(S_i > L_i), and a request waits only if k are there, for which see
     `_crowded`. All are upper bounds, so a set that holds does hold, if requests arrive and execute as described; taking
     a model away can only lower them.
     """

@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
             return None
         ended = self._ended
         if ended is None:
-            return self.fail(Failure.GARBLED)  # an answer that nobody asked for
+            return self.fail(Failure.GARBLED)  # a response without a request
         self._ended = None
         if self._keep:
             self._pool.release(self)

@@ -12,7 +12,7 @@ from shoal.core import ShoalError
 
 
 class NoServer(ShoalError):
-    """Nobody answers, or nobody knows where a server would be."""
+    """No server answers, or no address of a server is known."""
 
     code = "no-server"
 

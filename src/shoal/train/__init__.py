@@ -10,9 +10,9 @@
             save(path := train.checkpoint_dir() / "model.npz")
             train.checkpoint(path, step=step + 1)
 
-They need nothing but the standard library and work everywhere: outside Shoal a report goes nowhere, nobody asks for
-checkpoints, and these are kept below `.shoal-checkpoints`. A script without hooks runs as well; it is stopped by
-SIGTERM and starts again from its beginning.
+They need nothing but the standard library and work everywhere: outside Shoal a report goes nowhere, no
+checkpoint is asked for, and checkpoints are kept below `.shoal-checkpoints`. A script without hooks runs as well; it
+is stopped by SIGTERM and starts again from its beginning.
 """
 
 from shoal.train._hooks import EXIT_RESUMABLE, Hooks

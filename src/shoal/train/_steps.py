@@ -1,4 +1,4 @@
-"""How long each step takes, told to whoever guards the host: `report` says when a step ended, a ring file keeps it."""
+"""How long each step takes, for the host guard: `report` says when a step ended, a ring file keeps it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Steps:
         self._due = 0.0
 
     def reached(self, step: int, now: float) -> None:
-        """Step `step` has ended at `now`. What was since an interruption, or a step back, is nobody's."""
+        """Step `step` has ended at `now`. Time after an interruption or a step back counts for no step."""
         last = self._last
         if last is not None and now < self._due and step >= last:
             return

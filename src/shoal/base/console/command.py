@@ -146,7 +146,7 @@ def guarded(context: CommandContext, action: Callable[[], None]) -> None:
 
 
 def lost_output(error: OSError, *, as_json: bool = False) -> int:
-    """What we print cannot be written: say so, unless whoever read it has gone. Returns the exit code."""
+    """Report that the output cannot be written, unless its reader has closed the pipe. Returns the exit code."""
     # So that Python does not fail on it again when it flushes at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):

@@ -23,7 +23,7 @@ log = logging.getLogger("shoal.http")
 Call = TypeVar("Call")
 
 _TRASH = memoryview(bytearray(64 << 10))
-"""Where bytes go that nobody reads."""
+"""Receives bytes that are to be discarded."""
 
 
 class Doing(Enum):

