@@ -22,7 +22,7 @@ if "--version" in sys.argv:
     print("Cuda compilation tools, release 12.8, V12.8.93")
     raise SystemExit(0)
 source = next((one for one in sys.argv[1:] if one.endswith(".ptx")), None)
-text = Path(source).read_text() if source else ""
+text = Path(source).read_text("utf-8", "surrogateescape") if source else ""
 with open(os.environ["STUB_LOG"], "a") as log:
     print(json.dumps([sys.argv[1:], text]), file=log)
 print("ptxas info: 7 registers", file=sys.stderr)
@@ -86,6 +86,15 @@ def test_text_that_cannot_be_read_is_passed_on(stub: Stub, capfd: pytest.Capture
     assert stub.run(str(stub.source)) == 0
     assert [text for _, text in stub.calls] == [".entry k() {"]
     assert "assembled without variants: line 1: '{' is never closed" in capfd.readouterr().err
+
+
+def test_comments_in_any_encoding(stub: Stub, capfd: pytest.CaptureFixture[str]) -> None:
+    stub.source.write_bytes(b"// caf\xe9\n" + stub.source.read_bytes())
+    assert stub.run(str(stub.source)) == 0
+    ((_, text),) = stub.calls
+    assert text.startswith("// caf\udce9\n")
+    assert "add__shoal_slice" in text
+    assert "without" not in capfd.readouterr().err
 
 
 def test_a_defect_of_the_transformation_harms_no_kernel(

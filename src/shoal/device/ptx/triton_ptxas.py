@@ -56,17 +56,17 @@ def fingerprint() -> str:
 
 def _with_variants(real: str, arguments: Sequence[str], source: str) -> bool:
     """Whether the kernels and their variants were assembled."""
-    text = Path(source).read_text()
     try:
-        extended = transform(text).text
+        # Comments may be in any encoding: every byte comes out as it came in.
+        text = transform(Path(source).read_text("utf-8", "surrogateescape")).text
+        with tempfile.TemporaryDirectory(prefix="shoal-ptxas-") as folder:
+            changed = Path(folder, Path(source).name)
+            changed.write_text(text, "utf-8", "surrogateescape")
+            command = [real, *(str(changed) if one == source else one for one in arguments)]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     except Exception as error:  # a kernel must not fail for what is only added to it
         _note(f"{source} is assembled without variants: {error}")
         return False
-    with tempfile.TemporaryDirectory(prefix="shoal-ptxas-") as folder:
-        changed = Path(folder, Path(source).name)
-        changed.write_text(extended)
-        command = [real, *(str(changed) if one == source else one for one in arguments)]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         reason = next((line for line in done.stderr.splitlines() if "error" in line or "fatal" in line), "")
         _note(f"{source} is assembled without variants: {reason}")
