@@ -26,6 +26,7 @@ def refusal(
         ("mov.u32 %r1, %nclusterid.y;", Cause.CLUSTER),
         ("mov.u32 %r1, %cluster_ctarank;", Cause.CLUSTER),
         ("mov.pred %p1, %is_explicit_cluster;", Cause.CLUSTER),
+        ("getctarank.u32 %r1, %r2;", Cause.CLUSTER),
         ("barrier.cluster.arrive;", Cause.CLUSTER),
         ("mapa.u64 %rd1, %rd2, 1;", Cause.CLUSTER),
         ("cp.async.bulk.shared::cluster.global.multicast::cluster [%r1], [%rd1], 16, [%r2], %rs1;", Cause.CLUSTER),
@@ -41,6 +42,7 @@ def refusal(
         ("call nothing_known, ();", Cause.UNKNOWN_CALL),
         ("call (%r1), %rd1, (%r2), prototype;", Cause.UNKNOWN_CALL),
         ("call (r), cudaLaunchDeviceV2, (p, s);", Cause.DYNAMIC_PARALLELISM),
+        ("call (b), cudaGetParameterBufferV2, (f, p);", Cause.DYNAMIC_PARALLELISM),
         ("frobnicate ? %r1;", Cause.NOT_UNDERSTOOD),
         ("bra nowhere;", Cause.NOT_UNDERSTOOD),
         ("brx.idx %r1, nowhere;", Cause.NOT_UNDERSTOOD),
@@ -91,7 +93,7 @@ FUNCTIONS = """
         ("call looks_deeper, ();", None),
         ("l: call innocent, (); bra l;", None),
         ("call innocent, (); call innocent, ();", None),
-        ("call (r), vprintf, (a, b);", None),
+        ("call (r), vprintf, (a, b); call (r), malloc, (s); call free, (r); call __assertfail, (a, b, c);", None),
         ("mov.u32 %r1, %ctaid.y;", None),
     ],
 )
@@ -111,6 +113,10 @@ LOOPS = [
     ("a plain load and a pause", "l: ld.u32 r, [a]; nanosleep.u32 20; setp.eq.u32 p, r, 0; @p bra l;", W),
     ("copies and a fence", "l: cp.async.ca.shared.global [s], [a], 4; fence.sc.gpu; ld.shared.u32 r, [s];"
      " setp.eq.u32 p, r, 0; @p bra l;", W),
+    ("copies without a fence", "l: cp.async.ca.shared.global [s], [a], 4; ld.shared.u32 r, [s];"
+     " setp.eq.u32 p, r, 0; @p bra l;", None),
+    ("copies within the block and a fence", "l: cp.async.bulk.shared::cluster.shared::cta [s], [a], 4, [m]; membar.gl;"
+     " ld.shared.u32 r, [s]; setp.eq.u32 p, r, 0; @p bra l;", None),
     ("an atomic", "l: atom.global.or.b32 r, [a], 0; setp.eq.u32 p, r, 0; @p bra l;", W),
     ("a lock", "l: atom.global.cas.b32 r, [a], 0, 1; setp.ne.u32 p, r, 0; @p bra l;", W),
     ("the other way out", "l: ld.volatile.u32 r, [a]; setp.ne.u32 p, r, 0; @p ret; bra l;", W),
@@ -163,6 +169,31 @@ LOOPS = [
 def test_loops_that_may_wait_for_other_blocks(body: str, cause: Cause | None) -> None:
     found = refusal(body + " ret;")
     assert (found and found.cause) == cause, found
+
+
+@pytest.mark.parametrize("space", ["shared", "shared::cta", "local", "param", "param::entry", "param::func", "const"])
+def test_what_other_blocks_cannot_write_is_not_waited_for(space: str) -> None:
+    assert refusal(f"l: ld.volatile.{space}.u32 r, [a]; setp.eq.u32 p, r, 0; @p bra l;") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [("volatile", W), ("acquire.sys", W), ("relaxed.gpu", W), ("mmio", W), ("cv", W), ("cg", W),
+     ("ca", None), ("nc", None), ("weak", None)],
+)  # fmt: skip
+def test_loads_that_see_what_other_blocks_write(words: str, cause: Cause | None) -> None:
+    found = refusal(f"l: ld.{words}.global.u32 r, [a]; setp.eq.u32 p, r, 0; @p bra l;")
+    assert (found and found.cause) == cause
+
+
+@pytest.mark.parametrize(
+    ("fence", "cause"),
+    [("membar.gl", W), ("membar.sys", W), ("fence.acquire.gpu", W), ("fence.acquire.sys", W), ("fence.sc.cluster", W),
+     ("membar.cta", None), ("fence.sc.cta", None), ("fence.proxy.async", None)],
+)  # fmt: skip
+def test_fences_that_let_plain_loads_see(fence: str, cause: Cause | None) -> None:
+    found = refusal(f"l: ld.global.u32 r, [a]; {fence}; setp.eq.u32 p, r, 0; @p bra l;")
+    assert (found and found.cause) == cause
 
 
 def test_a_refusal_says_what_waits_for_what() -> None:

@@ -73,7 +73,7 @@ _CLUSTER_NAME = re.compile(r"%n?cluster|%is_explicit_cluster")
 _CLUSTER_OPCODES = frozenset({"mapa", "getctarank"})
 _UNCACHED = frozenset({"volatile", "acquire", "relaxed", "mmio", "cv", "cg"})
 _OWN_SPACES = frozenset({"shared", "shared::cta", "local", "param", "param::entry", "param::func", "const"})
-_WIDE_SCOPES = frozenset({"gl", "sys", "gpu", "cluster", "sc", "acq_rel"})
+_WIDE_SCOPES = frozenset({"gl", "sys", "gpu", "cluster"})
 
 
 def refusal_of(module: Module, entry: Function) -> Refusal | None:
