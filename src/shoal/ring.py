@@ -116,7 +116,7 @@ class Ring:
             return _Nowhere()
 
     def start(self) -> None:
-        """A unit begins now; what was since the last one is nobody's."""
+        """A unit begins now; the time since the last one counts for no unit."""
         self._wall, self._cpu = time.monotonic_ns(), time.process_time_ns()
 
     def step(self, units: int = 1) -> None:

@@ -176,13 +176,13 @@ class Model(Part):
 
 class RouteField(Part):
     """How a model's requests are shared among its versions, and what part of them is copied to the version `shadow`,
-    whose answers nobody sees."""
+    whose responses are dropped."""
 
     shares: Annotated[dict[Version, Share], Field(min_length=1, max_length=64), AfterValidator(in_order)] = Field(
         description="of the requests, by version; they sum to 1"
     )
     shadow: Annotated[Version, BeforeValidator(_version)] | None = Field(
-        default=None, description="a version that gets copies of requests, whose answers nobody sees"
+        default=None, description="a version that gets copies of requests; its responses are dropped"
     )
     shadow_share: Share = Field(default=1.0, description="the part of the requests that is copied")
 

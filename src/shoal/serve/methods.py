@@ -142,7 +142,7 @@ def wait_stopped(
             what = f"service {service.name} is still {service.state} after {timeout_s:g} s"
             raise Unavailable(what, where=service.id)
         if service.settled:
-            yield Pause(_SETTLED_PAUSE_S)  # nobody asked it to stop yet: the server would answer at once
+            yield Pause(_SETTLED_PAUSE_S)  # it was not asked to stop yet: the server would answer at once
         ref = service.id
 
 

@@ -37,7 +37,7 @@ def make_room(
     """The keys of those to evict so that `wanted_bytes` more fit, least worth first; none if they fit already.
 
     Raises Unavailable if the pinned ones leave too little room. One that is larger than the whole budget may be loaded
-    alone: whoever deployed it knows best.
+    alone: its owner chose to deploy it.
     """
     over = sum(model.bytes for model in residents) + wanted_bytes - budget_bytes
     order = sorted(
@@ -93,7 +93,7 @@ class ModelCache:
             self._residents[key] = replace(model, uses=model.uses + times, used_at=now, age=self.inflation)
 
     def take(self, key: str) -> None:
-        """It was unloaded because nobody wants it any more."""
+        """It was unloaded because it is no longer wanted."""
         self._residents.pop(key, None)
 
     def evict(self, key: str) -> None:

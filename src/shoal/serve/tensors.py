@@ -144,7 +144,7 @@ def check_contents(tensor: Tensor) -> None:
 def check_request(request: InferRequest, metadata: ModelMetadata) -> None:
     """Whether the model can be run on this request at all: names, types, shapes, sizes, and the outputs asked for.
 
-    Raises BadRequest with the complaint. Needs nothing but the metadata, so whoever has that can refuse at once.
+    Raises BadRequest with the complaint. Needs only the metadata, so the gateway can refuse at once.
     """
     specs = {spec.name: spec for spec in metadata.inputs}
     seen: set[str] = set()

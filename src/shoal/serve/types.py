@@ -101,7 +101,7 @@ class InferRequest:
 @dataclass(slots=True)
 class InferResponse:
     """`compute_s` is how long a replica was at it (at its whole batch), `queue_s` how long it was in the gateway beyond
-    that; None where nobody measured."""
+    that; None where it was not measured."""
 
     model: str
     version: str

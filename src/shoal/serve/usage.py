@@ -1,7 +1,7 @@
 """Who pays what of a server: every interval's bill split into use, overhead and idle time, exact to the last unit.
 
 Use is the compute time of a tenant's answered requests, overhead what was spent for it without an answer (loading,
-warm-up, failed executions). What nobody used is shared by what each tenant has reserved. The tenants' parts of an
+warm-up, failed executions). Unused time is shared by what each tenant has reserved. The tenants' parts of an
 interval add up to its bill, and the bills to the price of the whole time: rounding never loses or invents money.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from shoal.core import Invalid, Money
 
 OPERATOR = ""
-"""Who pays for idle time while nobody has reserved anything."""
+"""Pays for idle time while no tenant has reserved any."""
 
 _NS = 1_000_000_000
 _NOTHING = Money(0)

@@ -152,7 +152,7 @@ class Broken(Unavailable):
 
 
 class NoConnection(Broken):
-    """Nobody listens there, or not to us. Nothing was sent."""
+    """No server listens there, or it refuses us. Nothing was sent."""
 
 
 class ConnectionBroken(Broken):
@@ -176,7 +176,7 @@ def patience_s(timeout_s: float | None, otherwise_s: float) -> float:
 
 
 def means_no(error: ShoalError) -> bool:
-    """Answers the question whether somebody lives or is ready."""
+    """Whether the error answers a health check with "not live" or "not ready"."""
     return isinstance(error, NoConnection | NotReady)
 
 

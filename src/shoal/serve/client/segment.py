@@ -18,8 +18,8 @@ _SMALLEST = 64 << 10
 
 
 class Segment:
-    """Has a name in the file system only until `hide` is called, once the server has opened it: so nothing is left
-    behind, however this process ends. The lock tells the server that somebody still uses it."""
+    """Has a name in the file system only until `hide` is called, once the server has opened it. So nothing is left
+    behind, however this process ends. The lock tells the server that the segment is still in use."""
 
     def __init__(self, size: int) -> None:
         """Raises OSError."""

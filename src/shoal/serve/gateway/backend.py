@@ -61,7 +61,7 @@ class Backend(Protocol):
     """Errors are those of `shoal.serve.errors`. A tenant sees its own models only; the empty tenant sees all."""
 
     def tenant_of(self, token: str | None) -> str | None:
-        """Whose bearer token this is: the tenant's name, "" for whoever may see all, None if it is nobody's."""
+        """The tenant of a bearer token: its name, "" for the administrator, None for an unknown token."""
         ...
 
     async def infer(self, request: InferRequest) -> InferResponse: ...

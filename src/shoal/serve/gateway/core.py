@@ -34,7 +34,7 @@ _SHADOW_PATIENCE_S = 5.0
 _AHEAD_S = 0.002
 """Several times what a batch is on its way to a replica and back: executions shorter than this are sent ahead."""
 _MOST_COPIES = 64
-"""Of a shadow's requests on their way: each holds its inputs in memory, for nobody."""
+"""The most copies in flight to a shadow: each holds its inputs in memory, and no client waits for it."""
 
 
 class Gateway:
@@ -185,8 +185,8 @@ class Gateway:
         return call
 
     def _seek(self, entry: Entry, queue: Queue) -> None:
-        """Nobody can execute it now: see to it that somebody soon will. Raises NotReady with the reason why nobody is
-        going to."""
+        """No replica can execute the model now: have one load it. Raises NotReady with the reason if none is going
+        to."""
         if not self.replica_set.seek(entry.service_id, queue.spec.key):
             queue.stats.failed(0.0, time.time())
             raise self._not_ready(entry, queue.version)
@@ -196,9 +196,9 @@ class Gateway:
         return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
 
     async def _until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
-        """Until its model was loaded for the first time nobody knows what requests it takes. Returns the request as it
-        is to be asked again, when there is news of that: for this version, and with the time that is left. Raises
-        NotReady if there is none in time."""
+        """Wait until the model was loaded for the first time; before that it is unknown what requests it takes. Returns
+        the request to repeat: for this version, with the time that is left. Raises NotReady if the model is not loaded
+        in time."""
         began = self._dispatcher.clock()
         patience_s = _patience_s(entry, request)
         news = self._news.setdefault(queue.spec.key, asyncio.Event())
@@ -368,7 +368,7 @@ class Gateway:
             news.set()
 
     def takes(self, entry: Entry) -> frozenset[str]:
-        """The versions that take requests: somebody can execute them, or will as soon as they are asked for."""
+        """The versions that take requests: a replica can execute them, or loads them on the first request."""
         if entry.takers is None:
             queues, on_demand = self._dispatcher.queues, self.replica_set.on_demand
             keys = {version: entry.key(version) for version in entry.versions}

@@ -46,7 +46,7 @@ class Entry:
         return version == route.shadow and all(named != version or share <= 0 for named, share in route.shares)
 
     def priority_class(self, version: str) -> PriorityClass:
-        """A version that only shadows others is nobody's to wait for."""
+        """A version that only shadows others is best-effort: no client waits for it."""
         return PriorityClass.BEST_EFFORT if self.shadows(version) else self.service.priority_class
 
 
@@ -85,7 +85,7 @@ class Directory:
             yield from models.values()
 
     def owner(self, token: str | None) -> str | None:
-        """The tenant of a token, "" for the administrator's, None for nobody's."""
+        """The tenant of a token, "" for the administrator's, None for an unknown one."""
         if token is None:
             return self.config.anonymous if self.config is not None else None
         return self._owners.get(token_digest(token))
@@ -134,7 +134,7 @@ class Directory:
 
 
 def _check(config: GatewayConfig) -> None:
-    """Whoever wrote the configuration has checked it already; this is so that nothing of a bad one is ever applied."""
+    """The writer of the configuration has checked it already. A second check keeps a bad one from being applied."""
     for tenant in config.tenants:
         if not 0 < tenant.weight < inf:
             raise Invalid(f"a weight must be positive and finite, not {tenant.weight}", where=f"tenant {tenant.name}")

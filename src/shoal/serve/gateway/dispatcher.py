@@ -73,8 +73,8 @@ class Queue:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request that was taken. `future` is None for a shadow's copy: nobody waits for its answer. `charged_s` is what
-    was taken for it in advance, in slot-seconds. After `given_up_at` nobody waits for it, even while it is executed."""
+    """An accepted request. `future` is None for a shadow's copy: no client waits for its response. `charged_s` is the
+    advance charge, in slot-seconds. After `given_up_at` no client waits for it, even while it is executed."""
 
     item: Item
     queue: Queue
@@ -114,7 +114,7 @@ class Dispatcher:
     # --- queues
 
     def open_queue(self, queue: Queue) -> None:
-        """Nothing waits in it yet, and nobody executes it."""
+        """Add an empty queue, which no executor serves yet."""
         self.queues[queue.spec.key] = queue
         self._scheduler.add_queue(queue.spec)
 
@@ -189,7 +189,7 @@ class Dispatcher:
         return call
 
     def withdraw(self, call: Call) -> None:
-        """Its caller is gone. What is being executed already goes on, for nobody."""
+        """Drop the call: its caller is gone. An execution that has begun goes on, and its result is dropped."""
         if self._scheduler.withdraw(call.item):
             del call.queue.waiting[call.item.number]
             self._accounts.spared(call)
@@ -221,7 +221,7 @@ class Dispatcher:
         self._pump(self.clock())
 
     def _end_late(self) -> None:
-        """Whoever executes may hang: nobody waits for it past the deadline."""
+        """End calls past their deadline, executed or not: an executor may hang."""
         self._sweep, now = None, self.clock()
         mortal = False
         for queue in self.queues.values():
@@ -232,7 +232,7 @@ class Dispatcher:
                     del queue.waiting[call.item.number]
                     queue.stats.refused(now - call.item.arrived)
                     self._accounts.spared(call)
-                    self._fail(call, DeadlineMissed("nobody was free until its deadline", where=queue.spec.key))
+                    self._fail(call, DeadlineMissed("no replica was free before its deadline", where=queue.spec.key))
             for call in [*queue.running.values()] if queue.running else ():
                 if call.given_up_at > now:
                     mortal = mortal or call.given_up_at < inf
@@ -264,7 +264,7 @@ class Dispatcher:
         done.add_done_callback(partial(self._ended, batch, calls, executor))
 
     def _ended(self, batch: Batch, calls: Sequence[Call], executor: Executor, done: asyncio.Future[Any]) -> None:
-        """Answers come first, so that whatever goes wrong afterwards strands nobody."""
+        """Sends the responses first, so that a later error leaves no client waiting."""
         now, queue = self.clock(), calls[0].queue
         given_up = [queue.running.pop(call.item.number, None) is None for call in calls]
         error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()

@@ -1,4 +1,4 @@
-"""Work that goes on when whoever asked for it is gone: a model must not be left half loaded."""
+"""Work that goes on when its caller is gone: a model must not be left half loaded."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class GrpcFront:
         scheme, _, token = str(told[0]).partition(" ") if told else ("", "", "")
         tenant = self._backend.tenant_of(token.strip() if scheme.lower() == "bearer" else None)
         if tenant is None:
-            what = "this token is nobody's" if token else "this call needs a token"
+            what = "this token is unknown" if token else "this call needs a token"
             raise Unauthorized(what, hint="send the metadata authorization: Bearer TOKEN")
         return tenant
 

@@ -117,8 +117,8 @@ class Meter:
 
 
 def _reserved(config: GatewayConfig) -> dict[str, int]:
-    """How idle time is shared: guaranteed services reserve their replicas' slots. Who has none of them shares by its
-    weight, but only if nobody reserved any."""
+    """How idle time is shared: guaranteed services reserve their replicas' slots. If no tenant has reserved any,
+    all tenants share by weight."""
     newest = {one.id: one.spec for one in sorted(config.services, key=lambda one: one.generation)}
     reserved: dict[str, int] = {}
     for spec in newest.values():

@@ -1,6 +1,6 @@
 """The gateway as a process of its own: follows its configuration file, and says in a status file how it is.
 
-It needs nobody: whoever wrote the configuration may be gone, and it goes on serving.
+It depends on no other process: it goes on serving while the control plane, which writes the configuration, is down.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ async def serve(folder: Path, *, scheduler: str = "deadline") -> None:
 
 
 def end_on_signals(ended: asyncio.Event) -> None:
-    """Set the event at SIGTERM or SIGINT. Whoever sends it again does not want to wait: then it is as if this had not
-    been called."""
+    """Set the event at SIGTERM or SIGINT. A second signal has its default effect, so that the process can be ended
+    without waiting."""
     loop = asyncio.get_running_loop()
 
     def end(number: signal.Signals) -> None:

@@ -1,6 +1,6 @@
 """The registry: where replicas dial in, and from where they are given work.
 
-It listens on a Unix socket that only this user can open, lets in whoever has a good token, and gives up those that do
+It listens on a Unix socket that only this user can open, admits replicas with a valid token, and gives up those that do
 not answer. A replica that lies, hangs or dies costs the requests that it was sent, which fail at once, and
 nothing else.
 """
@@ -101,7 +101,7 @@ def _listen(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _clear_away(path)
-        os.fchmod(listening.fileno(), 0o600)  # before it has a name: nobody else can open it, not for a moment
+        os.fchmod(listening.fileno(), 0o600)  # before it has a name: no other user can open it, not for a moment
         listening.bind(address)
         listening.listen(128)
         listening.setblocking(False)
@@ -112,7 +112,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _clear_away(path: Path) -> None:
-    """Remove the socket that a killed gateway left behind. Raises Conflict if somebody answers there, or it is none."""
+    """Remove the socket that a killed gateway left behind. Raises Conflict if one answers, or it is no socket."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise Conflict("there is something that is no socket", where=str(path), hint="choose another path")

@@ -52,7 +52,7 @@ log = logging.getLogger("shoal.serve")
 
 
 class ReplicaEvents:
-    """What a registry tells whoever runs it, in the loop's thread. Override what is of interest; nothing may raise."""
+    """Callbacks of a registry, made in the loop's thread. Override those of interest; none may raise."""
 
     def joined(self, replica: Replica) -> None:
         """It can be given work; `replica.models` are those that it still holds from an earlier gateway."""
@@ -295,7 +295,7 @@ class Replica:
         if asked.region is not None:
             self._allocator.free(asked.region)
         self._release()
-        if asked.future.done():  # whoever asked does not want to know any more
+        if asked.future.done():  # the caller has withdrawn its request
             return
         if error is not None:
             asked.future.set_exception(error)
@@ -314,8 +314,8 @@ class Replica:
         return f"it did not answer within {limit_s:g} s ({what})" if now - self._heard_at > limit_s else None
 
     def kill(self) -> None:
-        """End its process, which may hang in code that no signal but this one ends. Whoever started it starts another.
-        Does nothing where the process has ended, or may not be ended by this user."""
+        """End its process by SIGKILL, since it may hang in native code. The control plane then starts another one. Does
+        nothing where the process has ended, or may not be ended by this user."""
         if self._process is None:
             return
         try:
@@ -344,7 +344,7 @@ class Replica:
 
 
 def _handle(pid: int) -> int | None:
-    if pid == os.getpid():  # whoever plays a replica within this process
+    if pid == os.getpid():  # a replica simulated within this process
         return None
     try:
         return os.pidfd_open(pid)

@@ -26,7 +26,7 @@ from shoal.serve.types import ModelSpec
 log = logging.getLogger("shoal.serve")
 
 BACK_WITHIN_S = 5.0
-"""A replica that died is started again by whoever started it: so long its service's requests wait for one."""
+"""How long a service's requests wait for a replica that died: the control plane starts it again."""
 DEATHS = 3
 """A model at whose loading so many replicas died in a row is not loaded any more: the others may live without it."""
 _LOOK_S = 0.005
@@ -37,7 +37,7 @@ class Member:
     """A replica of a deployment. Models go by their queue's key.
 
     `specs` are the deployment's models. Of these, `ahead` are still to be loaded because they were deployed, and
-    `wanted` because somebody asks for them; `problems` says why one cannot be. `cache` is what takes up its memory.
+    `wanted` because clients ask for them; `problems` says why one cannot be. `cache` is what takes up its memory.
     `brought_up` once nothing was ahead of it any more.
     """
 
@@ -90,7 +90,7 @@ class Events(Protocol):
     """Told by the replica set, in the loop's thread. Nothing may raise."""
 
     def changed(self, key: str) -> None:
-        """Who can execute the model, or whether somebody will, is different from before."""
+        """The replicas that can execute the model, or are going to, have changed."""
         ...
 
     def known(self, key: str, report: LoadReport) -> None:
@@ -115,7 +115,7 @@ class ReplicaSet(ReplicaEvents):
         self.members: dict[str, Member] = {}
         self.reports: dict[str, LoadReport] = {}
         self.withheld: set[str] = set()
-        """The keys of those that were unloaded on request: nobody loads them until asked to."""
+        """The keys of those that were unloaded on request: no replica loads them until asked to."""
         self._deaths: dict[tuple[str, str], list[str]] = {}
         """By the digest of the replicas' token and the model's key: a new generation is tried anew."""
         self._troubles: dict[str, str] = {}
@@ -187,7 +187,7 @@ class ReplicaSet(ReplicaEvents):
 
     def follow(self, directory: Directory) -> None:
         """Replicas whose deployment is not in the directory any more may end, once they answered what they were asked.
-        Tells nobody: who can execute what is to be asked for anew."""
+        Calls no event: the caller asks anew which replica can execute what."""
         self._directory = directory
         self._deaths = {at: why for at, why in self._deaths.items() if at[0] in directory.deployments}
         self._troubles = {at: why for at, why in self._troubles.items() if at in directory.services}
@@ -207,7 +207,7 @@ class ReplicaSet(ReplicaEvents):
                 self._expect(deployment.id, [queue_key(tenant, one.name, one.version) for one in models])
 
     def forget(self, key: str) -> None:
-        """Nobody has the model deployed any more."""
+        """The model is no longer deployed."""
         self.reports.pop(key, None)
         self.withheld.discard(key)
 
@@ -224,19 +224,19 @@ class ReplicaSet(ReplicaEvents):
         return [one for one in found if _tensors(one[1]) == _tensors(found[0][1])]
 
     def on_demand(self, service_id: str, key: str) -> bool:
-        """Whether the model was left out for want of memory, and is loaded as soon as somebody asks for it."""
+        """Whether the model was left out for want of memory, and is loaded on the first request for it."""
         return key not in self.withheld and any(
             member.budget and member.brought_up and member.may_load(key) for member in self.of(service_id)
         )
 
     def coming(self, service_id: str, key: str) -> bool:
-        """Whether somebody is about to load the model, or expected to come back."""
+        """Whether a replica is about to load the model, or is expected to come back."""
         return key not in self.withheld and (
             service_id in self._expected or any(member.is_to_load(key) for member in self.of(service_id))
         )
 
     def seek(self, service_id: str, key: str) -> bool:
-        """See to it that somebody loads the model that nobody has loaded. False if nobody will: see `why_not`."""
+        """Have a replica load the model that none has loaded. False if none will: see `why_not`."""
         if key in self.withheld or self._closed:
             return False
         able = [member for member in self.of(service_id) if member.may_load(key)]
@@ -249,7 +249,7 @@ class ReplicaSet(ReplicaEvents):
         return True
 
     def why_not(self, service_id: str, key: str) -> str:
-        """Why the model can be executed by nobody now."""
+        """Why no replica can execute the model now."""
         if self._closed:
             return "the gateway is being stopped"
         if key in self.withheld:
@@ -283,7 +283,7 @@ class ReplicaSet(ReplicaEvents):
                 raise error
 
     async def unload(self, service_id: str, key: str) -> None:
-        """Nobody executes or loads the model from now on."""
+        """No replica executes or loads the model from now on."""
         self.withheld.add(key)
         self._events.changed(key)
         await asyncio.gather(*(self._withhold(member, key) for member in [*self.of(service_id)]))
@@ -324,10 +324,10 @@ class ReplicaSet(ReplicaEvents):
         if not member.ahead and not member.brought_up:
             member.brought_up = True
             log.info("replica %s is up%s", member.replica.name, f": {member.reason}" if member.reason else "")
-            self._all_changed(member)  # whoever waits for what was left out has it loaded now
+            self._all_changed(member)  # requests that wait for a model that was left out have it loaded now
 
     def _attend(self, member: Member) -> None:
-        """Have somebody at work on what the member is to load."""
+        """Start a task that loads what the member is to load, unless one runs."""
         if member.task is None or member.task.done():
             member.task = self._spawn(self._load_all(member))
 

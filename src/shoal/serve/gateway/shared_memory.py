@@ -5,7 +5,7 @@ tenant that registered it. Contents are read and written with pread and pwrite, 
 shrinks the file under a mapping kills the process that touches it (SIGBUS), and one who changes it while it is worked
 on changes what was already checked. That costs one copy, still two fewer than a socket.
 
-Whoever may use a server reaches the shared memory of its user. So a key is taken only once, names beginning with
+A client of a server reaches the shared memory of the server's user. So a key is taken only once, names beginning with
 `reserved` (the server's own segments) not at all, links are not followed, and of other users' segments only those that
 are open to everybody.
 """

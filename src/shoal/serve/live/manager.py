@@ -1,4 +1,4 @@
-"""The live services in memory, and every way in which somebody asks for one, changes one, or asks about one."""
+"""The live services in memory, and all operations that create, change or read one."""
 
 from __future__ import annotations
 

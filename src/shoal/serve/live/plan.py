@@ -2,8 +2,8 @@
 
 Updates follow the rolling update of Kubernetes' deployment controller: at most one replica more than wanted (`surge`)
 or one fewer (`replace`), and older replicas leave only as far as ready ones stay enough. Those that are not ready go
-first. Generations that never served anything leave at once: nobody depends on them, and they may hold the very room
-that their mend needs.
+first. Generations that never served anything leave at once: no client depends on them, and they may hold the very
+capacity that their repair needs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import replace
 from shoal.serve.types import Route, ServiceSpec
 
 _NOT_YET = 1e-6
-"""The weight of a generation of which nobody is ready: it gets next to nothing, but all if nobody else can answer."""
+"""The weight of a generation without ready replicas: next to no requests, but all if no other can answer."""
 
 
 def rolling(specs: Mapping[int, ServiceSpec], ready: Mapping[int, int]) -> ServiceSpec:

@@ -12,8 +12,8 @@ from shoal.serve.contract import FREE, Address
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
     """Where the gateway listens (port 0: any free one, and the same again as long as its home is the same), the compute
-    slots it shares out (None: one for each core), what the machine costs, and the tenant whose the calls without a
-    token are (None: nobody's, they are refused)."""
+    slots it shares out (None: one for each core), what the machine costs, and the tenant charged for requests
+    without a token (None: they are refused)."""
 
     http: Address = field(default_factory=Address)
     grpc: Address = field(default_factory=Address)

@@ -109,7 +109,7 @@ def stop(service: ServiceRecord, *, actor: str, now: float, cause: str = "") -> 
 def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: float) -> ServiceChange | None:
     """Write down what the plan found, together with the replicas that it starts; None when nothing is new.
 
-    A reason is written when its code changes: its counts are told to whoever asks.
+    A reason is written when its code changes; its current counts are given only to a client that asks.
     """
     code = plan.reason.code if plan.reason is not None else None
     known = (service.reason or {}).get("code")

@@ -23,7 +23,7 @@ from shoal.serve.errors import (
 
 
 class Unauthorized(Forbidden):
-    """The call carries no bearer token, or one that is nobody's (HTTP 401, UNAUTHENTICATED)."""
+    """The call carries no bearer token, or an unknown one (HTTP 401, UNAUTHENTICATED)."""
 
     code = "unauthorized"
 

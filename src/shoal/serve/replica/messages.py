@@ -1,4 +1,4 @@
-"""The bodies of the frames, typed: how each is written, and read by somebody who does not trust its writer."""
+"""The typed bodies of the frames: how each is written, and how a reader that does not trust the writer reads it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     magic u16 | kind u16 | number u32 | body bytes u32 | payload bytes u64     (little-endian), body, payload
 
-`number` pairs an answer with its question. Whoever reads has limits, and takes nothing on trust.
+`number` pairs a response with its request. A reader has limits, and takes nothing on trust.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who is executed next: the schedulers between tenants, all behind one interface, and what they decide with.
 
-Senses how long executions take and what waits; decides what to start, with whom, and whom to refuse; whoever drives a
-scheduler acts. It has no clock and no threads: the gateway drives it live, `simulate` with virtual time.
+Observes how long executions take and what waits; decides what to start, in which batch, and what to refuse. Its driver
+acts on that. It has no clock and no threads: the gateway drives it live, `simulate` with virtual time.
 
 - `deadline` (the default): guaranteed before best-effort, then weighted shares, then deadlines, with early refusal
 - `fair`: weighted fair sharing of device time alone

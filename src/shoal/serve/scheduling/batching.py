@@ -4,8 +4,8 @@ A batch of n samples takes a + b*n. Putting one more request into it saves the d
 delays all that are here. Where executions keep the executors busy, batches form by themselves while requests queue,
 and there is nothing to wait for. So waiting is a matter of the moments when a slot is free, and there it pays for
 
-- whoever comes next: had the batch left without it, it would find the executor taken for what is left of a + b*n;
-- everybody else in line: each of them starts `a` earlier.
+- the next request: had the batch left without it, it would find the executor taken for what is left of a + b*n;
+- all others that wait: each of them starts `a` earlier.
 
 One waits at most as long as `a`, counted from the oldest request's arrival: then waiting in vain costs never more than
 the start it might have saved (the rule of renting skis). Models whose batches bring nothing never wait.

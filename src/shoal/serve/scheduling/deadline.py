@@ -1,13 +1,15 @@
 """The default: guaranteed before best-effort, then each tenant's share, then deadlines; refused early, not late.
 
-**Whose turn it is.** Inside a class, the request goes first that must start soonest, whoever's it is, as long as that
-harms nobody within its share: a tenant beyond its own may pass those within theirs only while the most urgent of them
-still has half of its time left afterwards. (Who has much time, or no deadline, is taken to have `HORIZON_S`, so that
-shares hold over moments that short.) Then those within their share go first, by urgency, and where the most urgent
-ones cannot all be in time, the tenant that used least. A tenant is within its share while its use of the last quarter
-second is no more than its weight's part of the slots, among the tenants that compete now, and it is at most `LEAD_S`
-ahead of the one that is owed most. So deadlines decide while all can be met (a burst that takes what others leave idle
-is no harm), and when they cannot, whoever takes more than its share is the one to wait.
+**Whose turn it is.** Inside a class, the request that must start soonest goes first, of whatever tenant, as long as
+that harms no tenant within its share. A tenant beyond its share may pass those within theirs only while the most urgent
+of them still has half of its time left afterwards. (A request with much time, or no deadline, counts as having
+`HORIZON_S`, so that shares hold over moments that short.) Else tenants within their share go first, by urgency; where
+the most urgent ones cannot all be in time, the tenant that used least goes first.
+
+A tenant is within its share under two conditions. Its use of the last quarter second is no more than its weight's part
+of the slots, among the tenants that compete now. And it is at most `LEAD_S` ahead of the tenant that is owed most. So
+deadlines decide while all can be met: a burst that takes what others leave idle is no harm. When they cannot all be
+met, tenants beyond their share wait.
 
 **Who is let in.** A request is taken if its completion, predicted from what goes before it by these rules and the
 learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
@@ -44,7 +46,7 @@ and for pauses of the machine."""
 HORIZON_S = 0.25
 """Over how long shares hold at the latest, against others' urgency."""
 SATURATED = 0.95
-"""From this part of the slots in use on, what others used lately will not be left to whoever wants more: without it a
+"""From this part of the slots in use on, what others used lately is not left to tenants that want more: without it a
 noisy tenant on three slots has twice as many late answers."""
 RIVALS = 4
 """At most so many tenants are weighed against each other when not all can be in time."""
@@ -226,7 +228,7 @@ class DeadlineScheduler(FairScheduler):
         heap = level.urgent
         looked_at: list[Account] = []
         rivals: list[Account] = []  # those within their share
-        until = inf  # whoever must start before this cannot wait for the first of them
+        until = inf  # a tenant that must start before this cannot wait for the first of them
         while heap and heap[0][0] < until and len(rivals) < RIVALS and len(looked_at) < LOOK_AT:
             account = self._most_urgent(level)
             if account is None or heap[0][0] >= until:
@@ -308,7 +310,7 @@ class DeadlineScheduler(FairScheduler):
         return room
 
     def _end_late(self, queue: Queue, now: float) -> None:
-        """What cannot be in time any more holds nobody up: it does not count in what is predicted for a newcomer."""
+        """Drop requests that cannot be in time any more: they do not count in what is predicted for a new request."""
         late: list[Rejection] = []
         while self._in_vain(queue, now):
             self._give_up(queue, now, late, "late", "it cannot be done in time any more")

@@ -1,6 +1,6 @@
 """What a scheduler between tenants is asked, and what it answers.
 
-A scheduler is a state machine without a clock, files or threads: whoever drives it says what time it is and does what
+A scheduler is a state machine without a clock, files or threads: its driver tells it the time and does what
 it decides. The gateway drives it with the loop's clock, `simulate` with a virtual one; the code is the same.
 
 Executions cannot be interrupted once they run, so all control lies in what is started when, and with whom.

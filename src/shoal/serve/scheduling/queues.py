@@ -65,7 +65,7 @@ class PriorityLevel(Load):
         self.patience_s = 0.0
 
     def asked(self, patience_s: float, slot_s: float) -> None:
-        """Somebody asks for so much device time."""
+        """A request for `slot_s` of device time has arrived."""
         known = self.patience_s
         self.patience_s = known + (patience_s - known) * min(1.0, slot_s / USE_MEMORY_S) if known else patience_s
 

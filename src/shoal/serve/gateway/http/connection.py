@@ -50,7 +50,7 @@ class InferenceConnection(Connection[Call]):
             raise WrongMethod(f"{head.method} is not for this path", hint=f"use {route.method}", allowed=route.method)
         tenant = "" if route.public else self._gateway.state.backend.tenant_of(token)
         if tenant is None:
-            what = "this call needs a token" if token is None else "this token is nobody's"
+            what = "this call needs a token" if token is None else "this token is unknown"
             raise Unauthorized(what, hint="send the header Authorization: Bearer TOKEN")
         call = Call(route, tenant, length)
         if not head.coding:
