@@ -1,8 +1,8 @@
 """Admission and placement: which waiting job starts now, where, and why the others wait.
 
 Senses nothing itself: `ClusterIndex` keeps the control plane's picture of nodes, tenants, waiting and running jobs and
-hands out a frozen `Snapshot` of it. `decide` is the policy, a pure function from a snapshot to a `Decision` in which
-every start, preemption and wait carries its reason; `explain` answers for one job why it waits, what would have to
+hands out a frozen `Snapshot` of it. `decide` is the policy, a pure function from a snapshot to a `Decision`. Every
+start, preemption and wait in it carries its reason. `explain` tells for one job why it waits, what would have to
 change, and when it may start. Carrying a decision out is the control plane's part.
 
 Another part may put some of the jobs in order: it hands `decide` an `Order`, and `reasons` has the words.

@@ -1,7 +1,7 @@
 """What is free while a decision is being made: the snapshot's nodes, less what this decision gave away or holds back.
 
-Within one decision capacity only shrinks. That is what makes it fast: a node that was too small for a shape once never
-fits it again, so each shape keeps a cursor into each bucket of nodes, and a shape that failed once is not tried again.
+Within one decision capacity only shrinks. This makes it fast: a node that was too small for a shape once never fits
+it again. So each shape keeps a cursor into each bucket of nodes, and a shape that failed once is not tried again.
 Nodes are named by their position in the snapshot.
 """
 

@@ -171,9 +171,9 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What of the nodes does not change from cycle to cycle. `index_of` gives a device's index on its node by id;
-    `kinds` the number of nodes of each distinct capacity; `shared` what each device offers that can be shared, by type
-    and id (on one node all devices of a type can, or none)."""
+    """The part of the nodes that does not change from cycle to cycle. `index_of` gives a device's index on its node by
+    id. `kinds` gives the number of nodes of each distinct capacity. `shared` gives what each shareable device offers,
+    by type and id; on one node all devices of a type are shareable, or none."""
 
     names: tuple[str, ...] = ()
     position: Mapping[str, int] = field(default_factory=dict)

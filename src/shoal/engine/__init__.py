@@ -1,8 +1,8 @@
 """Where processes run. One protocol, many engines; Shoal decides, an engine runs.
 
-The protocol (`shoal.engine.protocol`) is written for engines beyond one machine too (Slurm, Ray, Kubernetes): every
-launch carries a deterministic name, so that repeating it after a crash adopts instead of doubling; truth is what the
-engine holds, never what the caller remembers.
+The protocol (`shoal.engine.protocol`) is written for engines beyond one machine too (Slurm, Ray, Kubernetes). Every
+launch carries a deterministic name: a launch repeated after a crash adopts the first one instead of doubling it. The
+truth is what the engine holds, never what the caller remembers.
 """
 
 from shoal.engine.bundle import inspect

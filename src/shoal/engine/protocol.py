@@ -103,8 +103,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a rank ended: `code` if the process exited, `signal` if a signal killed it; both None when its end was not
-    seen (the supervisor or machine died): then `lost` is True, and `node_lost` where that is because its node is gone.
+    """How a rank ended: `code` if the process exited, `signal` if a signal killed it. Both are None when its end was
+    not observed (the supervisor or machine died). Then `lost` is True, and `node_lost` too if its node is gone.
     No process of a lost rank is left, nor comes back with its node. `oom` when the memory limit killed it. `stopped`
     when its end may be an answer to a stop: a signal ended it, or it had found a notice or a signal that it handles.
     One that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the

@@ -1,7 +1,8 @@
-"""Who may control a database: one process, held by a lock that vanishes with it at once.
+"""The right to control a database: one process holds it, by a lock that ends with the process.
 
 SQLite's is a lock on a file beside the database, PostgreSQL's an advisory lock of a session of its own. The lock says
-who may start; the epoch in table `control_lease`, checked by every transaction, stops one who has lost it unnoticed.
+which process may start. Every transaction checks the epoch in table `control_lease`: this stops a process that has lost
+the lock without noticing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brings a database to the newest revision, in one transaction and under its lock, before anybody uses it."""
+"""Brings a database to the newest revision, in one transaction and under its lock, before it is used."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class Writer:
 
 
 def _copy(error: ShoalError) -> ShoalError:
-    """For another caller: an exception object gathers the traceback of everyone who raises it."""
+    """For another caller: an exception object gathers the tracebacks of all callers that raise it."""
     return type(error)(error.what, where=error.where, hint=error.hint)
 
 

@@ -9,8 +9,8 @@ from shoal.engine.local.inventory import Accelerators
 from shoal.engine.protocol import Inventory
 
 MISSES = 3
-"""So many answers in a row must leave out an accelerator before it is gone, and so many probes must fail before the
-node is closed: a driver that is being asked too much fails once and answers the next time."""
+"""The number of answers in a row without an accelerator before it is gone, and of failed probes before the node is
+closed: an overloaded driver fails once and answers the next time."""
 
 
 class Sightings:

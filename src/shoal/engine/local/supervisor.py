@@ -3,8 +3,8 @@
 Run as a script by an isolated interpreter, with a marshalled `dict` on stdin (so that secrets never touch a disk). It
 imports nothing but light parts of the standard library: its start is part of every job's start.
 
-Truth is in files that were written in full size before the launch and are overwritten in place, so that a full disk
-cannot lose an exit; signals and a line in the engine's fifo are hints that a file changed:
+The truth is in files. They were written in full size before the launch and are overwritten in place, so that a full
+disk cannot lose an exit. Signals, and a line in the engine's fifo, are hints that a file changed:
 
 - `rank-N/record`  what became of the rank; written by its supervisor alone while that lives.
 - `decision`       a symbolic link to `go` or `abort`, made once, the first one wins: the launch's atomic commit.
