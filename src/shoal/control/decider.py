@@ -1,4 +1,4 @@
-"""The decider asks admission what to start, and writes its answer down before anybody acts on it."""
+"""The decider asks admission what to start, and commits its answer before any other part acts on it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def tune_interpreter() -> None:
     loaded server. A hundred thousand small objects are a few tens of megabytes at most.
 
     The store's writer gives up the interpreter's lock for each statement and then needs it again for a moment. A busy
-    event loop would keep it for 5 ms each time, Python's default, while everybody waits for what is being written.
+    event loop would keep it for 5 ms each time, Python's default, while all callers wait for their writes.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

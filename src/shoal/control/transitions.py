@@ -1,6 +1,6 @@
 """Each way a job can move, as a pure function from its rows to a `Change`: the decide part of the attempt runner.
 
-Nothing here reads a clock or talks to anybody; the same functions serve the live server and the simulator.
+Nothing here reads a clock or does input or output; the same functions serve the live server and the simulator.
 """
 
 from __future__ import annotations
@@ -405,7 +405,7 @@ def _how(exit_: Exit) -> str:
 
 
 def lost(status: GangStatus, detail: str = "vanished") -> GangStatus:
-    """The same gang after its processes vanished without an exit that anybody saw."""
+    """The same gang after its processes vanished without an observed exit."""
     ranks = tuple(
         rank if rank.exit is not None else replace(rank, phase=Phase.ENDED, exit=Exit(lost=True, detail=detail))
         for rank in status.ranks

@@ -168,7 +168,7 @@ class Front(ABC):
         return self._rests[closing, modern]
 
     def _sweep(self) -> None:
-        """Now and then: what time it is for everybody, and whose patience is at an end."""
+        """Runs periodically: sets the date that all answers carry, and ends connections whose time is over."""
         date = f"Date: {formatdate(usegmt=True)}\r\n\r\n".encode()
         self._rests = {
             (False, True): date,

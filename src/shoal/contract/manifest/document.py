@@ -1,6 +1,6 @@
 """YAML text as plain values together with the line of each, read with YAML 1.2's few rules for unquoted words.
 
-`no`, `on` and `12:30` are text here, as everybody means them; only `true`, `false`, `null` and numbers are special.
+`no`, `on` and `12:30` are text here, as users mean them; only `true`, `false`, `null` and numbers are special.
 Aliases and tags are refused: a manifest needs neither, and aliases can make a small text huge.
 """
 

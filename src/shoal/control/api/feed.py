@@ -1,4 +1,4 @@
-"""Wakes everybody who waits for something to happen: event streams, long polls, log followers.
+"""Wakes all requests that wait for a change: event streams, long polls, log followers.
 
 The store calls `committed` after each commit. Watchers do not get the events from here, only the news that there are
 some for them; they read from the store by sequence number, so a slow reader holds nothing up and misses nothing.

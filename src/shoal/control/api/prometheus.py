@@ -24,7 +24,7 @@ _WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 4
 _RUN_BUCKETS = (1, 5, 15, 60, 300, 1800, 7200, 43200, 172800)
 
 
-# When a counter was made is of no use to anybody here, and doubles the number of lines.
+# The time at which a counter was made is of no use here, and doubles the number of lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
