@@ -1,8 +1,8 @@
 """The last columns: services and an input pipeline beside a neighbour that floods memory, unguarded and guarded.
 
 The neighbour is a real process of streaming stores on a CPU of its own. It does harm only while that CPU shares a
-memory domain with the others', which in a virtual machine comes and goes: a ping-pong says whether it did, and where it
-did not, the simulated figures are shown, and called so.
+memory domain with the others, which in a virtual machine comes and goes. A ping-pong test says whether it did. Where it
+did not, simulated figures are shown and labelled so.
 """
 
 from __future__ import annotations

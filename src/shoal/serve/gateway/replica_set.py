@@ -384,8 +384,8 @@ class ReplicaSet(ReplicaEvents):
             member.loading = None
 
     async def _let_it_serve(self, member: Member, key: str) -> None:
-        """What was brought in stays while requests wait for it, but if others are wanted as well only for as long as
-        bringing it in took: so two that do not fit together take turns, and half of the time they are executed."""
+        """Keep a loaded model while requests wait for it. If other models are wanted too, keep it only for as long as
+        loading it took: two models that do not fit together take turns, and execute half of the time."""
         report = member.report(key)
         if report is None:
             return

@@ -1,9 +1,9 @@
 """Triton's system shared memory extension: tensors that stay in POSIX shared memory and are only referred to.
 
 A region is registered by a name, a key (the file's name under /dev/shm), an offset and a size, and belongs to the
-tenant that registered it. Contents are read and written with pread and pwrite, not through a mapping: a caller who
-shrinks the file under a mapping kills the process that touches it (SIGBUS), and one who changes it while it is worked
-on changes what was already checked. That costs one copy, still two fewer than a socket.
+tenant that registered it. Contents are read and written with pread and pwrite, not through a mapping: a caller that
+shrinks the file under a mapping kills the process that touches it (SIGBUS). A caller that changes the file meanwhile
+changes what was already checked. Reading costs one copy, still two fewer than a socket.
 
 A client of a server reaches the shared memory of the server's user. So a key is taken only once, names beginning with
 `reserved` (the server's own segments) not at all, links are not followed, and of other users' segments only those that
@@ -77,7 +77,7 @@ class SharedRegions:
         self._regions[tenant] = own
 
     def unregister(self, tenant: str, name: str | None = None) -> None:
-        """All of the tenant's without a name. A name that is not registered is none of anybody's worry."""
+        """Unregister one region, or without a name all of the tenant's. An unknown name is no error."""
         own = self._regions.get(tenant, {})
         for gone in [*own] if name is None else [name]:
             region = own.pop(gone, None)

@@ -21,8 +21,8 @@ class Standalone:
     """Serves `services` from `folder` (private to this gateway, and short: a socket lives in it). The replicas' output
     goes there, too.
 
-    `tokens` gives each tenant's bearer token, `admin_token` that of who may see and do everything; without any token,
-    that is everybody. Callables are imported from `python_path`. A replica that dies is started again.
+    `tokens` gives each tenant's bearer token, `admin_token` the administrator's; without any token, every client is
+    the administrator. Callables are imported from `python_path`. A replica that dies is started again.
     """
 
     def __init__(

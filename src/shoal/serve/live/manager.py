@@ -244,7 +244,7 @@ class ServiceManager:
     # --- changes ---
 
     async def change(self, service_id: str, step: Step) -> ServiceChange | None:
-        """As anybody's change; None when the service is not live any more or the step found nothing to do."""
+        """Change the service by `step`; None when the service is not live any more or the step found nothing to do."""
         return await self._change(service_id, step) if service_id in self._live else None
 
     async def _change(self, service_id: str, step: Step) -> ServiceChange | None:

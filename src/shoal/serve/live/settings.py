@@ -11,9 +11,9 @@ from shoal.serve.contract import FREE, Address
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where the gateway listens (port 0: any free one, and the same again as long as its home is the same), the compute
-    slots it shares out (None: one for each core), what the machine costs, and the tenant charged for requests
-    without a token (None: they are refused)."""
+    """Settings of the gateway. `http` and `grpc`: where it listens (port 0: any free one, the same again for the same
+    home). `slots`: the compute slots it shares out (None: one for each core). The price of the machine, and the tenant
+    charged for requests without a token (None: they are refused)."""
 
     http: Address = field(default_factory=Address)
     grpc: Address = field(default_factory=Address)

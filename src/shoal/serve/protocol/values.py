@@ -23,7 +23,7 @@ MOST_ELEMENTS = 1 << 48
 """More than any body holds; so that sizes stay numbers that can be written down."""
 
 MOST_STRINGS = 1 << 18
-"""Elements of a BYTES tensor: they are walked one by one, while everybody waits."""
+"""Elements of a BYTES tensor: they are read one by one, while all other requests wait."""
 
 _DATATYPES = {kind.value: kind for kind in DataType}
 _FLOATS = frozenset({DataType.FP16, DataType.FP32, DataType.FP64})

@@ -1,5 +1,5 @@
 """Clipper's adaptive batching (NSDI'17): each queue's batch limit grows by one while its executions keep the
-objective, and shrinks by a tenth when one does not. Otherwise like `all_share`: one queue for everybody."""
+objective, and shrinks by a tenth when one does not. Otherwise like `all_share`: one queue for all tenants."""
 
 from __future__ import annotations
 

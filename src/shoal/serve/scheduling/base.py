@@ -71,9 +71,9 @@ class SharedDevice:
     run. `slots` is how many compute slots the device has.
 
     Executions shorter than `ahead_s` take about as long as the way to a replica and back. Their replicas are sent one
-    more while they execute, if it would be its turn now: it takes over slot and executor of the one before it without
-    asking anybody, so this is the longest that such a request can overtake more urgent ones. Guaranteed and steady work
-    only, and nothing behind an execution that takes longer than that after all.
+    more batch while they execute, if it would be its turn now. It takes over slot and executor of the batch before it
+    without a new decision. So `ahead_s` is the longest time for which it can overtake more urgent requests. Only
+    guaranteed and steady work is sent ahead, and nothing behind an execution that takes longer than expected.
     """
 
     ahead_s = 0.0

@@ -11,11 +11,11 @@ of the slots, among the tenants that compete now. And it is at most `LEAD_S` ahe
 deadlines decide while all can be met: a burst that takes what others leave idle is no harm. When they cannot all be
 met, tenants beyond their share wait.
 
-**Who is let in.** A request is taken if its completion, predicted from what goes before it by these rules and the
-learned profiles (after Clockwork, OSDI'20), is before its deadline; else it is refused at once, with the time
-after which it would have been taken. Predicted is the quantile of what was measured that equals the part of the slots
-in use: nothing is lost by trying on an idle device, while a saturated one has others to serve in that time. A tenant
-over its share predicts long waits for itself only.
+**What is let in.** A request is taken if its predicted completion is before its deadline. The prediction comes from the
+requests that go before it and the learned profiles (after Clockwork, OSDI'20). Else it is refused at once, with the
+time after which it would have been taken. The prediction is the quantile of the measured times that equals the part of
+the slots in use: nothing is lost by trying on an idle device, while a saturated one has other requests to serve in that
+time. A tenant over its share predicts long waits for itself only.
 
 **What is given up.** What cannot be in time any more is dropped when its turn comes, before it costs anything. While
 more than a batch waits, so are heads whose deadlines only allow batches far smaller than those behind them (early
@@ -105,7 +105,7 @@ class DeadlineScheduler(FairScheduler):
             wake_at = min(wake_at, decision.wake_at)
         return Decision(decision.batches, decision.rejected + expired, wake_at if wake_at < inf else None)
 
-    # Who is let in
+    # What is let in
 
     def _rank(self, item: Item) -> float:
         return min(item.deadline, item.arrived + self._longest_wait_s)

@@ -18,7 +18,7 @@ from shoal.core import PriorityClass, Reason
 class QueueSpec:
     """A (tenant, model version) queue. `slots` is what one execution occupies of the device's compute slots;
     `executors` how many replicas can execute at the same time (it changes by `resize`). `steady` says that executions
-    take about as long as each other, as a network's do; what a function takes is anybody's guess."""
+    take about as long as each other, as a network's do; those of a function are unpredictable."""
 
     key: str
     tenant: str

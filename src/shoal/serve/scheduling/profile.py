@@ -17,8 +17,8 @@ Four things follow the measurements at their own pace:
   time can be read off them. Rare outliers so move the 99th percentile but not the median, and are forgotten by time as
   well as by executions.
 
-What deviates more than fourfold counts as fourfold for the level and the power, and what takes more than twice as long
-as twice for the shape: a pause of the machine in one of the first batches must not speak against all batches.
+A deviation of more than fourfold counts as fourfold for the level and the power. For the shape, more than twice the
+time counts as twice: a pause of the machine in one of the first batches must not count against all batches.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class Load:
 
 class PriorityLevel(Load):
     """All accounts of one priority class. `clock_s` is the virtual time: the least use per weight among those that
-    had something to start when last asked. `weight` and `tenants` count those that compete now, `cost_s` is what a
-    request cost of late, `added_s` what one more would have added where batches form, both in slot-seconds, and
-    `patience_s` for how long answers were wanted, by the device time of what was asked for."""
+    had something to start when last asked. `weight` and `tenants` count those that compete now. `cost_s` is the
+    recent cost of a request, and `added_s` what one more would have added where batches form, both in slot-seconds.
+    `patience_s` is how long clients were ready to wait, averaged by the device time of their requests."""
 
     __slots__ = ("added_s", "best_effort", "clock_s", "cost_s", "owed", "patience_s", "tenants", "urgent", "weight")
 
