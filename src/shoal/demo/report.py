@@ -21,8 +21,8 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """How one job fared. `accuracy` is on held-out data. `wait_causes` are codes in order of occurrence; `waited_for`
-    says the same in words. `outcomes` has one word per attempt. `began_after` is the step after which each attempt went on
-    with the training (None: it ended before its first step)."""
+    says the same in words. `outcomes` has one word per attempt. `began_after` is the step after which each attempt went
+    on with the training (None: it ended before its first step)."""
 
     name: str
     id: str
