@@ -125,8 +125,8 @@ std::shared_ptr<const Kernel> look_at(CUfunction function) {
   const bool tickets = most == nullptr || strcmp(most, "ticket") == 0;
   const bool clusters = handle.attribute(kAttrClusterMustBeSet) != 0 || handle.attribute(kAttrClusterWidth) > 1;
   if (kernel->has_sizes && !name.empty() && !clusters) {
-    if (slices) kernel->slice = variant(handle, name + "__slice", *kernel, &kernel->extra_offset);
-    if (tickets) kernel->ticket = variant(handle, name + "__ticket", *kernel, &kernel->extra_offset);
+    if (slices) kernel->slice = variant(handle, name + "__shoal_slice", *kernel, &kernel->extra_offset);
+    if (tickets) kernel->ticket = variant(handle, name + "__shoal_ticket", *kernel, &kernel->extra_offset);
   }
   return kernel;
 }

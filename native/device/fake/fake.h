@@ -2,7 +2,7 @@
 //
 // One device, shared by all processes that name the same file in SHOAL_FAKE_DEVICE: it runs one kernel at a time, block after
 // block, and never stops a kernel between its blocks. Streams are in order, each with a thread of its own. A module is the
-// text of PTX; of it only the entries' names and parameters count. A name is FUNCTION[_usN][__slice|__ticket]: FUNCTION is one
+// text of PTX; of it only the entries' names and parameters count. A name is FUNCTION[_usN][__shoal_slice|__shoal_ticket]: FUNCTION is one
 // of those in kernels.cpp, N is how long a block takes in microseconds.
 //
 //   SHOAL_FAKE_DEVICE   a file: the device, common to processes

@@ -133,7 +133,7 @@ Device& device() {
 
 std::unique_ptr<Module> parse(const std::string& ptx) {
   static const std::regex entry(R"(\.entry\s+([\w$]+)\s*(\(([^)]*)\))?)");
-  static const std::regex parts(R"((.*?)(?:_us(\d+))?(?:__(slice|ticket))?)");
+  static const std::regex parts(R"((.*?)(?:_us(\d+))?(?:__shoal_(slice|ticket))?)");
   auto module = std::make_unique<Module>();
   for (std::sregex_iterator at(ptx.begin(), ptx.end(), entry), last; at != last; ++at) {
     auto kernel = std::make_unique<Kernel>();

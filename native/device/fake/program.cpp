@@ -14,9 +14,9 @@ namespace {
 const char kPtx[] =
     ".version 8.0\n.target sm_80\n.address_size 64\n"
     ".visible .entry axpy(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 n)\n{ ret; }\n"
-    ".visible .entry axpy__slice(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 n, .param .align 8 .b8 e[32])\n{ ret; }\n"
+    ".visible .entry axpy__shoal_slice(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 n, .param .align 8 .b8 e[32])\n{ ret; }\n"
     ".visible .entry blocks(.param .u64 out)\n{ ret; }\n"
-    ".visible .entry blocks__slice(.param .u64 out, .param .align 8 .b8 e[32])\n{ ret; }\n";
+    ".visible .entry blocks__shoal_slice(.param .u64 out, .param .align 8 .b8 e[32])\n{ ret; }\n";
 
 constexpr unsigned kCount = 1000;
 

@@ -6,6 +6,7 @@ program loads it in place of the driver's library, however it does so; the shim 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -125,10 +126,37 @@ def capability() -> Capability:
     return Capability("CUDA", True, f"driver for CUDA {driver.version[0]}.{driver.version[1]}: {names}")
 
 
-def environment(environ: Mapping[str, str], driver: Path) -> dict[str, str]:
-    """What a program's environment `environ` must have besides, so that it goes through the shim to `driver`."""
+def environment(environ: Mapping[str, str], driver: Path, *, variants: bool = False) -> dict[str, str]:
+    """What a program's environment `environ` must have besides, so that it goes through the shim to `driver`.
+
+    With `variants`, kernels that the program has as PTX, or compiles by Triton, get the variants by which they can be
+    launched in parts.
+    """
     rest = [one for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one and Path(one) != FOLDER]
-    return {"LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]), "SHOAL_REAL_LIBCUDA": str(driver)}
+    found = {"LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]), "SHOAL_REAL_LIBCUDA": str(driver)}
+    return {**found, **_variants(environ)} if variants else found
+
+
+def _variants(environ: Mapping[str, str]) -> dict[str, str]:
+    """Nothing where a tool was not installed, or a folder cannot be made: the program runs with whole kernels."""
+    from shoal.device.ptx.triton_ptxas import fingerprint  # commands that start no program need not load it
+
+    scripts = Path(sys.executable).parent
+    found = {
+        name: str(scripts / tool)
+        for name, tool in (
+            ("TRITON_PTXAS_PATH", "shoal-ptxas"),
+            ("TRITON_PTXAS_BLACKWELL_PATH", "shoal-ptxas-blackwell"),
+        )
+        if (scripts / tool).exists() and name not in environ
+    }
+    home = environ.get("HOME", "")
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path(home) / ".cache") / "shoal" / f"ptx-{fingerprint()}"
+    if (scripts / "shoal-ptx").exists() and cache.is_absolute():
+        with contextlib.suppress(OSError):
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found |= {"SHOAL_DEVICE_TRANSFORM": str(scripts / "shoal-ptx"), "SHOAL_DEVICE_CACHE": str(cache)}
+    return found
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -74,7 +74,7 @@ def pages() -> list[Page]:
 def environment(seat: Seat, base: Mapping[str, str]) -> dict[str, str]:
     """What to add to `base` so that an unmodified program takes this seat. Raises Unavailable when no program could:
     nothing that intercepts launches works here."""
-    fronts = _front_ends(base)
+    fronts = _front_ends(base, variants=seat.transform and seat.cls is PriorityClass.BEST_EFFORT)
     found = {
         **fronts,
         "SHOAL_DEVICE_PAGE": str(page_path(seat.device)),
@@ -112,11 +112,11 @@ def problem(*, accelerator: bool) -> str | None:
     return None
 
 
-def _front_ends(base: Mapping[str, str]) -> dict[str, str]:
+def _front_ends(base: Mapping[str, str], *, variants: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     problems = []
     if cuda.shim().available and (driver := _driver()) is not None:
-        found |= cuda.environment(base, driver)
+        found |= cuda.environment(base, driver, variants=variants)
     else:
         problems.append(f"no {cuda.LIBRARY} on this machine")
     try:

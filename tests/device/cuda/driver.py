@@ -28,7 +28,11 @@ def kernels(*names):
     entries = []
     for name in names:
         own = parameters[name.split("_us")[0]]
-        for suffix, extra in (("", []), ("__slice", [".align 8 .b8 e[32]"]), ("__ticket", [".align 8 .b8 e[32]"])):
+        for suffix, extra in (
+            ("", []),
+            ("__shoal_slice", [".align 8 .b8 e[32]"]),
+            ("__shoal_ticket", [".align 8 .b8 e[32]"]),
+        ):
             listed = ", ".join(f".param {one}" for one in own + extra)
             entries.append(f".visible .entry {name}{suffix}({listed})\n{{ ret; }}")
     return ".version 8.0\n.target sm_80\n.address_size 64\n" + "\n".join(entries)

@@ -80,7 +80,7 @@ def test_best_effort_work_waits_while_a_guaranteed_kernel_runs_and_goes_when_it_
     names = device.kernels()
     assert names[0] == "wait"
     assert set(names[1:]) == {"blocks"}
-    assert device.log()[1][1] == "blocks__slice"  # a kernel that nobody knows is taken for a long one
+    assert device.log()[1][1] == "blocks__shoal_slice"  # a kernel that nobody knows is taken for a long one
 
 
 def test_a_guaranteed_process_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_ways_can_be_limited_to_whole_kernels(tmp_path: Path) -> None:
 
 def test_a_kernel_by_ticket_stops_for_guaranteed_work_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     device = Device(tmp_path)
-    tickets = "import re\nPTX = re.sub(r'[^\\n]*__slice.*\\n.*\\n', '', PTX)\n" + TRAINS.replace(
+    tickets = "import re\nPTX = re.sub(r'[^\\n]*__shoal_slice.*\\n.*\\n', '', PTX)\n" + TRAINS.replace(
         'say("launched")', 'check(cu.cuCtxSynchronize()); say("launched")'
     ).replace("setup()", "setup(PTX)")
     # 64 blocks of 1 ms are over the bound, and after the first launch the profile knows.
@@ -203,13 +203,13 @@ def test_a_kernel_by_ticket_stops_for_guaranteed_work_and_goes_on_where_it_stopp
         train = device.start(tickets, "best-effort", "25", "blocks_us1000")
         assert line_of(train) == line_of(serve) == "ready\n"
         go(train)
-        until(lambda: any(name.endswith("__ticket") for _, name, *_ in device.log()), "a kernel runs by ticket")
+        until(lambda: any(name.endswith("__shoal_ticket") for _, name, *_ in device.log()), "a kernel runs by ticket")
         go(serve)
         finish(serve)
         while (line := line_of(train)) == "launched\n":
             pass
         assert line == "[1600000000025, 1600000175200]\n"  # each block ran once for each launch
         resume(train)
-    counts = [count for _, name, count, _ in device.log() if name == "blocks_us1000__ticket"]
+    counts = [count for _, name, count, _ in device.log() if name == "blocks_us1000__shoal_ticket"]
     assert any(count < 64 for count in counts)  # launched again with what was left
     assert counts.count(64) + [name for _, name, *_ in device.log()].count("blocks_us1000") == 25
