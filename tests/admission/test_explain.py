@@ -9,10 +9,11 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from shoal.admission import ClusterIndex, Decision, Explanation, Outlook, Running, Snapshot, decide, explain
+from shoal.admission.explain import obstacles
 from shoal.admission.outlook import expected_end
 from shoal.core import NotFound, Quota, Tenant
 
-from .cases import NOW, B, G, World, check_explanation, clusters, devices, index_of, job, node, nodes, running
+from .cases import NOW, B, G, World, check_explanation, clusters, devices, index_of, job, need, node, nodes, running
 
 ORDER = ["impossible", "backoff", "quota", "share", "closed", "shape", "priority"]
 
@@ -221,3 +222,33 @@ def test_a_back_off_is_named_first() -> None:
     told = explain(index_of(nodes(1), [job("j", cls=B, not_before=NOW + 30)]).snapshot(NOW), "j")
     assert [c.cause for c in told.causes if c.blocking] == ["backoff"]
     assert told.estimated_start == NOW + 30
+
+
+def test_a_tenants_whole_quota_is_compared_with_all_ranks_of_a_gang() -> None:
+    tenant = Tenant("a", quota=Quota(accelerators=4))
+    layout = index_of(nodes(2)).snapshot(NOW).nodes.layout
+    assert obstacles(layout, tenant, need(2), 2) == []
+    (told,) = obstacles(layout, tenant, need(2), 3)
+    assert told.code == "quota"
+
+
+def test_a_start_behind_an_overdue_job_counts_it_also_when_others_end_later() -> None:
+    held = [
+        running("late", {"n0": devices(0)}, started=NOW - 30, end=NOW - 5),
+        running("r", {"n0": devices(1)}, end=NOW + 90),
+    ]
+    waiting = [job("j0", expected_s=500.0), job("j1", at=1.0, expected_s=500.0)]
+    outlook = Outlook(index_of([node("n0", {"a100": 2})], waiting, held).snapshot(NOW))
+    for job_id, at in (("j0", NOW + 30), ("j1", NOW + 90)):
+        start = outlook.start_of(job_id)
+        assert start is not None
+        assert (start.at, start.overdue) == (at, 1)
+
+
+def test_an_estimate_says_by_what_jobs_that_have_not_begun_are_expected_to_end() -> None:
+    index = index_of([node("n0", {"a100": 1})], [job("j0", at=0.0), job("j1", at=1.0)])
+    index.start(running("known", {"gone": devices(0)}))
+    index.stop("known", ran_s=100.0)
+    told = explain(index.snapshot(NOW), "j1")
+    assert told.estimated_start == NOW + 100
+    assert "1 by the mean run time of its tenant" in told.estimate

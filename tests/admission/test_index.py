@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.admission import ClusterIndex, decide
 from shoal.admission.persistent import CowMap, Runs
+from shoal.admission.snapshot import group_key
 from shoal.core import ANY, Quota, Resources, Tenant
 
 from .cases import NOW, G, carry_out, clusters, devices, free_of, index_of, job, need, node, nodes, running
@@ -224,3 +225,14 @@ def test_a_map_and_its_frozen_copies(steps: list[tuple[str, bool, bool]]) -> Non
         assert dict(frozen.items()) == was
         assert len(frozen) == len(was)
     assert {key: made[key] for key in made} == model
+
+
+def test_jobs_wait_in_one_group_only_if_they_are_of_one_tenant_and_of_a_like_length() -> None:
+    waiting = [
+        job("a0", "a"), job("a1", "a"), job("b", "b"), job("short", "a", expected_s=1.0),
+        job("long", "a", expected_s=900.0), job("as long", "a", expected_s=1000.0),
+    ]  # fmt: skip
+    keys = {each.job_id: group_key(each) for each in waiting}
+    assert keys["a0"] == keys["a1"]
+    assert keys["long"] == keys["as long"]
+    assert len(set(keys.values())) == 4

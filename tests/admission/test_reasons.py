@@ -151,3 +151,10 @@ def test_room_that_is_being_made_counts_as_taken_and_stays_claimed() -> None:
     carry_out(index, snapshot, decision)
     again = decide(index.snapshot(NOW + 1.0))
     assert (again.claims, again.preemptions) == ((claim,), ())
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(GIB + GIB // 2, "1.5 GiB"), (1000 * GIB, "1000 GiB"), (123 * GIB // 2, "61.5 GiB")]
+)
+def test_memory_is_told_in_three_digits_or_in_whole_units(number: int, text: str) -> None:
+    assert reasons.memory(number) == text
