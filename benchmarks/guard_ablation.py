@@ -135,7 +135,6 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "the level of freezing": {"levels": without("frozen")},
     "the level of eviction": {"levels": without("evicted")},
     "the wait before a level": {"_PATIENCE": 1},
-    "the longer wait before freezing": {"_LONG_PATIENCE": 10},
     "the wait between levels": {"COOL_DOWN_S": 0.0},
     "the runs of frozen work": {"_FREEZE_EVERY": 1000},
     "moving": {"better_place": lambda *_: None},

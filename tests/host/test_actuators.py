@@ -488,7 +488,7 @@ def test_a_process_in_a_group_of_somebody_else_is_left_there(tmp_path: Path) -> 
     process = bench.host.start()
     bench.host.write("/sys/fs/resctrl/guaranteed-class/tasks", str(process.pid))
     bench.ready()
-    with pytest.raises(Conflict, match="of somebody else"):
+    with pytest.raises(Conflict, match="of another program"):
         mba.apply(BATCH, found(bench.host, process.pid), HALF)
     bench.assert_restored()
 

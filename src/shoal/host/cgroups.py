@@ -46,7 +46,7 @@ class Directories:
         return self._hierarchy.version
 
     def of(self, group: str, found: Found) -> tuple[str, ...]:
-        """Directories that hold the group's processes only, after newcomers, and those that somebody took out, were
+        """Directories that hold the group's processes only, after newcomers, and those that others took out, were
         moved there. Read anew at each call. Raises Unavailable where there can be none, Conflict where a process may
         not be moved."""
         pids = {process.pid for process in found.processes}

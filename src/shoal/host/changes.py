@@ -1,6 +1,6 @@
 """The kinds of change that a guard makes to a host, and how each is taken back.
 
-Taking back may be repeated, and respects others: what does not stand as it was left is somebody else's by now, and
+Taking back may be repeated, and respects others: what does not stand as it was left belongs to others by now, and
 stays. Errors are OSError; that the thing or process is gone is none.
 """
 

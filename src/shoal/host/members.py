@@ -1,8 +1,8 @@
-"""Who belongs to a group: the processes of a cgroup, some processes with their descendants, or all that carry a label
+"""The processes of a group: the processes of a cgroup, some processes with their descendants, or all that carry a label
 in their environment. Looked up again and again, so that newcomers are found.
 
 Every user chooses the environment of his own processes. So a label counts only for processes of owners that may choose
-a group; a pid or a cgroup is chosen by whoever writes the configuration.
+a group; a pid or a cgroup is chosen by the writer of the configuration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Members:
     """Exactly one of these. `cgroup` is a directory (`/sys/fs/cgroup/cpu/a/b`) or its path in every hierarchy
     (`a/b`), with all below it; `pids` take their descendants along; `label` is `NAME=VALUE`.
 
-    Of these only processes count whose real, effective and saved user ids are all among `owners`. None is everybody,
+    Of these only processes count whose real, effective and saved user ids are all among `owners`. None means all users,
     but for a label, which then counts for root's processes and those of this process's own user."""
 
     cgroup: str = ""
@@ -46,7 +46,7 @@ class Members:
 
     @property
     def trusted(self) -> frozenset[int] | None:
-        """The users whose processes count; None is everybody."""
+        """The users whose processes count; None means all users."""
         return frozenset({0, os.geteuid()}) if self.owners is None and self.label else self.owners
 
     def unmatched(self, found: Iterable[Process], foreign: int = 0) -> str:
@@ -100,7 +100,7 @@ class _Looked:
 
 
 class Membership:
-    """Who is in each group. `groups` may be exchanged at any time."""
+    """The processes of each group. `groups` may be exchanged at any time."""
 
     def __init__(self, groups: Mapping[str, tuple[Group, Members]], *, kernel: Kernel = LINUX) -> None:
         self.groups = groups
@@ -113,7 +113,7 @@ class Membership:
         self._at = float("-inf")
 
     def refresh(self, now: float) -> Mapping[str, Found]:
-        """Everybody's processes at `now` (monotonic seconds), as old as FOLLOW_S or SCAN_S at most."""
+        """All processes at `now` (monotonic seconds), as old as FOLLOW_S or SCAN_S at most."""
         if now - self._at < FOLLOW_S and self._of is self.groups:
             return self._all
         self._at, self._of = now, self.groups

@@ -136,7 +136,7 @@ class Counts:
 
 
 class CounterGroup:
-    """Events that are counted at the same moments, on one CPU (`pid` -1: whoever runs there), or for one cgroup
+    """Events that are counted at the same moments, on one CPU (`pid` -1: whatever runs there), or for one cgroup
     (`pid` its directory's descriptor, FLAG_PID_CGROUP). Raises OSError; then nothing is left open."""
 
     def __init__(self, kernel: Kernel, events: Sequence[Event], *, cpu: int, pid: int = -1, flags: int = 0) -> None:

@@ -141,7 +141,7 @@ class Resctrl:
 
     def assign(self, path: str, found: Iterable[Process]) -> None:
         """Put all threads of processes into a group; what they start later is born there. Raises Conflict for one that
-        is in somebody else's group."""
+        is in a group of others."""
         processes = list(found)
         if not processes:
             return
@@ -178,14 +178,14 @@ class Resctrl:
                 for process in processes:
                     if process.pid in tasks:
                         raise Conflict(
-                            f"process {process.pid} is in the control group {group} of somebody else",
+                            f"process {process.pid} is in the control group {group} of another program",
                             hint="take it out of there, or let Shoal limit it by other means",
                         )
 
     def _explained(self, problem: OSError, where: str) -> ShoalError:
         status = self.last_status()
         if problem.errno == errno.ENOSPC:
-            hint = "remove control groups that nobody needs"
+            hint = "remove control groups that are not needed"
             return Overloaded(f"no free hardware class for another group: {status}", where=where, hint=hint)
         if problem.errno == errno.EBUSY:
             hint = "the hardware still counts for a removed group; it is free again in a while"

@@ -81,7 +81,7 @@ class DomainState:
 class Group:
     """Processes that are treated alike. A guaranteed group may be slowed down by `max_slowdown` (1.05: a twentieth);
     best-effort groups share what is left by `weight`, and keep at least `min_share` of their speed. `cpus` is how many
-    CPUs it was promised, None if nobody said."""
+    CPUs it was promised, None if it is not known."""
 
     name: str
     priority_class: PriorityClass

@@ -1,5 +1,5 @@
 """What guaranteed work and memory read while no best-effort work disturbs them: one definition for the guard's senses,
-the simulator and whoever is shown a slowdown."""
+the simulator and displays of a slowdown."""
 
 from __future__ import annotations
 

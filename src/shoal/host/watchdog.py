@@ -63,7 +63,7 @@ class Watchdog:
         return self._process.pid
 
     def renew(self) -> None:
-        """The guard lives. Raises LeaseLost when the watchdog is gone: it has undone everything, or somebody killed it.
+        """The guard lives. Raises LeaseLost when the watchdog is gone: it has undone everything, or was killed.
         Then take back what is noted, and start another."""
         try:
             os.write(self._pipe, b".")

@@ -31,7 +31,7 @@ _BUSY_S = 0.02
 class WriteAheadLog:
     """One guard's log, open. Every change of the host goes through it: it notes, then does.
 
-    Changes may be asked for again and again: what stands is read, and left if it is right. What somebody else has
+    Changes may be asked for again and again: what stands is read, and left if it is right. What others have
     changed since is set again, told by `take_repairs`, and comes back in the end as he left it.
 
     A `scope` (`GROUP/MECHANISM`) names changes that are taken back together. Opening takes the log's lock (Conflict
@@ -138,7 +138,7 @@ class WriteAheadLog:
     # --- what stands ---
 
     def take_repairs(self) -> tuple[str, ...]:
-        """What somebody else had changed, and was set again, since the last call."""
+        """What others had changed, and was set again, since the last call."""
         repairs, self._repairs = self._repairs, []
         return tuple(repairs)
 

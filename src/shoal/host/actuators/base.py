@@ -12,7 +12,7 @@ from shoal.host.types import Control, Group, Setting
 
 class Actuator(Protocol):
     """One mechanism that turns one control. Each `apply` reads from the kernel what is in force and changes what
-    differs; it follows a group's new processes, and brings back what somebody else took away."""
+    differs; it follows a group's new processes, and brings back what others took away."""
 
     @property
     def name(self) -> str: ...

@@ -96,7 +96,7 @@ class ActuatorChain:
         return Turned(in_force, by, tuple(problems))
 
     def release(self, group: str) -> None:
-        """Leave a group as it was found: it is gone, or nobody guards against it any more."""
+        """Leave a group as it was found: it is gone, or is guarded against no longer."""
         for actuator in self._all:
             actuator.restore(group)
         self._holding.pop(group, None)

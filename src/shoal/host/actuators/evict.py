@@ -1,4 +1,4 @@
-"""Eviction, by whoever placed the work: the last resort, and the only one that cannot be taken back here."""
+"""Eviction, by the control plane: the last resort, and the only one that cannot be taken back here."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Eviction:
 
     def capability(self) -> Capability:
         if self._evict is None:
-            return Capability(self.name, False, "nobody here can evict work", "best-effort work is frozen at worst")
+            return Capability(self.name, False, "nothing here can evict work", "best-effort work is frozen at worst")
         return Capability(self.name, True, "by the control plane")
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:  # noqa: ARG002
         if self._evict is None:
-            raise Unavailable("nobody here can evict work", where=group.name)
+            raise Unavailable("nothing here can evict work", where=group.name)
         if setting.evicted and group.name not in self._evicted:
             self._evict(group.name)
             self._evicted.add(group.name)

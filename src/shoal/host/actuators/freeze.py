@@ -17,7 +17,7 @@ _FILES = {1: ("freezer.state", "FROZEN"), 2: ("cgroup.freeze", "1")}
 
 
 class CgroupFreeze:
-    """By `cgroup.freeze` of version 2, which needs no controller, or the freezer of version 1. Nobody but the kernel
+    """By `cgroup.freeze` of version 2, which needs no controller, or the freezer of version 1. Only the kernel
     sees it; a process notices a gap in time."""
 
     name = "freeze"

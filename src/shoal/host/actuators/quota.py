@@ -91,7 +91,7 @@ class Quota:
             raise Conflict(f"a quota is refused: {problem.strerror}", where=directory, hint=hint) from problem
 
     def _owners_ratio(self, path: str, *, v1: bool) -> float | None:
-        """The CPUs that a quota of somebody else's leaves it; None without one."""
+        """The CPUs that a quota that others set leaves it; None without one."""
         text = self._wal.before(path)
         try:
             text = self._kernel.read(path) if text is None else text

@@ -1,7 +1,7 @@
 """Groups brought to their settings at every tick: first where all of them run, then how fast.
 
 Nothing here remembers what is in force. Each mechanism reads it from the kernel, changes what differs, and says what
-holds. So a limit that somebody took away is set again and told, or is not among what is in force.
+holds. So a limit that others took away is set again and told, or is not among what is in force.
 """
 
 from __future__ import annotations

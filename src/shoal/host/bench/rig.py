@@ -78,7 +78,7 @@ class Window:
 
     `same` is whether the two CPUs shared a domain all along; None when that changed or could not be told. `units` are
     the pipeline's steps, `moved` the bytes that each neighbour moved (rounds, of one that only spins), `limiting` the
-    CPU seconds of whatever limited them, `taken` those of the neighbours' CPU that went to nobody here.
+    CPU seconds of whatever limited them, `taken` those of the neighbours' CPU that went to none of them.
     """
 
     same: bool | None

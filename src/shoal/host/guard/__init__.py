@@ -3,5 +3,5 @@
 `loop` is one tick with its effects passed in, so that the simulator and the tests drive the very same loop; `journal`
 keeps every tick and `replay` decides them again; `history` says what a guard did, and whether one runs; `daemon` puts
 the loop together with this host's own sensors and actuators. Whatever fails is written down and worked around: a guard
-that crashes protects nobody.
+that crashes protects nothing.
 """

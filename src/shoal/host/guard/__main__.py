@@ -38,7 +38,7 @@ def _guard(path: Path) -> None:
     spare_the_collector()
     file = FollowedFile(path)
     config = file.changed()
-    assert config is not None, "nobody has looked at it before"
+    assert config is not None, "it was not looked at before"
     host = LiveHost(config, path.parent)
     try:
         for problem in host.left:

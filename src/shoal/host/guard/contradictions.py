@@ -16,7 +16,7 @@ _NOT_FOR: Mapping[str, tuple[str, ...]] = {
 
 
 def contradictions(document: Mapping[str, Any]) -> Iterator[Invalid]:
-    """Every one, with the field where it stands. Values of a wrong type are somebody else's to report."""
+    """Every one, with the field where it stands. Values of a wrong type are reported elsewhere."""
     listed = document.get("groups")
     groups = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list | tuple) else []
     for at, group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""A guard whose groups are in a file that somebody else writes anew as work comes and goes."""
+"""A guard whose groups are in a file that another process writes anew as work comes and goes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.host.guard.loop import Applied, aged
 from shoal.host.types import Plan, Snapshot
 
 _IDLE_SENSE_S = 0.5
-"""How often is enough while there is nobody to protect, or nobody to protect from."""
+"""How often is enough while there is nothing to protect, or nothing to protect from."""
 _FOLLOW_S = 0.25
 """How old what the file says may be: to ask for it costs as much as to read a ring."""
 

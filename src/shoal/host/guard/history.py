@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong at `at` (Unix time): a sensor, a mechanism, the policy, or a limit that somebody took away. Of
+    """What went wrong at `at` (Unix time): a sensor, a mechanism, the policy, or a limit that others took away. Of
     one group if it says so first."""
 
     at: float

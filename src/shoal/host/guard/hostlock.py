@@ -1,4 +1,4 @@
-"""One guard for each host, whoever starts it and wherever it keeps its files.
+"""One guard for each host, whichever user starts it and wherever it keeps its files.
 
 Two guards would set the same cgroups, and the first to end would take the other's limits away. The lock is an abstract
 socket address: the kernel gives it to one process, of any user, and frees it when that process ends however it ends.

@@ -24,7 +24,7 @@ _RUNNING = (JobState.RUNNING, JobState.CHECKPOINTING)
 
 
 Telemetry = Callable[[JobRecord], Mapping[str, Any] | None]
-"""Where the speed of a job can be read, if somebody else knows better than its own reports."""
+"""Where the speed of a job can be read, if another source knows better than its own reports."""
 
 
 def groups(
@@ -73,7 +73,7 @@ def _pids(live: LiveJob) -> list[int]:
 
 def _told(live: LiveJob, gangs: Path, telemetry: Telemetry) -> dict[str, Any]:
     """Where its steps are told: a job's by rings in its ranks' directories, or by what rank 0 reports; a service's by
-    whoever serves it."""
+    the server of it."""
     known = telemetry(live.job)
     if known is not None:
         return {"reports": dict(known)}

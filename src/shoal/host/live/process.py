@@ -134,7 +134,7 @@ class GuardProcess:
 
 
 def guard_capability(home: Path) -> Capability:
-    """Whether a guard works in this home, for `shoal doctor`: found by its journal, whoever started it."""
+    """Whether a guard works in this home, for `shoal doctor`: found by its journal, whatever started it."""
     from shoal.core import ShoalError
     from shoal.host.guard.history import present
 

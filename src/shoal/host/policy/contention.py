@@ -103,7 +103,7 @@ class Contention:
         return Contention(sensitivity, errors, left)
 
     def probed(self, name: str, share: float, violation: float, least: float = TOLD) -> Contention:
-        """`name` ran alone with this share, just after nobody did: the violation was its own, if it is above the
+        """`name` ran alone with this share, just after none did: the violation was its own, if it is above the
         `least` that means anything."""
         found = violation / share
         sensitivity = {**self.sensitivity, name: max(LEAST_SENSITIVITY, found) if found > least else LEAST_SENSITIVITY}
@@ -134,8 +134,8 @@ def _first_variance(sensitivity: float) -> float:
 def divide(
     budget: float, sensitivity: Mapping[str, float], weight: Mapping[str, float], floor: Mapping[str, float]
 ) -> dict[str, float]:
-    """Shares whose violations add up to `budget`, each group's violation in proportion to its weight: who disturbs most
-    for its weight is limited most. What a group cannot use (its share would be above 1) goes to the others."""
+    """Shares whose violations add up to `budget`, each group's in proportion to its weight: the group that disturbs
+    most for its weight is limited most. What a group cannot use (its share would be above 1) goes to the others."""
     shares: dict[str, float] = {}
     open_groups = set(sensitivity)
     left = budget

@@ -1,7 +1,7 @@
 """`core-throttle`: whole cores are taken from best-effort work while guaranteed work is too slow, and given back one
 by one (after the core and memory controller of Heracles, Lo et al., ISCA'15; the prior work that Kelp compares with).
 
-All best-effort groups are one to it: each loses cores, whoever it is that disturbs.
+All best-effort groups are one to it: each loses cores, whichever of them disturbs.
 """
 
 from __future__ import annotations

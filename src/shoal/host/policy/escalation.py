@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from shoal.host.types import Control, GroupState, Setting, Snapshot
 
 COOL_DOWN_S = 1.0
-_PATIENCE, _LONG_PATIENCE = 10, 30
-"""Ticks for which shares were not enough before a level is taken; the second before work is stopped altogether."""
+_PATIENCE = 10
+"""Ticks for which shares were not enough before a level is taken."""
 _FREEZE_EVERY = 20
 """A frozen group runs in one of so many ticks at least, so that its recovery can be seen."""
 
@@ -56,11 +56,9 @@ def levels(state: GroupState, snapshot: Snapshot) -> tuple[Level, ...]:
 
 def climb(escalation: Escalation, steps: tuple[Level, ...], now: float, *, pressed: int) -> Escalation:
     """A level up, unless the last one is too fresh, or `pressed` too short, or there is none."""
-    if escalation.level >= len(steps) or not _cool(escalation, now):
+    if escalation.level >= len(steps) or pressed < _PATIENCE or not _cool(escalation, now):
         return escalation
-    step = steps[escalation.level]
-    patience = _LONG_PATIENCE if step.freeze or step.setting.evicted else _PATIENCE
-    return escalation if pressed < patience else Escalation(escalation.level + 1, now)
+    return Escalation(escalation.level + 1, now)
 
 
 def descend(escalation: Escalation, now: float) -> Escalation:

@@ -20,7 +20,7 @@ from shoal.host.types import UNLIMITED, Control, Domain, Plan, Policy, Snapshot
 CPUs = frozenset[int]
 WEIGHT = 20
 """How many times as much as ordinary work guaranteed work weighs on each CPU that it was promised: beside a busy
-process of nobody's it keeps 95 % of it, as much as it is promised by default. Beside a core paced at 5 % and three such
+process of no group it keeps 95 % of it, as much as it is promised by default. Beside a core paced at 5 % and three such
 processes it keeps 87 %; at 100 it kept 99 %, and all else waited for 0.3 s and more at times."""
 
 
@@ -76,7 +76,7 @@ def _weighed(snapshot: Snapshot, plan: Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """The CPUs of each group that gets its own; `why` others do not, None where nobody needs to be moved."""
+    """The CPUs of each group that gets its own; `why` others do not, None where no group needs to be moved."""
 
     own: Mapping[str, CPUs]
     why: Reason | None = None
@@ -86,7 +86,7 @@ NOBODY_MOVES = Sets({})
 
 
 def exclusive_sets(snapshot: Snapshot) -> Sets:
-    """Who runs where. What is in force stays as long as it does as well as anything else would."""
+    """Which group runs where. What is in force stays as long as it does as well as anything else would."""
     promised = [one for one in snapshot.of(PriorityClass.GUARANTEED) if one.free]
     others = [one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.free and not one.applied.evicted]
     theirs = _union(one.free for one in promised)

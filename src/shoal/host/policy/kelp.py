@@ -82,7 +82,7 @@ def _turn(kept: Kept, one: GroupState, snapshot: Snapshot, found: Pressure, *, b
 
 
 def _lend(groups: tuple[GroupState, ...], lent: Mapping[str, int], found: Pressure) -> dict[str, int]:
-    """One core more to whoever has the fewest for its size, or one back from whoever has most."""
+    """One core more to the group with the fewest for its size, or one back from the group with most."""
     now = {name: count for name, count in lent.items() if count > 0}
     if found is Pressure.LOW and groups:
         name = min(groups, key=lambda one: now.get(one.group.name, 0) / one.cores).group.name

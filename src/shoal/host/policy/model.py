@@ -183,9 +183,11 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
 
 
 def _probe(state: ModelState, doubtful: Sequence[str]) -> tuple[tuple[str, ...], float]:
-    """Who is probed next, and with which share. Those of which nothing was told yet go together, since most do no
-    harm: with a small share at first, and then with all of it unless that has shown a flood. Where it has, they go one
-    by one with a share that bounds what each can cost if it is the one."""
+    """The groups that are probed next, and with which share.
+
+    Those of which nothing was told yet go together, since most do no harm: with a small share at first, and then with
+    all of it unless that has shown a flood. Where it has, they go one by one. Their share then bounds what each can
+    cost if it is the one that floods."""
     sensitivity, last = state.contention.sensitivity, state.pause.probed
     untold = tuple(name for name in doubtful if not _told(state, name))
     if any(name not in sensitivity and state.groups[name].share < LOOK_SHARE for name in untold):
@@ -439,7 +441,7 @@ def _places(
 
 
 def _release(snapshot: Snapshot, state: ModelState, code: str, text: str) -> tuple[Plan, ModelState]:
-    """Nobody is limited. What was learnt is kept; who is limited again later starts low."""
+    """No group is limited. What was learnt is kept; a group that is limited again later starts low."""
     present = snapshot.of(PriorityClass.BEST_EFFORT)
     groups = {one.group.name: Suspect(share=1.0) for one in present}
     reasons = {one.group.name: Reason(code, text) for one in present}

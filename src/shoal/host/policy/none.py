@@ -1,4 +1,4 @@
-"""`none`: limits nobody. What every other policy is compared with."""
+"""`none`: limits no group. What every other policy is compared with."""
 
 from __future__ import annotations
 

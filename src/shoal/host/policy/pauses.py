@@ -1,8 +1,8 @@
 """When best-effort work is paused for some 50 ms to measure: all of it, to see guaranteed work undisturbed; and right
 after that one group at a time goes on alone (a *probe*), to see what it does by itself.
 
-Two looks a moment apart, at nobody and at one group with all of its share, tell it from the machine's own drift, which
-last longer, better than pauses of a group that is limited to a tenth.
+Two looks a moment apart, without any group and at one group with all of its share, tell what it does from the machine's
+own drift, which lasts longer. Pauses of a group that is limited to a tenth tell less.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHORT_S, FIRST_S, LONG_S = 0.05, 0.1, 0.4
 long, up to the last of these."""
 PROBE_S = 0.04
 BASELINE_S, CALM_BASELINE_S = 3.0, 20.0
-"""How long a baseline is believed: under limits, and while nobody is limited."""
+"""How long a baseline is believed: under limits, and while none is limited."""
 FRESH_S = 1.0
 SOON_S = 0.2
 """Groups are tried so long after a pause or a probe that told nothing, at the earliest."""
@@ -84,7 +84,7 @@ def next_pause(
     violation: float | None,
     doubtful: Collection[str],
 ) -> Pause:
-    """What to freeze now; no groups if nothing. `limited`: somebody is; `floored`: nobody can be limited more;
+    """What to freeze now; no groups if nothing. `limited`: a group is; `floored`: none can be limited more;
     `doubtful` are to be tried."""
     if last.groups or last.settled:
         last = replace(last, groups=(), probe=(), settled=False)
@@ -124,7 +124,7 @@ def next_probe(pause: Pause, snapshot: Snapshot, probe: Collection[str], share: 
 
 
 def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
-    """Everybody was paused. `heard`: something was measured in it; else a probe would be against nothing."""
+    """All groups were paused. `heard`: something was measured in it; else a probe would be against nothing."""
     length_s = SHORT_S if heard else min(LONG_S, 2 * pause.length_s)
     present = {one.group.name for one in snapshot.of(PriorityClass.BEST_EFFORT)}
     tried = {name: one for name, one in pause.probed.items() if name in present}

@@ -100,7 +100,7 @@ class CyclesPerInstruction:
             group.close()
 
     def _directory(self, members: Found) -> str | None:
-        """The one that all of its processes are in, unless it is the root, where everybody is."""
+        """The one that all of its processes are in, unless it is the root, where all processes are."""
         assert self._hierarchy is not None
         if members.cgroup and self._kernel.exists(f"{self._hierarchy.top}/{members.cgroup}/cgroup.procs"):
             return f"{self._hierarchy.top}/{members.cgroup}"
