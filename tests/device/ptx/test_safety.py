@@ -122,8 +122,8 @@ LOOPS = [
     ("the other way out", "l: ld.volatile.u32 r, [a]; setp.ne.u32 p, r, 0; @p ret; bra l;", W),
     ("the end of the thread", "l: ld.volatile.u32 r, [a]; setp.ne.u32 p, r, 0; @p exit; bra l;", W),
     ("the end of the program", "l: ld.volatile.u32 r, [a]; setp.ne.u32 p, r, 0; @p trap; bra l;", W),
-    ("the block's own value beside it", "l: ld.volatile.u32 r, [a]; ld.shared.u32 s, [b]; setp.eq.u32 p, s, 0;"
-     " @p bra l;", None),
+    ("the block's own value beside it", "l: ld.volatile.u32 r, [a]; st.shared.u32 [c], i; ld.shared.u32 s, [b];"
+     " setp.eq.u32 p, s, 0; @p bra l;", None),
     ("an exit with a jump table", "t: .branchtargets l, m; l: ld.volatile.u32 r, [a]; brx.idx r, t; m: ret;", W),
     ("a value computed on", "l: ld.volatile.u32 r, [a]; add.u32 s, r, 1; mul.lo.u32 s, s, 3;"
      " setp.eq.u32 p, s, 3; @p bra l;", W),

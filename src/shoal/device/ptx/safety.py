@@ -268,15 +268,10 @@ def _loop_waits(flow: Flow, loop: frozenset[int]) -> Refusal | None:
         for instruction in body:
             if instruction in retries:
                 continue
-            if (
-                instruction in observing
-                or (memory and _reads_memory(instruction))
-                or any(name in tainted for name in _read(instruction))
-            ):
+            told = any(name in tainted for name in _read(instruction))
+            if told or instruction in observing or (memory and _reads_memory(instruction)):
                 tainted.update(_written(instruction))
-                memory = memory or (
-                    instruction.opcode in _STORES and any(name in tainted for name in _read(instruction))
-                )
+            memory = memory or (told and instruction.opcode in _STORES)
     for instruction in body:
         leaves = instruction.opcode in ("bra", "brx", "ret", "exit", "trap")
         if leaves and any(name in tainted for name in instruction.names):
