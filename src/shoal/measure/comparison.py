@@ -1,4 +1,4 @@
-"""The same requests at the same moments to several servers, in turn: who is faster, by how much, and how sure is that.
+"""The same requests at the same moments to several servers, in turn: which is faster, by how much, how sure that is.
 
 In each round every target gets the same arrivals; which one is first changes from round to round, forwards and
 backwards, so that neither the order nor a machine that warms up favours any. Figures are compared within a round, and

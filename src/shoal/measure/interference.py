@@ -1,9 +1,9 @@
-"""Who slows down whom: every tenant alone, beside each other one, and beside all, at stated rates.
+"""Which tenant slows down which: every tenant alone, beside each other one, and beside all, at stated rates.
 
 Definitions, for quantile q of the latency from schedule to answer (a failed request takes for ever):
 
 - slowdown of i beside j: q of i with j's load on the server, over q of i alone. 1 is no disturbance.
-- isolation index: the geometric mean over tenants of (p99 alone / p99 with everybody). 1 is perfect isolation; 0.5
+- isolation index: the geometric mean over tenants of (p99 alone / p99 with all). 1 is perfect isolation; 0.5
   says that sharing doubles the tail of a typical tenant.
 
 All loads of a round are run in an order drawn anew, so that a machine that gets slower in the meantime disturbs none

@@ -62,9 +62,9 @@ class PlannedServer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`dedicated_per_hour` is the cost of no sharing at all, `squishy_per_hour` that of Nexus' packing, each under the
-    same model and for the same demands (None if it places others); `least_per_hour` a bound below which no plan can
-    come (None if some are placed in part). `optimal`: there was one way to cut the demands, and no other packing of the
+    """`dedicated_per_hour` is the cost without sharing, `squishy_per_hour` that of Nexus' packing. Both are under the
+    same model and for the same demands (None if it places others). No plan can cost less than `least_per_hour` (None
+    if some are placed in part). `optimal`: there was one way to cut the demands, and no other packing of the
     rests is cheaper, as far as the model tells. `repaired` says which sets failed in simulation on the way."""
 
     servers: tuple[PlannedServer, ...]

@@ -161,9 +161,9 @@ class ModelProfile:
 class Demand:
     """What one tenant wants of a model: `rate_per_s` requests, of which a share `quantile` within `slo_s`.
 
-    Requests arrive in bursts at Poisson times, `burst` of them in the mean (geometrically distributed): 1 is a Poisson
-    process, and an index of dispersion I (variance of a count over its mean) is matched by (I + 1) / 2. `weight` is
-    that of its tenant.
+    Requests arrive in bursts at Poisson times, `burst` of them in the mean (geometrically distributed). A burst of 1
+    is a Poisson process. An index of dispersion I (variance over mean of a count) is matched by (I + 1) / 2. `weight`
+    is that of its tenant.
     """
 
     profile: ModelProfile

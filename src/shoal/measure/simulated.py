@@ -1,7 +1,7 @@
 """A shared server in virtual time: arrivals of demands in, `LoadResult`s out, labelled as simulated.
 
 It stands in for a real server wherever something takes loads and gives `LoadResult`s: as the probe of a search, and to
-check what a planner thinks. Who is served when is not decided here: that is a `Serve`, given by the program that
+check what a planner thinks. The order of service is not decided here: that is a `Serve`, given by the program that
 composes the two. The command line gives the scheduler that the server runs (`shoal.cli.serving`), so a plan is
 checked against the very server that will carry it out.
 """

@@ -1,4 +1,4 @@
-"""One load's requests while it runs: who is unanswered, who is held back, and a record of each."""
+"""One load's requests while it runs: which are unanswered, which are held back, and a record of each."""
 
 from __future__ import annotations
 

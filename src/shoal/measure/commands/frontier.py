@@ -306,7 +306,7 @@ def plan(
         typer.Option("--rate", "-r", metavar="MODEL=RATE,SLO", help="One more, as in vision/resnet=120,50ms,burst=2."),
     ] = None,
     model: Annotated[
-        Model, typer.Option("--model", help="What decides who may share: a proven bound, Nexus' model, or simulation.")
+        Model, typer.Option("--model", help="What allows sharing: a proven bound, Nexus' model, or simulation.")
     ] = Model.QUEUEING,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Simulate each planned server.")] = True,
     asks: Annotated[int | None, typer.Option("--asks", min=1, help="Look at no more sets of models than this.")] = None,

@@ -26,7 +26,7 @@ def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
 
 
 def plan(found: Plan) -> Section:
-    """Who shares what, why, and what it saves."""
+    """Which tenants share what, why, and what it saves."""
     costs = {
         "dedicated servers": found.dedicated_per_hour,
         "squishy bin packing": found.squishy_per_hour,
