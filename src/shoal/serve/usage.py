@@ -1,4 +1,4 @@
-"""Who pays what of a server: every interval's bill split into use, overhead and idle time, exact to the last unit.
+"""Each tenant's part of a server's cost: per interval a bill of use, overhead and idle time, exact to the last unit.
 
 Use is the compute time of a tenant's answered requests, overhead what was spent for it without an answer (loading,
 warm-up, failed executions). Unused time is shared by what each tenant has reserved. The tenants' parts of an

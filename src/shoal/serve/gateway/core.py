@@ -38,7 +38,7 @@ _MOST_COPIES = 64
 
 
 class Gateway:
-    """A `Backend`. `follow` tells it what to serve; a registry tells `replica_set` who has joined."""
+    """A `Backend`. `follow` tells it what to serve; a registry tells `replica_set` which replicas have joined."""
 
     def __init__(
         self, *, slots: int, scheduler: str = "deadline", meter: Meter, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Who may call what: a configuration, indexed by token and by model name. Nothing here does I/O."""
+"""The permissions of callers: a configuration, indexed by token and by model name. Nothing here does I/O."""
 
 from __future__ import annotations
 

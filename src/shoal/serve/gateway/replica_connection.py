@@ -1,4 +1,4 @@
-"""One connection of the registry: it is established who is calling; then frames go to the replica's handle."""
+"""One connection of the registry: first the caller is identified, then frames go to the replica's handle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shared(Protocol):
 
 
 class ReplicaConnection(asyncio.BufferedProtocol):
-    """`replica` is there once it is known who is calling; it has joined once it said which models it holds."""
+    """`replica` is set once the caller is identified; it has joined once it said which models it holds."""
 
     def __init__(self, shared: Shared) -> None:
         self.replica: Replica | None = None

@@ -5,8 +5,8 @@ an objective tolerates that one of its requests waits for its *patience*: half o
 own cautious execution time (the other half is for waiting on its own class). Hence:
 
 - an execution that surely ends within the smallest patience may use any free slot;
-- longer ones may together hold so many slots that those left are enough for every service whose patience they exceed:
-  as many as its widest execution needs, and so many that the guaranteed class's recent use fills them to 70 % at most.
+- longer ones may together hold slots as long as enough are left for every service whose patience they exceed. Enough
+  are as many as its widest execution needs, and so many that the guaranteed class's recent use fills at most 70 %.
 
 On a device with one slot, work longer than the patience therefore never runs: there is no gap in which it could not
 break a promise. A guaranteed service without an objective promised nothing that waiting could break, and only goes
@@ -38,7 +38,7 @@ def patience_s(slo_s: float, execution_s: float) -> float:
 
 
 class Headroom:
-    """The promises as a staircase: who is less patient than an execution is long, and the slots they need."""
+    """The promises as a staircase: for each length of an execution, the slots that less patient services need."""
 
     def __init__(self, slots: int, promises: Iterable[Promise] = ()) -> None:
         self.slots = slots
