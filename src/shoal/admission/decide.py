@@ -1,4 +1,4 @@
-"""The default policy: who starts now, where, who gives way, and why the others wait.
+"""The default policy: which jobs start now and where, which are preempted, and why the others wait.
 
 Guaranteed work is served before best-effort work. Within a class tenants take turns by weighted deficit round robin;
 within a tenant jobs go by priority, then in order of arrival. The first job of a pool that is blocked for want of

@@ -209,7 +209,7 @@ class Evictor:
     def _thinned(
         self, need: Need, ranks: int, mask: int, victims: tuple[Victim, ...], options: dict[int, list[_Option]]
     ) -> Eviction | None:
-        """Victims that span nodes free more than one node's option counts: search whole, or drop who is not needed."""
+        """Victims that span nodes free more than one node's option counts: search whole, or drop those not needed."""
         free = {at: self._free_soon(at, mask) for at in options}
         everyone = {victim.job_id: victim for at in options for victim in self._candidates(at, mask)}
 

@@ -17,9 +17,9 @@ MAX_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`at` is when the job can start (Unix seconds, never before now); `known` is False when an end it rests on is not
-    known or overdue. `holds` is the part of what is free now that must be kept, by node; `after` the jobs to end;
-    `rests_on` those of them whose capacity it needs: a job that might delay it may not take their place."""
+    """`at` is when the job can start (Unix seconds, never before now). `known` is False when an end it rests on is
+    unknown or overdue. `holds` is the part of the free capacity that must be kept, by node. `after` are the jobs that
+    end before. `rests_on` are those whose capacity it needs: a job that might delay it may not take their place."""
 
     job_id: str
     need: Need

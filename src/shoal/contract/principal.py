@@ -1,4 +1,4 @@
-"""Who asks something of the server."""
+"""The identity behind a request to the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. `tenant` None is the admin, who may act for any tenant."""
+    """The caller. `tenant` None is the admin, who may act for any tenant."""
 
     tenant: str | None
     token_id: str

@@ -13,7 +13,7 @@ from shoal.store import Store
 def check_class(
     tenants: Mapping[str, TenantRecord], tenant: str, priority_class: PriorityClass, what: str
 ) -> TenantRecord:
-    """The tenant, who may have such `what`. Raises NotFound or Forbidden."""
+    """The tenant, if it may have such a `what`. Raises NotFound or Forbidden."""
     record = tenants.get(tenant)
     if record is None:
         raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")

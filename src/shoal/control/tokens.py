@@ -38,7 +38,7 @@ class TokenCache:
         }
 
     def principal(self, authorization: str | None) -> Principal:
-        """Who sent this `Authorization` header. Raises Unauthenticated."""
+        """The sender of this `Authorization` header. Raises Unauthenticated."""
         if not authorization:
             raise Unauthenticated(
                 "this needs a token", hint="send the header 'Authorization: Bearer TOKEN', or set SHOAL_TOKEN"

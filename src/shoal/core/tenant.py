@@ -1,4 +1,4 @@
-"""Who shares the machines: tenants, their weights and quotas, and the two priority classes."""
+"""The parties that share the machines: tenants, their weights and quotas, and the two priority classes."""
 
 from __future__ import annotations
 

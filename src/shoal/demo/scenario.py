@@ -1,4 +1,4 @@
-"""Who takes part in the demo and what they submit: data only, so that it can be read as a cast list."""
+"""The tenants of the demo and what they submit: data only, so that it reads as a list."""
 
 from __future__ import annotations
 

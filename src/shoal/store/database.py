@@ -121,7 +121,7 @@ class Database:
         return isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) is None
 
     def failure(self, error: Exception) -> ShoalError:
-        """What a driver's error means to a caller: his own mistake, or a database that cannot serve now."""
+        """What a driver's error means to a caller: the caller's mistake, or a database that cannot serve now."""
         text = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         if isinstance(error, IntegrityError):
             return Conflict(

@@ -212,7 +212,7 @@ class Writer:
 
     def _turn(self, connection: Connection) -> int:
         """Check the epoch, and return the last sequence number. Locking the lease's row makes writers of several
-        processes take turns, and a new holder wait for the transaction in flight, or this one see him."""
+        processes take turns. So a new holder waits for the transaction in flight, or this one sees the new epoch."""
         if not self._database.is_sqlite:
             # A statement of its own, so that the next one sees what was committed while this one waited. SQLite has
             # the whole database locked already.

@@ -2,8 +2,8 @@
 
 `front.Front` listens; each client has a `connection.Connection`, whose subclass is the application: `asgi.AsgiFront`
 runs any ASGI application, the inference gateway has its own. `receiver` makes requests of bytes (`head`, `chunks`,
-`coding`), `peers` decides who may connect and whose idle connection is closed for another. Names are imported here
-that cost nothing; the server itself comes from its modules.
+`coding`), `peers` decides which clients may connect, and which idle connection is closed for another. This
+package imports only names that cost nothing; the server itself comes from its modules.
 """
 
 from shoal.base.http.errors import (

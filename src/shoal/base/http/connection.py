@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         return now - self._since > patience
 
     def expire(self) -> None:
-        """Patience is at an end: who waits for an answer gets one, the others are hung up on."""
+        """The time limit is over: a client that waits for an answer gets an error, other connections are closed."""
         match self._doing:
             case Doing.IDLE:
                 self._transport.close()
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
             self._finish()
 
     def stop(self) -> None:
-        """Close now; who waits for an answer is told why there is none."""
+        """Close now; a client that waits for an answer is told why there is none."""
         if not self._connected:
             return
         if self._doing in (Doing.HEAD, Doing.BODY, Doing.ANSWER):

@@ -1,4 +1,4 @@
-"""Who may connect, and whose idle connection is closed for another. Does no I/O."""
+"""Which clients may connect, and which idle connection is closed for another. Does no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from shoal.base.http.limits import Room
 
 _NETWORK_BITS = 64
-"""One customer has at least so much of an IPv6 address: who has one address has them all."""
+"""The part of an IPv6 address that names one customer: a customer has all addresses below it."""
 
 
 class Client(Protocol):
@@ -27,7 +27,7 @@ class Peers(Generic[C]):
     """All connections by the address that they came from.
 
     At a limit a newcomer is let in if an idle connection can be closed for it: at the limit of an address one of its
-    own, else one of the address that has most. So a flood of idle connections costs those who made it, and the newest
+    own, else one of the address that has most. So a flood of idle connections harms only its sender, and the newest
     connection, such as a health check's, is the last to be closed.
     """
 

@@ -1,4 +1,4 @@
-"""What every router needs: the plane, who asks, and how to find the job that is meant."""
+"""What every router needs: the plane, the caller, and how to find the job that is meant."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Context:
     usage: Usage = field(default_factory=Usage)
 
     def principal(self, authorization: str | None) -> Principal:
-        """Who asks, if the token may ask again so soon. Raises Unauthenticated, and RateLimited."""
+        """The caller, unless its token is over its rate limit. Raises Unauthenticated, and RateLimited."""
         who = self.tokens.principal(authorization)
         self.usage.request(who.token_id)
         return who
