@@ -127,6 +127,11 @@ class Server:
         assert self.process is not None
         return self.process.pid
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU that the server's process has had, in all its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()

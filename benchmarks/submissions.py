@@ -35,7 +35,9 @@ def main() -> int:
         client.create_tenant("bench", quota={"accelerators": 1, "queued_jobs": 10_000_000})
         token = client.create_token("bench").token
         blocker = json.dumps(BLOCKER).encode()
+        before_s = one.cpu_s()
         steady = asyncio.run(load(one.url, token, options.connections, options.seconds, first=blocker))
+        cpu_s = one.cpu_s() - before_s
         acknowledged, killed = steady.ids, asyncio.run(load_and_kill(one, token, options.connections))
         one.start()
         lost = len(set(acknowledged + killed) - stored(one.home))
@@ -45,6 +47,7 @@ def main() -> int:
         Row("durable submissions", rate, "/s", f">= {TARGET}", rate >= TARGET),
         Row("  latency p50", quantile(steady.latencies_s, 0.5) * 1000, "ms"),
         Row("  latency p99", quantile(steady.latencies_s, 0.99) * 1000, "ms"),
+        Row("  CPU of the server per job", cpu_s / len(steady.ids) * 1000, "ms"),
         Row("  errors", steady.errors, "", "0", steady.errors == 0),
         Row("acknowledged before kill -9", len(acknowledged) + len(killed), "jobs"),
         Row("  of these lost", lost, "jobs", "0", lost == 0),
