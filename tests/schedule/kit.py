@@ -82,6 +82,18 @@ def cluster(steps: list[float], *, fast: int = 1, slow: int = 0, **given: Any) -
     return cluster_of(workload(steps, **given), pools, throughputs(), **options)
 
 
+def overloaded(seed: int, *, elastic: bool = False) -> Cluster:
+    """Many jobs of all sizes and lengths on few accelerators."""
+    chance = np.random.default_rng(seed)
+    jobs, fast, slow = (int(chance.integers(*bounds)) for bounds in ((4, 13), (1, 5), (0, 5)))
+    gang = chance.choice([size for size in (1, 2, 4) if size <= max(fast, slow)], jobs)
+    steps = 10.0 ** chance.uniform(4.0, 5.5, jobs) * gang
+    arrived = np.sort(chance.uniform(0.0, 1.0, jobs)) * chance.choice([0.0, 5000.0, 40_000.0])
+    arrived[0] = 0.0
+    kind = chance.integers(0, 3, jobs)
+    return cluster(list(steps), fast=fast, slow=slow, gang=gang, arrived=arrived, kind=kind, elastic=elastic)
+
+
 def gavel_table(seed: int = 0) -> Throughputs:
     """Speeds for all of Gavel's kinds, made up."""
     chance = np.random.default_rng(seed)

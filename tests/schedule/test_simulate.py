@@ -15,12 +15,12 @@ from shoal.schedule import POLICIES, Configurations, JobView, Pool, Problem, pro
 from shoal.schedule.live.policy_adapter import what_if
 from shoal.schedule.loop import decide_round
 from shoal.schedule.metrics import metrics_of
-from shoal.schedule.presets import ScheduleSettings, ask, behind, resize_s
+from shoal.schedule.presets import ScheduleSettings, ask, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.workloads import PriceChange, Snapshot, gavel_jobs, philly_jobs
-from tests.schedule.kit import cluster, gavel_table, throughputs, workload
+from tests.schedule.kit import cluster, gavel_table, overloaded, throughputs, workload
 
 POOLS = tuple(Pool(name, 4, Money.usd(usd)) for name, usd in (("v100", 2.5), ("p100", 1.5), ("k80", 0.5)))
 
@@ -352,20 +352,13 @@ class TestElastic:
 
     @pytest.mark.parametrize("seed", [0, 5, 6, 15, 17])
     def test_on_an_overloaded_cluster_nobody_has_it_much_worse_than_by_max_min(self, seed: int) -> None:
-        """Many jobs of all sizes and lengths on few accelerators; both policies in the same rounds."""
-        chance = np.random.default_rng(seed)
-        jobs, fast, slow = (int(chance.integers(*bounds)) for bounds in ((4, 13), (1, 5), (0, 5)))
-        gang = chance.choice([size for size in (1, 2, 4) if size <= max(fast, slow)], jobs)
-        steps = 10.0 ** chance.uniform(4.0, 5.5, jobs) * gang
-        arrived = np.sort(chance.uniform(0.0, 1.0, jobs)) * chance.choice([0.0, 5000.0, 40_000.0])
-        arrived[0] = 0.0
-        kind = chance.integers(0, 3, jobs)
-        made = cluster(list(steps), fast=fast, slow=slow, gang=gang, arrived=arrived, kind=kind)
+        """Both policies in the same rounds."""
+        made = overloaded(seed)
         found, fair = (
             metrics_of(simulate(made, run_of(name, round_s=600.0, restart_s=30.0))).fairness_worst
             for name in ("elastic", "max-min")
         )
-        assert found <= 1.5 * fair
+        assert found <= 1.25 * fair
 
     def test_a_change_of_size_repays_its_restart(self) -> None:
         """Growing by a twentieth is not worth a tenth of the time until the next change."""
@@ -386,10 +379,3 @@ class TestElastic:
         settings = ScheduleSettings("elastic", round_s=3.0, restart_cost_s=0.5)
         assert resize_s(settings) == 15.0
         assert resize_s(ScheduleSettings("elastic")) == 300.0
-
-    def test_a_job_that_had_less_than_its_fair_share_counts_for_more(self) -> None:
-        problem = Problem.columnar(
-            (Pool("a", 2),), np.ones((4, 1)), arrived=0.0, now=4000.0, ran_s=[2000.0, 900.0, 100.0, 0.0]
-        )
-        found = behind(problem, np.full(4, 100.0))
-        assert found.tolist() == pytest.approx([1.0, 1.6, 8.0, 16.0])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.schedule.policy import POLICIES
+from shoal.schedule.policy.fair import at_least
 from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
@@ -55,21 +56,22 @@ def decide_round(
     asked = without_holds(settings, problem)
     rounds = _patient(rounds_of(settings), slice_s)
     known = settled(state, asked, now, rounds, since)
+    least = at_least(asked)
     if known.fair is not None:
-        known = replace(known, fair=settled(known.fair, _as_if(known.fair, asked), now, rounds))
+        known = replace(known, fair=settled(known.fair, _as_if(known.fair, least), now, rounds))
     if previous is not None and POLICIES[settings.policy].timeless and unchanged(previous.problem, asked):
         allocation = replace(previous, problem=asked)
     else:
         allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
     found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
     if allocation.fair is not None:
-        after = replace(after, fair=_fair(after.fair, asked, allocation.fair, now, rounds))
+        after = replace(after, fair=_fair(after.fair, least, allocation.fair, now, rounds))
     return Decided(allocation, found, after, rounds.time_slice_s)
 
 
 def _fair(state: State | None, problem: Problem, fair: Allocation, now: float, rounds: Settings) -> State:
-    """What to remember of the rounds of max-min fairness, which nobody carries out: by them `blend` is bounded. Shares
-    alone would not do: gangs that do not fit beside each other cannot have theirs."""
+    """What to remember of the rounds of max-min fairness, which are not carried out: they bound `blend` and `elastic`.
+    Shares alone would not do: gangs that do not fit beside each other cannot have theirs."""
     known = State() if state is None else state
     other = _as_if(known, problem)
     return next_round(known, other, replace(fair, problem=other), now, rounds)[1]

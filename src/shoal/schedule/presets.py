@@ -31,10 +31,9 @@ RESIZE_ROUNDS = 5.0
 """The size of a job is changed at most once in so many rounds, and in `hold_s`: what a newcomer changes is not changed
 back in the next round."""
 
-BEHIND = 1.25
-"""A job that has had less than one part in so many of its fair share of time, not counting one time slice, comes before
-others grow: by `elastic` it counts for the more, the less it had. With two, and time slices twice as long, a small job
-on an overloaded cluster took 3.4 times as long as in an isolated share, where `max-min`'s worst took 1.04 times."""
+BEHIND_SLICES = 0.5
+"""By `elastic`, a job that is behind max-min fairness by more than this part of a time slice comes first. A part of its
+time instead let jobs fall behind together and catch up one by one: they moved more often, and ended later."""
 
 BLEND: dict[str, Any] = {"whole": True, "aging": 1.25, "keep": 0.2, "drift": 0.0}
 """Whole jobs, moved to gain a fifth. Whose length was taken for too much waits too long: age counts for more than a
@@ -63,16 +62,6 @@ def resize_s(settings: ScheduleSettings) -> float:
     """For how long the size of a job is not changed after it came to its place; a change has to repay its restart in
     that time."""
     return max(hold_s(settings), RESIZE_ROUNDS * settings.round_s)
-
-
-def behind(problem: Problem, slice_s: Array) -> Array:
-    """(m,) how many times less each job had than `1 / BEHIND` of its fair share of time: one where it had that. The
-    rule is the same for jobs of fixed size and others: all would run for the same part of the time."""
-    asked = float((problem.gang * problem.possible.any(axis=1)).sum())
-    fair = min(1.0, float(problem.counts.sum()) / max(asked, 1.0))
-    elapsed_s = np.maximum(problem.now - problem.arrived, 0.0)
-    found: Array = np.maximum(fair * elapsed_s / (BEHIND * (problem.ran_s + slice_s)), 1.0)
-    return found
 
 
 def time_slice_s(settings: ScheduleSettings) -> float:
@@ -123,9 +112,10 @@ def ask(
         since = np.maximum(none if since_s is None else since_s, 0.0) / slices
         worse = np.where(problem.placed >= 0, 1.0 + PAUSED / (1.0 + since), np.maximum(since, 1.0))
         given |= {
-            "restart_s": settings.restart_cost_s, "unserved": UNSERVED * worse * behind(problem, slices),
-            "horizon_s": resize_s(settings),
+            "restart_s": settings.restart_cost_s, "unserved": UNSERVED * worse, "horizon_s": resize_s(settings),
         }  # fmt: skip
+        if known is not None:
+            given |= {"behind_s": known.behind_s, "allowed_s": BEHIND_SLICES * slices}
     if policy.remembers:
         given["previous"] = previous
     return decide(policy.name, problem, **given)

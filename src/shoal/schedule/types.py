@@ -246,6 +246,25 @@ class Problem:
             fits[ways.job[able], ways.column[able]] = True
         return fits
 
+    @cached_property
+    def least(self) -> Index:
+        """(m,) the least number of accelerators that each job can have."""
+        found = self.gang.astype(np.intp)
+        if (ways := self.configurations) is not None:
+            found[ways.job] = np.iinfo(np.intp).max
+            np.minimum.at(found, ways.job, ways.accelerators)
+        return found
+
+    @cached_property
+    def least_pace(self) -> Array:
+        """(m,) steps per second of each job at its least size where it is fastest."""
+        found: Array = self.rate.max(axis=1, initial=0.0)
+        if (ways := self.configurations) is not None:
+            found[ways.job] = 0.0
+            own = ways.accelerators == self.least[ways.job]
+            np.maximum.at(found, ways.job[own], ways.goodput[own])
+        return np.maximum(found, 1e-300)
+
     def quota_of(self, tenant: Tenant) -> Array:
         """(n,) how many accelerators of each column the tenant may hold at once; infinite without a quota."""
         total = tenant.quota.accelerators

@@ -66,7 +66,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({
         Policy("allox", allox, needs_lengths=True),
         Policy("gandiva", gandiva, remembers=True, seeded=True),
         Policy("strategy-proof", strategy_proof, timeless=True),
-        Policy("elastic", elastic),
+        Policy("elastic", elastic, remembers=True),
     )
 })  # fmt: skip
 """By the names that configuration and command line use."""

@@ -20,14 +20,13 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.policy.ending import whole_until
+from shoal.schedule.policy.fair import fair_of
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.horizon import worth_until
 from shoal.schedule.policy.isolated import isolated_shares
-from shoal.schedule.policy.max_min import max_min
 from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
 from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
-from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.policy.whole import whole_jobs
 from shoal.schedule.types import Allocation, Array, Index, Problem, Tried, positions
 
@@ -104,7 +103,7 @@ def blend(
                 ratio = np.maximum(ratio, behind(sub, behind_s[sub.free], took_s))
             guarded = _guarded(sub, gain, ratio, late)
             found = _rounded(sub, guarded, keep, restart_s, None, tried_before(sub, previous))
-            return found if behind_s is None else replace(found, fair=_fair(problem, previous))
+            return found if behind_s is None else replace(found, fair=fair_of(problem, previous))
         # All of a batch have waited equally long, and who is long is seen to by the end that is kept.
         return _rounded(sub, shortest_first(sub), keep, restart_s, drift, tried_before(sub, previous))
     none = np.zeros(len(sub.free))
@@ -152,14 +151,6 @@ def behind(sub: Subproblem, behind_s: Array, took_s: Array | None = None) -> Arr
     known_s = soonest_s if took_s is None else np.concatenate([took_s, soonest_s])
     allowed_s = np.maximum(BEHIND * soonest_s, (1.0 + BEHIND) * np.quantile(known_s, AMONG_LAST) - soonest_s)
     return np.where(behind_s > allowed_s, 1.0 + BEHIND_COUNTS * np.maximum(behind_s, 0.0) / soonest_s, 0.0)
-
-
-def _fair(problem: Problem, previous: Allocation | None) -> Allocation:
-    """What max-min fairness gives these jobs; as before, if they are the same."""
-    before = None if previous is None else previous.fair
-    if before is not None and unchanged(before.problem, problem):
-        return before
-    return max_min(problem, previous=before)
 
 
 def _guarded(sub: Subproblem, gain: Array, ratio: Array, late: float) -> Array:

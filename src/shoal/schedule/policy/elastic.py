@@ -4,6 +4,9 @@ Each job has at most one of its configurations. A configuration counts with its 
 one, to a power: below zero it favours jobs that have little (-0.5 is Sia's), above zero those that gain most. A change
 of configuration is discounted by the part of a job's life that restarts take. Jobs without configurations run on
 their gang or not at all.
+
+The sum of such worths knows no past: under overload some jobs would wait for long. So a job that is too far behind what
+rounds of max-min fairness would have given it, at its least size, comes before all that are not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core import Invalid, Quota
+from shoal.schedule.policy.fair import at_least, fair_of
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import Outcome
 from shoal.schedule.policy.subproblem import Subproblem, quotas_of, subproblem_of
@@ -24,6 +28,12 @@ from shoal.schedule.types import Allocation, Array, Configurations, Index, Probl
 NAME = "elastic"
 OBJECTIVE = "sum of the chosen configurations' worths"
 
+FIRST = 100.0
+"""How much more an accelerator of a job that is too far behind counts than any other."""
+
+FURTHEST = 2.0
+"""Such a job counts for this power of how far behind it is, in parts of what is allowed."""
+
 
 def elastic(
     problem: Problem,
@@ -33,23 +43,32 @@ def elastic(
     restart_s: float = 30.0,
     horizon_s: float = float("inf"),
     gap: float = 1e-3,
+    behind_s: Array | None = None,
+    allowed_s: float | Array = 0.0,
+    previous: Allocation | None = None,
 ) -> Allocation:
     """`unserved` is the penalty for a job that gets nothing, on the scale of the worths (the least configuration counts
     one); one for all, or for each (m,), which does not change what they gain from larger ones. A running job's present
-    configuration is its `placed` column and its `gang`. Stops at the relative `gap`."""
+    configuration is its `placed` column and its `gang`. `behind_s` (m,) is what each job had less than by max-min
+    fairness, in seconds of running at its least size where it is fastest. With it, jobs that are behind by more than
+    `allowed_s` come first, and the allocation says what is `fair`. Stops at the relative `gap`."""
     penalty: Array = np.broadcast_to(np.asarray(unserved, np.float64), problem.jobs)
     if power == 0.0 or not (penalty > 0.0).all():
         raise Invalid(f"power {power}, unserved {unserved}", where="elastic", hint="not zero; positive")
     sub = subproblem_of(_on_one(problem))
     configuration = _present(problem)
+    fair, ratio = None, np.zeros(problem.jobs)
+    if behind_s is not None:
+        fair = fair_of(at_least(problem), previous)
+        ratio = np.where(behind_s > allowed_s, behind_s / np.maximum(allowed_s, 1.0), 0.0)
     if not len(sub.free):
         empty = allocation(sub, nothing(sub), policy=NAME)
-        return replace(empty, problem=problem, configuration=configuration)
+        return replace(empty, problem=problem, configuration=configuration, fair=fair)
     ways = _ways(problem, sub)
     option, market = _options(problem, sub, ways)
     value = np.zeros_like(market.rate)
     value[option, ways.job] = _worth(
-        problem, sub, ways, power=power, unserved=penalty, restart_s=restart_s, horizon_s=horizon_s
+        problem, sub, ways, ratio, power=power, unserved=penalty, restart_s=restart_s, horizon_s=horizon_s
     )
     chosen = best_choice(market, value, gap=gap)
     way_at = np.full(market.rate.shape, -1, np.intp)
@@ -66,7 +85,7 @@ def elastic(
     outcome = Outcome(shares, np.zeros(len(sub.free)), prices, chosen.value, chosen.bound, facts=facts)
     found = allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
     quotas = dict(zip(market.names[len(sub.pools) :], map(float, chosen.prices[len(sub.pools) :]), strict=True))
-    return replace(found, problem=problem, configuration=configuration, limits=quotas)
+    return replace(found, problem=problem, configuration=configuration, limits=quotas, fair=fair)
 
 
 class _Ways(NamedTuple):
@@ -148,9 +167,18 @@ def _options(problem: Problem, sub: Subproblem, ways: _Ways) -> tuple[Index, Mar
 
 
 def _worth(
-    problem: Problem, sub: Subproblem, ways: _Ways, *, power: float, unserved: Array, restart_s: float, horizon_s: float
+    problem: Problem,
+    sub: Subproblem,
+    ways: _Ways,
+    ratio: Array,
+    *,
+    power: float,
+    unserved: Array,
+    restart_s: float,
+    horizon_s: float,
 ) -> Array:
-    """(k,) how much better each way is than getting nothing."""
+    """(k,) how much better each way is than getting nothing. Of a job that is too far behind (`ratio` (m,), else zero),
+    a way counts by the speed that it gives, up to that of the least size where that is fastest."""
     count = len(sub.free)
     least, fewest = np.full(count, np.inf), np.full(count, np.inf)
     np.minimum.at(least, ways.job, ways.goodput)
@@ -163,7 +191,10 @@ def _worth(
     moves = (problem.placed[job] >= 0) & (
         (problem.placed[job] != ways.column) | (problem.gang[job] != ways.accelerators)
     )
-    goodput = goodput * np.where(moves, lost.clip(0.01, 1.0), 1.0)
+    kept = np.where(moves, lost.clip(0.01, 1.0), 1.0)
+    goodput = goodput * kept
+    speed = np.minimum(ways.goodput / problem.least_pace[job], 1.0)
+    first = FIRST * fewest[ways.job] * ratio[job] ** FURTHEST * speed * kept
     gained = unserved[job] - goodput**power if power < 0.0 else unserved[job] + goodput**power
-    worth: Array = sub.weight[ways.job] * gained
+    worth: Array = sub.weight[ways.job] * (gained + first)
     return worth

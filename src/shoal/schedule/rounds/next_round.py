@@ -164,7 +164,7 @@ def _worked(
     was started anew did none while it restarted."""
     again = (problem.placed[rows] >= 0) & (since >= last) & (problem.restarts[rows] > 0)
     works_s = np.maximum(ran_s - np.where(again, settings.restart_s, 0.0), 0.0)
-    found: Array = works_s * problem.rate[rows, column] / np.maximum(problem.rate[rows].max(axis=1), 1e-300)
+    found: Array = works_s * problem.rate[rows, column] / problem.least_pace[rows]
     return found
 
 

@@ -1,0 +1,32 @@
+"""What max-min fairness gives the jobs that another policy decides about: by its rounds, that policy is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.schedule.policy.max_min import max_min
+from shoal.schedule.policy.unchanged import unchanged
+from shoal.schedule.types import Allocation, Problem
+
+
+def fair_of(problem: Problem, previous: Allocation | None) -> Allocation:
+    """What max-min fairness gives these jobs; as before, if they are the same."""
+    before = None if previous is None else previous.fair
+    if before is not None and unchanged(before.problem, problem):
+        return before
+    return max_min(problem, previous=before)
+
+
+def at_least(problem: Problem) -> Problem:
+    """The problem in which each job has the least size that it can have, and none is held."""
+    if problem.configurations is None:
+        return problem if not problem.held.any() else replace(problem, held=np.zeros(problem.jobs, np.bool_))
+    ways = problem.configurations
+    least = problem.least
+    own = ways.accelerators == least[ways.job]
+    rate = problem.rate.copy()
+    rate[ways.job] = 0.0
+    rate[ways.job[own], ways.column[own]] = ways.goodput[own]
+    return replace(problem, gang=least, rate=rate, held=np.zeros(problem.jobs, np.bool_), configurations=None)
