@@ -6,8 +6,8 @@ checkpoint is charged the median of those that did (or its run time if none did)
 it (kubernetes-sigs/kueue issue 477 has the argument).
 
 On one node the cheapest set is exact: a table over freed devices, or branch and bound where cores or memory are
-short. Over several nodes the per-node costs are combined by a knapsack over ranks, exact while no victim spans nodes;
-otherwise few candidates are searched whole, and for many the knapsack's answer is thinned of what it does not need.
+short. Over several nodes a knapsack over ranks combines the per-node costs. This is exact while no victim spans nodes.
+Otherwise a few candidates are searched exhaustively; for many, the knapsack's answer is reduced to what it needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the workloads themselves wrote down, judged without asking the server.
+"""What the workloads recorded themselves, judged without asking the server.
 
-An *execution* is one process of one rank of one job. A job was run twice when two executions of the same rank were
-alive at the same time, when a rank finished more than once, or when a step was computed again although a complete
-checkpoint already held it. Computing again what came after the last checkpoint is no doubling: a crash explains it.
+An *execution* is one process of one rank of one job. A job was run twice in three cases: two executions of a
+rank were alive at the same time, a rank finished more than once, or a step was computed again although a complete
+checkpoint already held it. Repeating steps after the last checkpoint does not count: a crash explains it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Definitions, for quantile q of the latency from schedule to answer (a failed req
 - isolation index: the geometric mean over tenants of (p99 alone / p99 with all). 1 is perfect isolation; 0.5
   says that sharing doubles the tail of a typical tenant.
 
-All loads of a round are run in an order drawn anew, so that a machine that gets slower in the meantime disturbs none
-of them more; ratios are taken within a round and averaged over rounds (`paired.geometric_mean`).
+Each round runs all loads in a new random order, so that a machine that becomes slower disturbs all alike. Ratios
+are taken within a round and averaged over rounds (`paired.geometric_mean`).
 """
 
 from __future__ import annotations

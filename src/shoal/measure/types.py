@@ -1,7 +1,7 @@
 """What a load is sent to, and what came of it.
 
-Latency is always counted from the moment a request was *scheduled* to be sent, not from when it was sent: a stalled
-server (or generator) then cannot hide the requests that had to wait for it (coordinated omission; Tene 2013).
+Latency is always counted from the moment a request was *scheduled* to be sent, not from when it was sent. So a stalled
+server (or generator) cannot hide the requests that had to wait for it (coordinated omission; Tene 2013).
 """
 
 from __future__ import annotations

