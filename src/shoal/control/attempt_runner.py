@@ -1,8 +1,8 @@
 """The attempt runner drives each attempt from its placement to its end (FfDL's Guardian, as a loop instead of a pod).
 
-One coroutine per active job goes through an attempt from the top. It may die at any line: begun again from the top
-after a restart, each step finds what was done before (states only move forward, launches carry deterministic names and
-adopt), so nothing is lost and nothing runs twice."""
+One coroutine per active job goes through an attempt from the top. It may die at any line: after a restart it
+begins again from the top, and each step finds what was done before. States only move forward, and launches carry
+deterministic names and adopt. So nothing is lost and nothing runs twice."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def default_memory(cpus: float, kind: str, accelerators: int, nodes: Iterable[Re
 
 
 def _within(quota: Quota, cpus: float, ranks: int) -> int:
-    """The most that a default may be for a tenant of this quota: a job that said nothing must not wait for ever because
-    of it, nor keep out those that its quota of cores would let run beside it."""
+    """The highest default for a tenant of this quota. A job without a limit of its own must not wait for ever because
+    of the default, nor keep out jobs that the quota of cores would let run beside it."""
     if quota.memory_bytes is None:
         return _MOST_BYTES
     whole = quota.memory_bytes // ranks

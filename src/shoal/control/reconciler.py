@@ -1,7 +1,7 @@
 """The reconciler compares engine, memory and database both ways, and repairs what differs.
 
-It decides nothing about jobs that are well: it kills processes of no gang, starts the attempt runner of active jobs
-that have none, declares lost what the engine no longer knows, and fails what waited past its deadline."""
+It leaves healthy jobs alone. It kills processes of no gang, and starts the attempt runner of active jobs without one.
+It declares lost what the engine no longer knows, and fails jobs that waited past their deadline."""
 
 from __future__ import annotations
 

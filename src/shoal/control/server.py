@@ -54,8 +54,8 @@ def run_server(
 ) -> None:
     """Serve until SIGTERM or SIGINT. `ready` is called once it answers.
 
-    Raises Conflict when the home or the port is taken, Invalid for a host that is not this machine's, Unavailable when
-    the plane had to give up, or when the database has lost what it acknowledged, unless that is accepted.
+    Raises Conflict when the home or the port is taken, and Invalid for a host that is not this machine's. Raises
+    Unavailable when the plane had to give up, or when the database has lost acknowledged data and that is not accepted.
     """
     home = prepare_home(settings.home.path)
     other = running_server(home)

@@ -1,4 +1,4 @@
-"""How operations are described in OpenAPI. Schemas are made when somebody asks for them, not at every start."""
+"""How operations are described in OpenAPI. Schemas are made on demand, not at every start."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ Asker = Annotated[Principal, Depends(get_asker)]
 
 
 def tenant_of(who: Principal, asked: str | None) -> str:
-    """For which tenant somebody acts. Raises Forbidden for another's."""
+    """The tenant for which the caller acts. Raises Forbidden for another tenant."""
     if who.tenant is None:
         return asked or DEFAULT_TENANT
     if asked is not None and asked != who.tenant:

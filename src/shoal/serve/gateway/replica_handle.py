@@ -190,9 +190,9 @@ class Replica:
     def execute(self, model: str, version: str, requests: Sequence[InferRequest]) -> asyncio.Future[Execution]:
         """Run requests together, as one batch. They have passed `check_request`, and their `batch_key`s are equal.
 
-        What the model says to each is in the future's result, errors included. The future fails with ReplicaLost when
-        the replica goes, or at once: with NotReady if the model is not loaded here, BadRequest if the requests cannot
-        be put together, TooLarge if they can be sent in no way.
+        The future's result has the model's response to each, errors included. The future fails with ReplicaLost when
+        the replica ends. It fails at once with NotReady if the model is not loaded here, with BadRequest if the
+        requests cannot form a batch, and with TooLarge if they cannot be sent.
         """
         try:
             return self._execute((model, version), requests)

@@ -1,8 +1,8 @@
 """torch models without Python's pickles: TorchScript (`.pt`), and weights alone
 (`package.module:Module@weights.safetensors`, for a class or function that makes the module without arguments).
 
-What the model takes and gives is declared by the specification; its inputs are passed in that order, and its outputs
-are a tensor, or as many as declared in a tuple or list, or a mapping by name. Runs on CUDA where there is a device.
+The specification declares the model's inputs and outputs. Inputs are passed in that order. Outputs are one tensor, a
+tuple or list of as many as declared, or a mapping by name. Runs on CUDA where there is a device.
 
 Not opened: `torch.save` files, and `torch.export` archives (`.pt2`), which torch unpickles (torch 2.15 itself warns of
 it). TorchScript runs no Python, yet it is a program with all of torch's operators, those on files included: serve only

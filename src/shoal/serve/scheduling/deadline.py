@@ -150,13 +150,13 @@ class DeadlineScheduler(FairScheduler):
     def _predicted_s(self, queue: Queue, item: Item, deadline: float, now: float) -> tuple[float, float]:
         """For how long the request would wait, and how long the execution it will be part of surely takes at most.
 
-        What its tenant has waiting drains on all slots as far as the tenant is owed, then at the tenant's share; or
-        by urgency, if that is sooner: then what waits in the level and is more urgent goes before it, and what others
-        will ask for meanwhile as far as they are less patient. On a device that is busy all the time, others
-        will use what they used lately, patient or not. Of what waits, the part that is more urgent
-        counts: all of it for a deadline past the mean of theirs, proportionally less before. On top comes how much
-        more than usual may arrive for others meanwhile, were arrivals Poisson; the more a tenant uses itself, the
-        more of what arrives goes before it.
+        Its tenant's waiting requests drain on all slots as far as the tenant is owed, then at the tenant's share. Or
+        it is served by urgency, if that is sooner. Then more urgent requests of the level go before it, and so do
+        those that others will send meanwhile, as far as they are less patient. On a device that is busy all the time,
+        others will use what they used lately, patient or not. Of what waits, the more urgent part counts: all of
+        it for a deadline past the mean of theirs, proportionally less before. Added is how much more than usual may
+        arrive for others meanwhile, were arrivals Poisson. The more a tenant uses itself, the more of what arrives goes
+        before it.
         """
         account, level, profile = queue.account, queue.account.level, queue.profile
         sureness = self._sureness(now)

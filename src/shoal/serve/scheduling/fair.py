@@ -1,9 +1,9 @@
 """Weighted fair sharing of device time between tenants, guaranteed work first.
 
-The tenant that used least per unit of weight goes first: start-time fair queueing (Goyal et al., SIGCOMM'96), so two
+The tenant that used least per unit of weight goes first: start-time fair queueing (Goyal et al., SIGCOMM'96). So two
 tenants of a class that both always have work are never further apart, per weight, than one execution of each. It is
-deficit round robin with the quantum taken to nothing, at the same cost here (a heap), and unlike it needs no bound on
-what an execution may cost. Best-effort work runs in the gaps that `headroom` allows.
+deficit round robin with a quantum of zero, at the same cost here (a heap). Unlike that, it needs no bound on the cost
+of an execution. Best-effort work runs in the gaps that `headroom` allows.
 """
 
 from __future__ import annotations
