@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.device import opencl
+from shoal.device.policy import Way
+from shoal.device.profile import Kernel, Profiles, hash_of
 from tests.device.opencl.kit import ONE_AT_A_TIME, PROGRAMS, Line, Shared, hear, say, until
 
 
@@ -67,6 +70,25 @@ def test_the_page_counts_every_piece(shared: Shared) -> None:
     assert (slot.launches, slot.pieces) == (9, 9)  # three slices a kernel, of 8, 8 and 4 groups
     until(lambda: (slot.lane[0].submitted, slot.lane[0].done) == (9, 9))
     assert slot.outstanding_ns == 0
+
+
+def test_slices_that_once_took_long_are_tried_anew(shared: Shared) -> None:
+    source = (PROGRAMS / "long.py").read_text().split('"""')[3]
+    kernel = Kernel(hash_of(b"burn", hash_of(source.encode(), 1)), (300, 1, 1), (64, 1, 1))
+    shared.page.set_rules(replace(ONE_AT_A_TIME, bound_ns=6_000_000, idle_bound_ns=6_000_000))
+    profiles = Profiles(shared.folder / "profiles")
+    # As if a slice of two groups took a second: longer than any bound, and than the whole.
+    profiles.note(kernel, Way.WHOLE, blocks=300, took_ns=150_000_000)
+    profiles.note(kernel, Way.SLICE, blocks=2, took_ns=1_000_000_000)
+    assert profiles.look(kernel).slice_blocks == 2
+    program = shared.start("long.py", "8", "300", profile=str(shared.folder / "profiles"))
+    assert hear(program) == "ready"
+    say(program)
+    assert hear(program) == "ran 8 8"
+    kernels = [len(pieces) for pieces in launches(shared.trace()) if pieces[0].kernel == "burn"]
+    assert kernels[:7] == [1] * 7
+    assert kernels[7] > 1
+    assert profiles.look(kernel).slice_ns < 1_000_000_000
 
 
 def test_what_programs_see_of_events_is_as_without_the_layer(shared: Shared) -> None:
