@@ -75,7 +75,7 @@ def test_the_page_counts_every_piece(shared: Shared) -> None:
 def test_slices_that_once_took_long_are_tried_anew(shared: Shared) -> None:
     source = (PROGRAMS / "long.py").read_text().split('"""')[3]
     kernel = Kernel(hash_of(b"burn", hash_of(source.encode(), 1)), (300, 1, 1), (64, 1, 1))
-    # Far from what decides, whatever the machine: a group takes less than the bound, and the kernel, as it is known, more.
+    # Far apart on any machine: a group takes less than the bound, the kernel as it is known more.
     shared.page.set_rules(replace(ONE_AT_A_TIME, bound_ns=40_000_000, idle_bound_ns=40_000_000))
     profiles = Profiles(shared.folder / "profiles")
     for _ in range(20):
