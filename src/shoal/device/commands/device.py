@@ -11,6 +11,7 @@ import typer
 
 from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
 from shoal.core import NotFound
+from shoal.device.commands import simulate
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +24,7 @@ device_app = typer.Typer(
     "`shoal run --class best-effort -- python train.py` starts one.",
     no_args_is_help=True,
 )
+simulate.register(device_app)
 
 
 def register(app: typer.Typer) -> None:

@@ -187,6 +187,9 @@ class Learnt:
 
     profile: native.Profile = field(default_factory=native.Profile)
 
+    def copy(self) -> Learnt:
+        return Learnt(native.Profile.from_buffer_copy(self.profile))
+
     def note(self, way: Way, blocks: int, took: int) -> None:
         known = self.profile
         known.seen += 1
@@ -213,11 +216,11 @@ class Gated(Training):
 
     def __init__(
         self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[Kernel], gate: Gate,
-        ways: Ways, number: int = 1,
+        ways: Ways, learnt: dict[int, Learnt] | None = None, number: int = 1,
     ) -> None:  # fmt: skip
         self._gate, self._ways = gate, ways
         self._tenant = gate.tenants[number]
-        self._learnt = {one.number: Learnt(native.Profile(wave_blocks=one.wave)) for one in kernels}
+        self.learnt = learnt or {one.number: Learnt(native.Profile(wave_blocks=one.wave)) for one in kernels}
         self._pieces: deque[Piece] = deque()
         self._flown: deque[int] = deque()
         self._size = 0
@@ -248,7 +251,7 @@ class Gated(Training):
     def _plan(self, kernel: Kernel, blocks: int) -> None:
         gate = self._gate
         bound = gate.library.shoal_bound(gate.rules, gate.tenants, len(gate.tenants), self.loop.now)
-        plan = gate.library.shoal_choose(self._learnt[kernel.number].profile, int(self._ways), blocks, bound)
+        plan = gate.library.shoal_choose(self.learnt[kernel.number].profile, int(self._ways), blocks, bound)
         way = Way(plan.way)
         size = self._size = min(plan.blocks, blocks) if way is Way.SLICE else blocks
         for begins in range(0, blocks, size):
@@ -320,16 +323,16 @@ class Gated(Training):
 
     def _ended(self, piece: Piece, ran: int) -> None:
         if piece.blocks == self._size:  # of one size only: not the last one
-            self._learnt[piece.kernel.number].note(Way.SLICE, piece.blocks, piece.ran_ns)
+            self.learnt[piece.kernel.number].note(Way.SLICE, piece.blocks, piece.ran_ns)
         self._gone(piece, ran)
 
     def _whole(self, piece: Piece, ran: int) -> None:
-        self._learnt[piece.kernel.number].note(Way.WHOLE, piece.blocks, piece.ran_ns)
+        self.learnt[piece.kernel.number].note(Way.WHOLE, piece.blocks, piece.ran_ns)
         self._gone(piece, ran)
 
     def _stopped(self, piece: Piece, ran: int) -> None:
         if piece.stopped_at >= 0:
-            self._learnt[piece.kernel.number].note(Way.TICKET, 0, max(self.loop.now - piece.stopped_at, 1))
+            self.learnt[piece.kernel.number].note(Way.TICKET, 0, max(self.loop.now - piece.stopped_at, 1))
         if ran < piece.blocks:
             rest = Piece(self.number, piece.kernel, piece.blocks - ran, self._stopped, piece.cost_ns, ticket=True)
             self._pieces.appendleft(rest)
