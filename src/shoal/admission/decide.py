@@ -12,33 +12,32 @@ Jobs that an `Order` has come after all others, in its order (see `order.py`).
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heapreplace
+from operator import itemgetter
 
 from shoal.admission import reasons
-from shoal.admission.capacity import Capacity, Plan, held_by_all
+from shoal.admission.capacity import Capacity, Plan
 from shoal.admission.fairness import Ring
 from shoal.admission.order import MOST_RESERVATIONS, Order, Turn
 from shoal.admission.preempt import CLAIMS, Eviction, Evictor
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import Reservation, reserve
+from shoal.admission.shapes import Asked, Shapes
 from shoal.admission.snapshot import (
     Group,
     Need,
-    Shape,
     Snapshot,
     expected_runtime_s,
     group_key,
-    resolve,
     slots,
 )
-from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Spread, Start
+from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Start
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, PriorityClass, Reason, Share
+from shoal.core import PriorityClass, Reason, Share
 
 
 def decide(snapshot: Snapshot, order: Order | None = None) -> Decision:
@@ -64,17 +63,6 @@ class _Held:
     young: bool
 
 
-@dataclass(slots=True)
-class _Asked:
-    """What a shape comes to in this decision: alternatives that could ever fit, or why none does. `stuck` remembers,
-    by mask and class, that it fits no more: for want of capacity (the reason), or because others took it (of what)."""
-
-    needs: tuple[Need, ...]
-    spread: Spread
-    impossible: Reason | None = None
-    stuck: dict[tuple[int, PriorityClass], Reason | Need] = field(default_factory=dict)
-
-
 _CLAIMED = 1 << CLAIMS
 
 _Waiting = tuple[int, float, str, _Line]
@@ -95,7 +83,7 @@ class _Cycle:
             snapshot.tenants, snapshot.pending.by_tenant, quantum_s=snapshot.policy.quantum_s, turn=snapshot.turn
         )
         self._accounts: dict[str, Account] = {}
-        self._asked: dict[Shape, _Asked] = {}
+        self._shapes = Shapes(snapshot)
         self._reservations: list[_Held] = []
         self._evictor: Evictor | None = None
         self._claims: dict[str, Claim] = {}
@@ -177,7 +165,7 @@ class _Cycle:
 
     def _admit(self, name: str, line: _Line) -> bool:
         """True when those behind the job in its group may be looked at."""
-        job, asked = line.head, self._asked_of(line.group.shape)
+        job, asked = line.head, self._shapes.asked(line.group.shape)
         if job.job_id in self._claims:
             return self._elsewhere(name, job, asked)
         if asked.impossible is not None:
@@ -192,7 +180,7 @@ class _Cycle:
         stuck = asked.stuck.get((mask, job.priority_class)) if needs is asked.needs else None
         if stuck is not None:
             self._ring.competes(name)
-            return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(name, job, stuck))
+            return self._wait(job, stuck if isinstance(stuck, Reason) else self._overtaken(job, stuck))
         for need, ranks in self._sizes(job, needs, account, mask):
             plan = self._capacity.find(need, ranks, asked.spread, mask)
             if plan is not None:
@@ -266,7 +254,7 @@ class _Cycle:
         return False
 
     def _why_ordered(self, order: Order, group: Group, job: Pending, kept: Reservation | None) -> Reason:
-        asked = self._asked_of(group.shape)
+        asked = self._shapes.asked(group.shape)
         if asked.impossible is not None:
             return asked.impossible
         over = [self._account(job.tenant).exceeded(need, job.ranks) for need in asked.needs]
@@ -314,7 +302,7 @@ class _Cycle:
                     expected_end=expected_end,
                 ),
             ),
-            key=_end_of,
+            key=itemgetter(0),
         )  # fmt: skip
 
     def _why_started(self, job: Pending, text: str, mask: int) -> Reason:
@@ -325,13 +313,13 @@ class _Cycle:
         facts["overtakes"] = overtakes
         return Reason(reasons.BACKFILL, f"{text}, without delaying {overtakes[0]}", facts)
 
-    def _blocked(self, name: str, job: Pending, asked: _Asked, needs: tuple[Need, ...], mask: int) -> bool:
+    def _blocked(self, name: str, job: Pending, asked: Asked, needs: tuple[Need, ...], mask: int) -> bool:
         """The job is within quota but does not fit: free capacity, or wait for it."""
         if job.priority_class is PriorityClass.GUARANTEED and self._free_capacity(name, job, needs, mask):
             return True
         self._ring.competes(name)
         reservation = self._reserve(job, needs)
-        return self._wait(job, self._why(name, job, asked, needs, mask, reservation))
+        return self._wait(job, self._why(job, asked, needs, mask, reservation))
 
     # --- freeing capacity
 
@@ -356,9 +344,9 @@ class _Cycle:
         plan = tuple((position[name], ranks) for name, ranks in claim.ranks if name in position)
         if len(plan) < len(claim.ranks) or not all(self._snapshot.nodes.states[at].schedulable for at, _ in plan):
             return None, ()
-        return next((need for need in self._asked_of(group.shape).needs if need.pool == claim.pool), None), plan
+        return next((need for need in self._shapes.asked(group.shape).needs if need.pool == claim.pool), None), plan
 
-    def _elsewhere(self, name: str, job: Pending, asked: _Asked) -> bool:
+    def _elsewhere(self, name: str, job: Pending, asked: Asked) -> bool:
         """A job for which capacity is being freed starts at once if it fits somewhere else by now."""
         claim, mask = self._claims[job.job_id], self._mask(job, name)
         need = next(need for need in asked.needs if need.pool == claim.pool)
@@ -452,24 +440,6 @@ class _Cycle:
 
     # --- what a job needs, and whether it ever fits
 
-    def _asked_of(self, shape: Shape) -> _Asked:
-        """What a shape comes to on these nodes. `ANY` gives one alternative per type, fewest free devices first."""
-        asked = self._asked.get(shape)
-        if asked is not None:
-            return asked
-        needs = [resolve(shape.resources, None)]
-        if ANY in shape.resources.accelerators:
-            pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
-            order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
-            needs = [resolve(shape.resources, kind) for kind in order] or needs
-        held = {need: held_by_all(self._snapshot.nodes.layout, need, shape.ranks) for need in needs}
-        possible = tuple(need for need in needs if held[need] >= shape.ranks)
-        asked = self._asked[shape] = _Asked(possible, shape.placement or self._policy.placement)
-        if not possible:
-            best = max(needs, key=lambda need: held[need])
-            asked.impossible = reasons.impossible(best, shape.ranks, held[best])
-        return asked
-
     def _account(self, name: str) -> Account:
         account = self._accounts.get(name)
         if account is None:
@@ -484,9 +454,7 @@ class _Cycle:
 
     def _note_delayed(self, group: Group) -> None:
         if (first := group.delayed.first()) is not None:
-            job = first[1]
-            text = f"waits: tries again in {math.ceil(job.not_before - self._now)} s after a failure"
-            self._waits[job.job_id] = Reason(reasons.BACKOFF, text, {"not_before": job.not_before})
+            self._waits[first[1].job_id] = reasons.backoff(first[1].not_before, self._now)
 
     def _save_quota(self, job: Pending, account: Account, exceeded: Iterable[tuple[Limit, ...]]) -> None:
         """Smaller jobs of the tenant may overtake one that is over quota for a while only, or it would starve."""
@@ -497,26 +465,26 @@ class _Cycle:
                 for limit in limits:
                     account.saved_for.setdefault(limit.name, job.job_id)
 
+    def _overtaken(self, job: Pending, need: Need) -> Reason:
+        takers = self._takers.get(need.pool_name, set())
+        equals = {tenant for tenant, cls in takers if tenant != job.tenant and cls is job.priority_class}
+        return reasons.overtaken(sorted(equals), sorted({tenant for tenant, _ in takers}))
+
     def _why(
-        self,
-        name: str,
-        job: Pending,
-        asked: _Asked,
-        needs: tuple[Need, ...],
-        mask: int,
-        reservation: Reservation | None,
+        self, job: Pending, asked: Asked, needs: tuple[Need, ...], mask: int, reservation: Reservation | None
     ) -> Reason:
         """Kept from free capacity, overtaken in this decision, or no capacity to begin with."""
         key = (mask, job.priority_class)
         lasting = reservation is None and needs is asked.needs
         for need in needs:
             if self._capacity.find(need, job.ranks, asked.spread, 0) is not None:
-                return reasons.reserved(self._reserved(job, need), reservation)
+                others = [held.reservation for held in self._reservations if held.reservation.job_id != job.job_id]
+                return reasons.reserved(reasons.kept_for(others, need.pool, self._now), reservation)
         for need in needs:
             if self._before.find(need, job.ranks, asked.spread, 0) is not None:
                 if lasting:
                     asked.stuck[key] = need
-                return reasons.reserved(self._overtaken(name, job, need), reservation)
+                return reasons.reserved(self._overtaken(job, need), reservation)
         need = reservation.need if reservation is not None else needs[0]
         fitting = sum(fits for _, fits in self._capacity.fitting(need, mask, job.ranks))
         reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need.pool_name), fitting)
@@ -524,34 +492,7 @@ class _Cycle:
             asked.stuck[key] = reason
         return reasons.reserved(reason, reservation)
 
-    def _reserved(self, job: Pending, need: Need) -> Reason:
-        others = [p.reservation for p in self._reservations if p.reservation.job_id != job.job_id]
-        kept = next((other for other in others if other.need.pool == need.pool), None) or next(iter(others), None)
-        if kept is None:
-            text = "waits: the free capacity is kept for jobs for which others free capacity"
-            return Reason(reasons.RESERVED, text, {"for_job": None, "until": None})
-        when = f", due in {kept.at - self._now:.0f} s" if kept.known else ""
-        facts = {"for_job": kept.job_id, "until": kept.at if kept.known else None}
-        return Reason(reasons.RESERVED, f"waits: the free capacity is kept for job {kept.job_id}{when}", facts)
-
-    def _overtaken(self, name: str, job: Pending, need: Need) -> Reason:
-        takers = self._takers.get(need.pool_name, set())
-        others = sorted({tenant for tenant, cls in takers if tenant != name and cls is job.priority_class})
-        if others:
-            text = f"waits for its turn: {_listed(others)} had less than their share"
-            return Reason(reasons.SHARE, text, {"served_first": others})
-        text = "waits: jobs of higher priority or earlier arrival go first"
-        return Reason(reasons.PRIORITY, text, {"served_first": sorted({tenant for tenant, _ in takers})})
-
 
 def _tightest(exceeded: Iterable[tuple[Limit, ...]]) -> Limit:
     """Of the alternatives the one that lacks least; of its limits the first."""
     return min(exceeded, key=lambda limits: (limits[0].never, limits[0].used + limits[0].needs - limits[0].limit))[0]
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} tenants ({', '.join(names[:3])})"
-
-
-def _end_of(item: tuple[tuple[float, str], Running]) -> tuple[float, str]:
-    return item[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from shoal.admission.quota import Limit
@@ -165,6 +166,33 @@ def reserved(reason: Reason, reservation: Reservation | None) -> Reason:
     }
     after = f"; starts when {jobs_end(reservation.after)}" if reservation.after else ""
     return Reason(reason.code, reason.text + after, facts)
+
+
+def backoff(not_before: float, now: float) -> Reason:
+    text = f"waits: tries again in {math.ceil(not_before - now)} s after a failure"
+    return Reason(BACKOFF, text, {"not_before": not_before})
+
+
+def kept_for(reservations: Sequence[Reservation], pool: str, now: float) -> Reason:
+    """Capacity that would fit is kept for others: for one of the same pool, else for any of them, else for jobs for
+    which others free capacity."""
+    same = (other for other in reservations if other.need.pool == pool)
+    kept = next(same, None) or next(iter(reservations), None)
+    if kept is None:
+        text = "waits: the free capacity is kept for jobs for which others free capacity"
+        return Reason(RESERVED, text, {"for_job": None, "until": None})
+    when = f", due in {kept.at - now:.0f} s" if kept.known else ""
+    facts = {"for_job": kept.job_id, "until": kept.at if kept.known else None}
+    return Reason(RESERVED, f"waits: the free capacity is kept for job {kept.job_id}{when}", facts)
+
+
+def overtaken(equals: Sequence[str], takers: Sequence[str]) -> Reason:
+    """Others took the capacity in this decision: `takers`, the tenants of all; `equals`, other tenants in its class."""
+    if not equals:
+        text = "waits: jobs of higher priority or earlier arrival go first"
+        return Reason(PRIORITY, text, {"served_first": list(takers)})
+    listed = equals[0] if len(equals) == 1 else f"{len(equals)} tenants ({', '.join(equals[:3])})"
+    return Reason(SHARE, f"waits for its turn: {listed} had less than their share", {"served_first": list(equals)})
 
 
 def _missing_beside(need: Need) -> str:
