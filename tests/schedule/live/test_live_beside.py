@@ -24,6 +24,7 @@ from shoal.engine.local.inventory import Accelerators
 from shoal.schedule.live.plan import make
 from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve.live.extension import Serve
 from shoal.store import open_store
 from tests.control.simulation import chosen, scheduler_of
 
@@ -150,7 +151,7 @@ async def test_the_decider_sleeps_until_a_round_beside_is_made(
     monkeypatch.setattr("tests.control.simulation.Scheduler", partial(Scheduler, many=1))
     engine = LocalEngine(tmp_path, accelerators=lambda: Accelerators((Device("a0", "a100", 0),), "pretended"))
     settings = replace(SETTINGS, round_s=0.5)
-    with contextlib.closing(open_store(f"sqlite:///{tmp_path}/shoal.db")) as store:
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(store, engine, tmp_path, extensions=chosen(schedule=settings))
         await plane.open()

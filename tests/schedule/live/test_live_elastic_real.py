@@ -18,6 +18,7 @@ from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve.live.extension import Serve
 from shoal.store import open_store
 from tests.control.simulation import chosen, scheduler_of
 
@@ -106,7 +107,7 @@ def overlap(one: AttemptRecord, other: AttemptRecord) -> bool:
 async def test_a_job_shrinks_for_another_by_checkpoint_and_grows_again(tmp_path: Path) -> None:
     (home := tmp_path / "home").mkdir()
     settings = ScheduleSettings("elastic", round_s=0.5, restart_cost_s=0.05)
-    with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db")) as store:
+    with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(
             store, LocalEngine(home, accelerators=four), home, extensions=chosen(schedule=settings), collect_every_s=0.1

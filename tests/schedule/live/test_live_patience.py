@@ -27,6 +27,7 @@ from shoal.schedule.live.policy_adapter import what_if
 from shoal.schedule.minimum_run import FIRST, Unsaved, behind, span, unsaved, waited_for
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
+from shoal.serve.live.extension import Serve
 from shoal.store import open_store
 from tests.control.simulation import World, check_history, chosen, manifest, nodes, scheduler_of, snapshot_of
 
@@ -321,7 +322,7 @@ class TestPatience:
 async def test_real_scripts_that_save_nothing_come_to_their_end(tmp_path: Path) -> None:
     (home := tmp_path / "home").mkdir()
     slots = Accelerators(tuple(Device(f"cpu{at}", "cpu", at) for at in range(2)), "pretended")
-    with closing(open_store(f"sqlite:///{home}/shoal.db")) as store:
+    with closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(
             store, LocalEngine(home, accelerators=lambda: slots), home, collect_every_s=0.1,

@@ -17,6 +17,7 @@ from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.schedule.presets import ScheduleSettings
+from shoal.serve.live.extension import Serve
 from shoal.store import open_store
 from tests.control.simulation import chosen
 
@@ -53,7 +54,7 @@ async def machine_seconds(folder: Path, schedule: ScheduleSettings) -> float:
     (script := folder / "job.py").write_text(SCRIPT)
     home = folder / "home"
     home.mkdir()
-    with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db")) as store:
+    with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(
             store,

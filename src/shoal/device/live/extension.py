@@ -75,11 +75,8 @@ class Devices(Extension):
         return replace(node, devices=devices)
 
     def _shared(self, kind: str) -> bool:
-        if self._settings.types and kind not in self._settings.types:
-            return False
-        if kind == CPU_SLOT and not self._settings.types:
-            return False
-        return self._settings.isolation == "none" or self._problem(kind) is None
+        wanted = kind != CPU_SLOT if self._settings.types is None else kind in self._settings.types
+        return wanted and (self._settings.isolation == "none" or self._problem(kind) is None)
 
     def _problem(self, kind: str) -> str | None:
         """Why nothing isolates the processes on devices of this type; None when something does."""
@@ -132,7 +129,7 @@ class Devices(Extension):
     def capabilities(self) -> Sequence[Capability]:
         found = []
         for word, accelerator in (("accelerators", True), ("CPU slots", False)):
-            if not accelerator and CPU_SLOT not in self._settings.types:
+            if not accelerator and CPU_SLOT not in (self._settings.types or ()):
                 continue
             problem = self._problems[accelerator]
             if problem is None:

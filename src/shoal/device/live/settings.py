@@ -17,8 +17,8 @@ def _names(value: Any) -> Any:
 class DeviceSettings(Section):
     """Devices that several jobs may use at once: one guaranteed, best-effort ones beside it."""
 
-    types: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        (), description="accelerator types to share; none: every accelerator, and no CPU slot"
+    types: Annotated[tuple[str, ...] | None, BeforeValidator(_names)] = Field(
+        None, description="accelerator types to share [every accelerator, and no CPU slot]"
     )
     best_effort_seats: int = Field(4, ge=1, le=32, description="best-effort jobs on one device")
     isolation: Literal["required", "none"] = Field(
