@@ -68,7 +68,9 @@ void execute(const std::vector<std::function<void()>>& parts);  // a graph: noth
 void run_blocks(const Launch& launch);                          // the device is held
 
 struct Event {
-  uint64_t recorded = 0, completed = 0;  // generations
+  uint64_t recorded = 0;     // the newest generation
+  std::set<uint64_t> ended;  // each by itself: one recorded later, in another stream, may end first
+  bool has_ended(uint64_t generation) const { return generation == 0 || ended.count(generation) != 0; }
   double completed_ms = 0;
   bool timing = true;
   std::set<struct Node*> captured;  // recorded by a stream that is being captured: the nodes it stands for

@@ -65,7 +65,7 @@ CUresult record(CUevent handle, CUstream on, bool per_thread) {
   const uint64_t generation = ++event->recorded;
   submit(stream, [event, generation] {
     const std::lock_guard<std::mutex> inner(state().lock);
-    event->completed = generation;
+    event->ended.insert(generation);
     event->completed_ms = now_ms();
   }, held);
   return CUDA_SUCCESS;
@@ -90,7 +90,7 @@ CUresult wait(CUstream on, bool per_thread, CUevent handle) {
   const uint64_t generation = event->recorded;
   submit(stream, [event, generation] {
     std::unique_lock<std::mutex> inner(state().lock);
-    state().changed.wait(inner, [&] { return event->completed >= generation; });
+    state().changed.wait(inner, [&] { return event->has_ended(generation); });
   }, held);
   return CUDA_SUCCESS;
 }
@@ -279,19 +279,19 @@ CUresult cuEventQuery(CUevent event) {
   const CUresult broken = unsafe_while_capturing();
   if (broken != CUDA_SUCCESS) return broken;
   const std::lock_guard<std::mutex> held(state().lock);
-  return event_of(event)->completed >= event_of(event)->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return event_of(event)->has_ended(event_of(event)->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventSynchronize(CUevent handle) {
   std::unique_lock<std::mutex> held(state().lock);
   const Event* event = event_of(handle);
   const uint64_t generation = event->recorded;
-  state().changed.wait(held, [&] { return event->completed >= generation; });
+  state().changed.wait(held, [&] { return event->has_ended(generation); });
   return CUDA_SUCCESS;
 }
 CUresult cuEventElapsedTime(float* out, CUevent from, CUevent to) {
   const std::lock_guard<std::mutex> held(state().lock);
   if (!event_of(from)->timing || !event_of(to)->timing) return CUDA_ERROR_INVALID_HANDLE;
-  if (event_of(to)->completed < event_of(to)->recorded) return CUDA_ERROR_NOT_READY;
+  if (!event_of(to)->has_ended(event_of(to)->recorded)) return CUDA_ERROR_NOT_READY;
   *out = static_cast<float>(event_of(to)->completed_ms - event_of(from)->completed_ms);
   return CUDA_SUCCESS;
 }
