@@ -107,8 +107,10 @@ class Devices(Extension):
         return replace(rank, env={**rank.env, **seats.environment(seat, {**gang.env, **rank.env})})
 
     def _type_of(self, node: str, device: str) -> str:
+        """Empty for a device that is gone meanwhile: the engine refuses the launch."""
         layout = self._server.snapshot().nodes.layout
-        return layout.type_of[layout.position[node]][device]
+        at = layout.position.get(node)
+        return "" if at is None else layout.type_of[at].get(device, "")
 
     def _page(self, device: str) -> Page:
         if device not in self._pages:
