@@ -166,6 +166,8 @@ def work():
     while not stop or count < 30:
         launch(s["axpy"], 2, 32, b, x, c.c_float(1), n, stream=other)
         count += 1
+        if count % 10 == 0:  # or what it has submitted would grow faster than the device is
+            check(cu.cuStreamSynchronize(other))
         if count == 10:
             going.set()
     check(cu.cuStreamSynchronize(other))
