@@ -71,7 +71,7 @@ class Amount:
         return len(self.open_to(need, need.pool)) if need.pool in self.shared else self.devices.get(need.pool, 0)
 
     def part_for(self, need: Need, ranks: int) -> Amount:
-        """What so many ranks would take of this amount."""
+        """The part of this amount that the ranks would take."""
         part = Amount(shared=self.shared)
         ids: list[str] = []
         for kind, count in need.kinds:

@@ -16,7 +16,7 @@ from shoal.admission.types import Pending
 from shoal.core import Reason
 
 MOST_RESERVATIONS = 32
-"""In one decision capacity is reserved for at most so many jobs."""
+"""The most jobs for which one decision reserves capacity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,12 +162,14 @@ def plain(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_c_program_on_the_loader_of_the_system(shared: Shared, plain: Path) -> None:
     facts = ["properties 3 2", "spans 1", "still spans 1", "ran 105 104 104", "filled 7 3 3", "recorded 9 5"]
-    assert shared.run(plain, cls=None).splitlines() == [*facts, "shared 1 1"]
+    assert shared.run(plain, cls=None).splitlines()[:-1] == [*facts, "shared 1 1"]
     shared.page.set_rules(ONE_AT_A_TIME)
     sliced = shared.run(plain, slice_blocks="8", memory=str(64 << 20))
-    assert sliced.splitlines() == [*facts, "shared 1 0"]
+    *told, last = sliced.splitlines()
+    assert told == [*facts, "shared 1 0"]
+    again = int(last.removeprefix("again "))
     begun = Counter(line.kernel for line in shared.trace() if line.what == "begins")
-    assert begun == {"burn": 4 * 5, "once": 1, "clEnqueueFillBuffer": 1, "clEnqueueCommandBufferKHR": 2}
+    assert begun == {"burn": (4 + 2 * again) * 5, "once": 1, "clEnqueueFillBuffer": 1, "clEnqueueCommandBufferKHR": 2}
     assert "late is not gated: a callback launches it\n" in (shared.folder / "log").read_text()
 
 

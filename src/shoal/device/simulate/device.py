@@ -176,7 +176,7 @@ class Shared:
             self._head(piece)
 
     def stop(self, owner: int) -> None:
-        raise NotImplementedError("what shares the device is not stopped")
+        raise AssertionError("only a gated system stops a piece")
 
     def _head(self, piece: Piece) -> None:
         def ready() -> None:
