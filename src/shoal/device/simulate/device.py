@@ -176,7 +176,7 @@ class Shared:
             self._head(piece)
 
     def stop(self, owner: int) -> None:
-        raise AssertionError("only a gated system stops a piece")
+        raise NotImplementedError("only a gated system stops a piece")
 
     def _head(self, piece: Piece) -> None:
         def ready() -> None:
