@@ -252,3 +252,14 @@ def test_an_estimate_says_by_what_jobs_that_have_not_begun_are_expected_to_end()
     told = explain(index.snapshot(NOW), "j1")
     assert told.estimated_start == NOW + 100
     assert "1 by the mean run time of its tenant" in told.estimate
+
+
+def test_a_tenants_rate_counts_from_its_fourth_start_within_the_forecast() -> None:
+    """Starts at 0, 10, 20, ... of one tenant on one device: four of them are enough to tell when a fifth starts."""
+    for known, told in ((3, False), (4, True)):
+        waiting = [job(f"j{at}", at=float(at), expected_s=10.0) for at in range(known)]
+        waiting += [job("wide", resources=2, at=99.0)]
+        outlook = Outlook(index_of([node("n0", {"a100": 1}), node("n1", {"a100": 2})], waiting, [
+            running("r", {"n1": devices(0, 1)}, "b"),
+        ]).snapshot(NOW))  # fmt: skip
+        assert (outlook.start_by_rate("a", 0) is not None) is told

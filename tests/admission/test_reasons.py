@@ -7,6 +7,7 @@ import typer
 
 from shoal.admission import Pending, decide, explain, reasons
 from shoal.admission.quota import Limit
+from shoal.admission.reservation import Reservation
 from shoal.admission.snapshot import CPU_POOL, Need
 from shoal.admission.types import Claim
 from shoal.cli.app import app
@@ -158,3 +159,35 @@ def test_room_that_is_being_made_counts_as_taken_and_stays_claimed() -> None:
 )
 def test_memory_is_told_in_three_digits_or_in_whole_units(number: int, text: str) -> None:
     assert reasons.memory(number) == text
+
+
+def test_a_wait_tells_what_a_program_needs_to_know_of_it() -> None:
+    wanted = Need("a100", 2, (), 4000, GIB)
+    per_rank = {"accelerators": {"a100": 2}, "cpu_milli": 4000, "memory_bytes": GIB}
+    assert reasons.shape(wanted, 1, 5, 3).facts == {
+        "ranks": 1, "per_rank": per_rank, "free_on_one_node": 5, "ranks_that_fit": 3
+    }  # fmt: skip
+    never = reasons.impossible(wanted, 3, 2)
+    assert never.text == "needs 3 x 2 a100, all nodes together hold 2 of 3 ranks: would never fit"
+    assert never.facts == {"ranks": 3, "per_rank": per_rank, "ranks_that_fit": 2}
+
+
+@pytest.mark.parametrize(
+    ("victims", "text"),
+    [
+        (0, "what is stopping leaves to free capacity"),
+        (1, "1 best-effort job leaves to free capacity"),
+        (2, "2 best-effort jobs leave to free capacity"),
+    ],
+)
+def test_capacity_that_is_being_freed_is_told_by_who_leaves(victims: int, text: str) -> None:
+    told = reasons.preempting(victims)
+    assert (told.text, told.facts) == (f"waits: {text}", {"victims": victims})
+
+
+@pytest.mark.parametrize(("known", "due"), [(True, ", due in 30 s"), (False, "")])
+def test_capacity_kept_for_another_job_tells_when_if_that_is_known(known: bool, due: str) -> None:
+    held = Reservation("big", Need("a100", 8, (), 0, 0), NOW + 30, known, holds=(), after=())
+    told = reasons.kept_for([held], "a100", NOW)
+    assert told.text == f"waits: the free capacity is kept for job big{due}"
+    assert told.facts == {"for_job": "big", "until": NOW + 30 if known else None}
