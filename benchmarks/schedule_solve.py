@@ -28,7 +28,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from shoal.schedule import Allocation, Pool, Problem, decide
-from shoal.schedule.policy import Entity
+from shoal.schedule.policy.hierarchical import Entity
 
 EXACT = 1e-6
 """Relative gap between the value reached and the bound proven, below which an optimum counts as found."""

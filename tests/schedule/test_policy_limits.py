@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
 from shoal.schedule import POLICIES, Configuration, Infeasible, JobView, Pool, Problem, decide, partitioned, problem_of
-from shoal.schedule.policy import Entity
+from shoal.schedule.policy.hierarchical import Entity
 
 POOLS = [Pool("k80", 4, Money.usd(0.5)), Pool("v100", 2, Money.usd(2.5))]
 

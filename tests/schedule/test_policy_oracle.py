@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core import Quota, Tenant, Throughput
 from shoal.schedule import Allocation, Configuration, JobView, Pool, Problem, decide, problem_of
-from shoal.schedule.policy import Entity
+from shoal.schedule.policy.hierarchical import Entity
 from tests.schedule import oracle
 from tests.schedule.oracle import instance, limited, unit
 

@@ -14,7 +14,8 @@ from shoal.base.faces import on_first_use
 if TYPE_CHECKING:
     from shoal.schedule.build import problem_of
     from shoal.schedule.errors import Infeasible, SolverFailed
-    from shoal.schedule.policy import POLICIES, Entity, Policy, decide
+    from shoal.schedule.policies import POLICIES, Policy, decide
+    from shoal.schedule.policy.hierarchical import Entity
     from shoal.schedule.solve.pop import partitioned
     from shoal.schedule.types import (
         Allocation,
@@ -41,16 +42,16 @@ __getattr__ = on_first_use(
         "Column": "types",
         "Configuration": "types",
         "Configurations": "types",
-        "Entity": "policy",
+        "Entity": "policy.hierarchical",
         "Infeasible": "errors",
         "JobView": "types",
-        "POLICIES": "policy",
+        "POLICIES": "policies",
         "Pairs": "types",
-        "Policy": "policy",
+        "Policy": "policies",
         "Pool": "types",
         "Problem": "types",
         "SolverFailed": "errors",
-        "decide": "policy",
+        "decide": "policies",
         "partitioned": "solve.pop",
         "problem_of": "build",
     },

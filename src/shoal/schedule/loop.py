@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shoal.schedule.policy import POLICIES
+from shoal.schedule.policies import POLICIES
 from shoal.schedule.policy.fair import at_least
 from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds

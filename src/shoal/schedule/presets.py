@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid, Money
-from shoal.schedule.policy import POLICIES, Entity, decide
+from shoal.schedule.policies import POLICIES, decide
+from shoal.schedule.policy.hierarchical import Entity
 from shoal.schedule.rounds import Settings, State
 from shoal.schedule.types import Allocation, Array, Problem
 

@@ -1,1 +1,1 @@
-"""Other systems' schedulers, written down to compare with: nothing here runs live."""
+"""Other systems' schedulers, to compare with: AlloX and Gandiva as policies, Gavel's rounds and accounting."""

@@ -15,7 +15,7 @@ from shoal.base.console.quiet import hushed
 from shoal.core import Invalid, Money
 from shoal.schedule.commands.progress import bar
 from shoal.schedule.metrics import Metrics, metrics_of
-from shoal.schedule.policy import POLICIES
+from shoal.schedule.policies import POLICIES
 from shoal.schedule.simulate import Faults, Lengths, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.types import Pool
 from shoal.schedule.workloads import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.problem import LiveProblem, Place, Rules
 from shoal.schedule.live.state_file import NOTHING
-from shoal.schedule.policy import POLICIES
+from shoal.schedule.policies import POLICIES
 from shoal.schedule.presets import ScheduleSettings, resize_s, time_slice_s
 from shoal.schedule.workloads import Snapshot
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.core import Invalid
 from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings, Published
-from shoal.schedule.policy import POLICIES
+from shoal.schedule.policies import POLICIES
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.simulate.lengths import Lengths
 

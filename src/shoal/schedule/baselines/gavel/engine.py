@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shoal.core import Invalid, Money
-from shoal.schedule.policy import POLICIES, decide
+from shoal.schedule.policies import POLICIES, decide
 from shoal.schedule.rounds import Round
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.lengths import Oracle

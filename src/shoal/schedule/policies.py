@@ -1,0 +1,74 @@
+"""The table of all policies, by the names that configuration and command line use, and the door to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from shoal.core import Invalid
+from shoal.schedule.baselines.allox import allox
+from shoal.schedule.baselines.gandiva import gandiva
+from shoal.schedule.policy.blend import blend
+from shoal.schedule.policy.elastic import elastic
+from shoal.schedule.policy.fifo import fifo
+from shoal.schedule.policy.finish_time import finish_time
+from shoal.schedule.policy.hierarchical import hierarchical
+from shoal.schedule.policy.isolated import isolated
+from shoal.schedule.policy.makespan import makespan
+from shoal.schedule.policy.max_min import max_min
+from shoal.schedule.policy.max_throughput import max_throughput
+from shoal.schedule.policy.min_cost import min_cost
+from shoal.schedule.policy.strategy_proof import strategy_proof
+from shoal.schedule.types import Allocation, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy and what can be asked of it: a heterogeneity-agnostic form, space sharing; whether it needs to know the
+    work that is left, whether a call wants the allocation before (`previous`) or a `seed`; and whether it has a
+    `central` form, which decides as Gavel's program and solver do. One that is `timeless` looks at neither time nor
+    work: asked again about the same jobs it answers the same."""
+
+    name: str
+    decide: Callable[..., Allocation]
+    agnostic: bool = False
+    space_sharing: bool = False
+    needs_lengths: bool = False
+    remembers: bool = False
+    seeded: bool = False
+    central: bool = False
+    timeless: bool = False
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType({
+    policy.name: policy
+    for policy in (
+        Policy("fifo", fifo, agnostic=True, space_sharing=True, seeded=True),
+        Policy("isolated", isolated, timeless=True),
+        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True, central=True, timeless=True),
+        Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True, timeless=True),
+        Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
+        Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
+        Policy("blend", blend, space_sharing=True, needs_lengths=True, remembers=True),
+        Policy("max-throughput", max_throughput, space_sharing=True),
+        Policy("min-cost", min_cost, space_sharing=True),
+        Policy("allox", allox, needs_lengths=True),
+        Policy("gandiva", gandiva, remembers=True, seeded=True),
+        Policy("strategy-proof", strategy_proof, timeless=True),
+        Policy("elastic", elastic, remembers=True),
+    )
+})  # fmt: skip
+"""By the names that configuration and command line use."""
+
+
+def decide(name: str, problem: Problem, **settings: Any) -> Allocation:
+    """What the policy of this name decides. Raises `Invalid` for a name, or a setting, that there is not."""
+    if name not in POLICIES:
+        raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
+    policy = POLICIES[name]
+    known = policy.decide.__kwdefaults__ or {}
+    if unknown := sorted(set(settings) - set(known)):
+        raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=f"it has {', '.join(known)}")
+    return policy.decide(problem, **settings)
