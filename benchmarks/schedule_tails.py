@@ -118,10 +118,10 @@ class Results:
 
 
 def _code() -> str:
-    """A digest of the room's code and of this file: results of other code say nothing of this one."""
+    """A digest of the code of `schedule` and of this file: results of other code say nothing of this one."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
-    room = Path(__file__).resolve().parent.parent / "src" / "shoal" / "schedule"
-    for path in sorted(room.rglob("*.py")):
+    code = Path(__file__).resolve().parent.parent / "src" / "shoal" / "schedule"
+    for path in sorted(code.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

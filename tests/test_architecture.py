@@ -40,9 +40,9 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert {circle for circle in circles if len(circle) > 1} == CIRCLES
 
 
-ROOMS = ("host", "measure", "schedule", "serve")
-KNOW_ROOMS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
-"""Modules of the doors that import a room, and why."""
+COMPONENTS = ("host", "measure", "schedule", "serve")
+KNOW_COMPONENTS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
+"""Modules of the doors that import a component, and why."""
 
 
 def test_the_server_the_commands_and_the_client_import_no_room() -> None:
@@ -50,8 +50,8 @@ def test_the_server_the_commands_and_the_client_import_no_room() -> None:
     for module in (path for door in ("control", "cli", "sdk") for path in (PACKAGE / door).rglob("*.py")):
         name = str(module.relative_to(PACKAGE))
         imported = re.findall(r"^\s*(?:from|import) shoal\.(\w+)", module.read_text(), re.MULTILINE)
-        found |= {name for room in imported if room in ROOMS}
-    assert found == set(KNOW_ROOMS)
+        found |= {name for one in imported if one in COMPONENTS}
+    assert found == set(KNOW_COMPONENTS)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_the_layout_is_complete(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("room", ["core", "engine", "control", "serve", "measure", "host", "schedule"])
-def test_each_finished_room_has_a_page_and_tests(room: str) -> None:
-    assert (ROOT / "docs" / "how" / f"{room}.md").stat().st_size > 0
-    assert list((ROOT / "tests" / room).glob("**/test_*.py"))
+@pytest.mark.parametrize("component", ["core", "engine", "control", "serve", "measure", "host", "schedule"])
+def test_each_finished_component_has_a_page_and_tests(component: str) -> None:
+    assert (ROOT / "docs" / "how" / f"{component}.md").stat().st_size > 0
+    assert list((ROOT / "tests" / component).glob("**/test_*.py"))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(PACKAGE.parent)))

@@ -140,7 +140,7 @@ def architecture() -> Picture:
     ]  # fmt: skip
     for number, (name, about) in enumerate(names):
         p.box(20 + 213 * number, 178, 201, 68, f"{name}\n{about}", "green")
-    p.text(440, 164, "rooms: each is useful alone; they join the server as extensions")
+    p.text(440, 164, "components: each is useful alone; they join the server as extensions")
     p.box(20, 272, 410, 58, "engine\nwhere processes run: local (real), simulated", "amber")
     p.box(450, 272, 410, 58, "admission · store · contract\nwho starts now · the log · manifests and states", "amber")
     p.box(20, 352, 840, 50, "core · base\nthe vocabulary · files, processes, HTTP", "grey")

@@ -103,7 +103,7 @@ struct Gate::State {
     return found != nullptr;
   }
 
-  // Somebody took the slot: from another pid namespace this process looked gone. It starts anew.
+  // Another process took the slot: from another pid namespace this process looked gone. It starts anew.
   void enter_again() {
     const std::lock_guard<std::mutex> guard(lanes_lock);
     if (is_mine()) return;
@@ -444,7 +444,7 @@ void Gate::cancel(uint32_t lane, uint32_t sequence) {
     if (line != nullptr) s.retire(*line);
     s.publish_outstanding(now_ns(), false);
   }
-  // Nobody will store this number. If it is the newest it is taken back; else the next one's end stands for it too.
+  // No process will store this number. If it is the newest it is taken back; else the next one's end stands for it too.
   uint32_t expected = sequence;
   slot.lane[lane].submitted.compare_exchange_strong(expected, sequence - 1, std::memory_order_release, relaxed);
 }

@@ -40,7 +40,7 @@ class Gate {
   std::atomic<uint32_t>* done(uint32_t lane) const;
 
   // Best effort: waits until one piece of `cost_ns` may go (spins 20 us, then sleeps at most as long as the policy says;
-  // the device wakes nobody), then counts it as submitted. Returns its sequence number. `cost_ns` over the bound: counted.
+  // the device wakes no process), then counts it as submitted. Returns its sequence number. `cost_ns` over the bound: counted.
   // Never waits while `capturing`: the caller forwards launches of a stream that is being captured without asking.
   uint32_t acquire(uint32_t lane, uint64_t cost_ns);
   // The piece `sequence` has ended after `took_ns` on the device (0: not measured, its cost counts), and on all lanes but

@@ -66,7 +66,7 @@ void copy_rules(ShoalRules* to, const ShoalRules* from) {
   }
 }
 
-// May `slot` be taken from `owner`? Asked only when a place is needed or somebody tidies up.
+// May `slot` be taken from `owner`? Asked only when a place is needed or when slots are tidied up.
 bool is_gone(const Slot& slot, uint64_t owner, Running running) {
   return pid_of(owner) != 0 && slot.ready.load(std::memory_order_acquire) == owner && !running(process_of(slot, owner));
 }

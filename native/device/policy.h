@@ -105,7 +105,7 @@ struct ShoalPlan {
 // one wave, one after the other: they tell how long a block takes.
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
-// What is asked where nobody asked for anything else.
+// What is asked where nothing else was asked for.
 SHOAL_API ShoalRules shoal_default_rules(void);
 
 }  // extern "C"

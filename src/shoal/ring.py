@@ -8,7 +8,7 @@
         ring.step()                     # one unit of work since the last call
 
 One process writes a ring, anyone reads it (`shoal.host` to guard the program's speed). It stands below everything else,
-as both the training hooks and the rooms write it. Layout (little-endian), version 1:
+as both the training hooks and the components write it. Layout (little-endian), version 1:
 
     header, 64 bytes   8 magic, u32 version, u32 slots, u32 pid, u32 unused, u64 count of slots ever written,
                        and of all those: u64 end of the last, u64 wall, u64 cpu (sums), u32 units (modulo 2^32), u32

@@ -80,8 +80,8 @@ INSTALLED = {
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_room_brings_its_commands_and_loads_no_other_room(name: str) -> None:
     loaded = set(run(_COMMAND, name, "--help").split())
-    rooms = {"shoal.host", "shoal.measure", "shoal.schedule", "shoal.serve"}
-    assert loaded & rooms == {INSTALLED[name]}
+    components = {"shoal.host", "shoal.measure", "shoal.schedule", "shoal.serve"}
+    assert loaded & components == {INSTALLED[name]}
     assert {one for one in loaded if one.startswith("shoal.cli")} == {"shoal.cli", "shoal.cli.app"}
     assert f" {name} " in CliRunner().invoke(app, ["--help"]).stdout
 

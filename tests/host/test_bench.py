@@ -1,4 +1,4 @@
-"""The processes that the host room is measured with."""
+"""The processes that the host component is measured with."""
 
 from __future__ import annotations
 

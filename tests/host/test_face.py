@@ -1,4 +1,4 @@
-"""What the room offers to others."""
+"""What the component offers to others."""
 
 from __future__ import annotations
 

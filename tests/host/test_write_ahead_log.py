@@ -92,7 +92,7 @@ def test_what_somebody_else_changed_since_stays(wal: WriteAheadLog, host: FakeHo
     wal.abandon()
     problems = play(wal, host)
     assert len(problems) == 2
-    assert all("somebody else" in problem for problem in problems)
+    assert all("another process" in problem for problem in problems)
     assert host.read(QUOTA).split()[0] == "33000"
     assert host.msr[0][0x1A4] == 0b0101
 

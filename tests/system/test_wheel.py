@@ -45,7 +45,7 @@ def test_a_built_wheel_runs_a_job(tmp_path: Path) -> None:
             return done.stdout
 
         assert shoal("--version").startswith("shoal ")
-        for command in ("guard", "schedule", "measure", "serve"):  # the rooms' commands came along
+        for command in ("guard", "schedule", "measure", "serve"):  # the components' commands came along
             assert command in shoal("--help")
         shoal("up", "--detach")
         try:

@@ -186,7 +186,7 @@ device::Profiles* profiles() {
     if (const char* path = getenv("SHOAL_DEVICE_PROFILE")) {
       if (auto* opened = device::Profiles::open(path)) return opened;
     }
-    // For this process alone: nobody else opens it, and it ends with the process.
+    // For this process alone: no other opens it, and it ends with the process.
     for (const std::string folder : {"/dev/shm", "/tmp"}) {
       const std::string path = folder + "/shoal-profiles-" + std::to_string(getpid());
       unlink(path.c_str());

@@ -127,7 +127,7 @@ struct GraphExec {
 // Puts work on a stream, or into the graph that the stream is captured into.
 CUresult put(CUstream handle, bool per_thread, std::shared_ptr<Node> node);
 void run(const Node& node, bool device_held);
-// What a call that could wait answers while somebody captures: such a call breaks the capture.
+// What a call that could wait answers during a capture: such a call breaks the capture.
 CUresult unsafe_while_capturing();
 
 void fill(const CUDA_MEMSET_NODE_PARAMS& what);

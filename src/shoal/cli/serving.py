@@ -1,6 +1,7 @@
 """What `shoal measure` simulates: the scheduler that `shoal serve` and `shoal up` run, in virtual time.
 
-The rooms do not know each other: `measure` asks for something that serves, `serve` has a scheduler and its simulator.
+The components do not know each other: `measure` asks for something that serves, `serve` has a scheduler and its
+simulator.
 """
 
 from __future__ import annotations

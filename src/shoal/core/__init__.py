@@ -1,4 +1,4 @@
-"""The vocabulary every room speaks: small frozen values, no I/O, nothing heavy imported."""
+"""The vocabulary every component speaks: small frozen values, no I/O, nothing heavy imported."""
 
 from shoal.core.capability import Capability
 from shoal.core.clock import Clock, ManualClock, SystemClock

@@ -1,8 +1,8 @@
-"""The seam by which a room joins the server.
+"""The seam by which a component joins the server.
 
-A room offers a class derived from `Extension` under the entry point group `shoal.extensions`. The server finds it
-there, reads its section of the settings, and calls it at the points named below. Adding a room edits no file of the
-server, the command line or the client. Other entry point groups of the seam: `shoal.engines` (where processes run),
+A component offers a class derived from `Extension` under the entry point group `shoal.extensions`. The server finds it
+there, reads its section of the settings, and calls it at the points named below. Adding a component edits no file of
+the server, the command line or the client. Other entry point groups of the seam: `shoal.engines` (where processes run),
 `shoal.manifests` (kinds of manifests beside jobs), `shoal.commands` (commands of the command line), `shoal.subjects`
 (what `shoal explain` and `shoal events` are told of beside jobs) and `shoal.client` (methods of the Python client).
 """

@@ -43,7 +43,7 @@ class NoSection(Section):
 
 
 class Extension:
-    """One room in the server. Methods are called on the server's event loop and return soon."""
+    """One component in the server. Methods are called on the server's event loop and return soon."""
 
     name: ClassVar[str]
     """Names its section in the settings and in manifests, and itself in `shoal status`."""

@@ -41,8 +41,8 @@ _FACE = {
     "make_policy": "shoal.host.policy",
     "unlimited": "shoal.host.bench.rig",
 }
-"""Where each name is. They are imported on first use: the server looks at this room's extension at every start, and
-starts without the numerical libraries."""
+"""Where each name is. They are imported on first use: the server looks at this component's extension at every start,
+and starts without the numerical libraries."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The kernel as this room sees it: its files, and the few calls that have none. Tests give another one.
+"""The kernel as this component sees it: its files, and the few calls that have none. Tests give another one.
 
 Files are written with `os.open`, `os.write` and `os.close`: Python's file objects write when they are closed, and a
 refusal (EINVAL) that comes while one is collected is lost.

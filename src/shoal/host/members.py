@@ -81,7 +81,7 @@ class Found:
     unmatched: str = ""
 
 
-NOBODY = Found()
+NONE_FOUND = Found()
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ STALE_S = 1.0
 WAIT_STALE_S = 30.0
 """Waiting is told thread by thread, which is read seldom, and decides nothing."""
 IDLE_CPUS = 0.02
-"""Work that keeps fewer CPUs busy neither disturbs anybody nor has anything to lose."""
+"""Work that keeps fewer CPUs busy neither disturbs other work nor has anything to lose."""
 _IDLE_PART = 0.1
 _MUCH_WAITING, _TOO_FEW_CPUS = 0.1, 0.9
 

@@ -289,7 +289,7 @@ def _revert_all(
         for change in pending:
             try:
                 if not change.revert(kernel):
-                    problems[change.key] = f"{change.key}: left, since somebody else has changed it"
+                    problems[change.key] = f"{change.key}: left, since another process has changed it"
                 else:
                     problems.pop(change.key, None)
                 done.append(change.key)

@@ -1,4 +1,4 @@
-"""The machine room: nodes, status, health, metrics."""
+"""The machines: nodes, status, health, metrics."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
 from shoal.host.actuators.pace import Pace
-from shoal.host.members import NOBODY, Found
+from shoal.host.members import NONE_FOUND, Found
 from shoal.host.types import UNLIMITED, Control, Group, Setting
 from shoal.host.write_ahead_log import WriteAheadLog
 
@@ -62,7 +62,7 @@ class Reconciler:
         by: dict[str, tuple[str, ...]] = {}
         told: dict[str, tuple[str, ...]] = {}
         for name, group in groups.items():
-            if not found.get(name, NOBODY).processes:
+            if not found.get(name, NONE_FOUND).processes:
                 if name in before:
                     self._chain.release(name)
                 continue
@@ -91,7 +91,7 @@ class Reconciler:
         now: float,
         controls: Collection[Control],
     ) -> Turned:
-        members = found.get(group.name, NOBODY)
+        members = found.get(group.name, NONE_FOUND)
         if not members.processes:
             return _NOTHING
         return self._chain.apply(group, members, settings.get(group.name, UNLIMITED), now, controls=controls)

@@ -1,6 +1,6 @@
 """CPU weight: guaranteed work goes before what is in no group where both want the same CPU.
 
-Work that nobody named leaves the cores of best-effort work when those are paced, and what is left to it are the CPUs of
+Work that is in no group leaves the cores of best-effort work when those are paced. What is left to it are the CPUs of
 guaranteed work. The scheduler then divides these evenly, and no step's CPU time shows it.
 """
 

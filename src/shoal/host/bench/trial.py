@@ -31,9 +31,9 @@ class Compared:
     `same` is whether both CPUs shared a memory domain all along (None: not, or not to be told). `flaw` is why the rest
     says nothing of the setting; empty if it does. `speed`, `p50`, `p95` and `p99` are ratios by CPU time; `wall_p99`
     and `rate` by the clock, so that waiting for the CPU counts. `bytes_per_s` is of the neighbours that flood memory,
-    `done_per_s` of each by its kernel's name (bytes; rounds of one that spins), both by the time in which nobody else
-    had their CPU; `limiting` what the limits cost, in CPUs. `settled_s` is, for each time that flooding began, after
-    how long the promise held, against the phase before it (None: not in that phase).
+    `done_per_s` of each by its kernel's name (bytes; rounds of one that spins), both by the time in which no other
+    program had their CPU; `limiting` what the limits cost, in CPUs. `settled_s` is, for each time that flooding began,
+    after how long the promise held, against the phase before it (None: not in that phase).
     """
 
     same: bool | None

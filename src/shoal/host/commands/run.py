@@ -87,22 +87,22 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
         from shoal.host.guard.config import parse_config
         from shoal.host.guard.live import LiveHost
 
-        anybody = {"groups": [{"name": "anybody", "class": "best-effort", "pids": [os.getpid()]}]}
-        told = parse_config(anybody) if config is None else _config(config, None)
+        every = {"groups": [{"name": "any", "class": "best-effort", "pids": [os.getpid()]}]}
+        told = parse_config(every) if config is None else _config(config, None)
         with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
             machine = LiveHost(told, Path(folder), look_only=True)
             try:
                 found, places = machine.capabilities(), machine.topology
-                nobody = machine.unmatched(time.monotonic())
+                unmatched = machine.unmatched(time.monotonic())
             finally:
                 machine.close()
         document = {
             "domains": [{"id": one.id, "cpus": sorted(one.cpus), "nodes": sorted(one.nodes),
                          "accelerators": list(one.accelerators)} for one in places.domains],
-            "source": places.source, "disagreements": list(places.disagreements), "unmatched": nobody,
+            "source": places.source, "disagreements": list(places.disagreements), "unmatched": unmatched,
             **{name: [asdict(one) for one in some] for name, some in found.items()},
         }  # fmt: skip
-        context.show(document, lambda: view.doctor(places, found, nobody))
+        context.show(document, lambda: view.doctor(places, found, unmatched))
         if not any(one.available for one in found["actuators"]):
             raise typer.Exit(FAILED)
 

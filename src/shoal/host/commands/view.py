@@ -187,7 +187,7 @@ def plan_line(found: Tick) -> None:
     ]
     plans = [f"{name}: {limits(one)}" for name, one in sorted(found.plan.settings.items())]
     why = "; ".join(dict.fromkeys(one.text for one in found.plan.reasons.values()))
-    print(f"{', '.join(slow) or 'nobody guaranteed'} -> {', '.join(plans) or 'no limits'} ({why})", flush=True)
+    print(f"{', '.join(slow) or 'no guaranteed group'} -> {', '.join(plans) or 'no limits'} ({why})", flush=True)
     for fault in found.faults:
         print(f"fault: {fault}", flush=True)
 
@@ -290,8 +290,8 @@ def _rate(reading: Reading) -> str:
     return number(value, "/s") if value is None or value < _MANY else f"{value:.0f}/s"
 
 
-def doctor(places: Topology, found: Mapping[str, Sequence[Capability]], nobody: Mapping[str, str]) -> None:
-    """`nobody` is what of each group's definition matches no process."""
+def doctor(places: Topology, found: Mapping[str, Sequence[Capability]], absent: Mapping[str, str]) -> None:
+    """`absent` is what of each group's definition matches no process."""
     rows = [
         [
             str(one.id), ",".join(map(str, sorted(one.cpus))), ",".join(map(str, sorted(one.nodes))),
@@ -310,5 +310,5 @@ def doctor(places: Topology, found: Mapping[str, Sequence[Capability]], nobody: 
     print()
     for missing in (one for some in found.values() for one in some if not one.available and one.consequence):
         print(f"without {missing.name}: {missing.consequence}")
-    for name, what in nobody.items():
+    for name, what in absent.items():
         print(f"warning: {unmatched(name, what)}")

@@ -22,7 +22,7 @@ from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
-from shoal.host.members import NOBODY, Found, Members, Membership
+from shoal.host.members import NONE_FOUND, Found, Members, Membership
 from shoal.host.sense import Senses
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
@@ -143,7 +143,7 @@ class LiveHost:
         done = self._reconciler.apply(
             {name: group for name, (group, _) in self._groups.items()},
             {name: self._possible(plan.settings.get(name, UNLIMITED)) for name in self._groups},
-            {name: self._found.get(name, NOBODY) for name in self._groups},
+            {name: self._found.get(name, NONE_FOUND) for name in self._groups},
             self._at,
             look_again=self._look_again,
         )
@@ -215,7 +215,7 @@ class LiveHost:
         def shoot(cpu: int) -> float:
             home = self.topology.domain_of(cpu)
             guaranteed = [name for name, (group, _) in self._groups.items() if group not in self._best_effort]
-            cpus = frozenset[int]().union(*(self._found.get(name, NOBODY).cpus for name in guaranteed))
+            cpus = frozenset[int]().union(*(self._found.get(name, NONE_FOUND).cpus for name in guaranteed))
             near = cpus & home.cpus if home is not None else cpus
             if not near and cpu in self._slowed():
                 raise OSError("all that runs there may be slowed down, and the probe with it")
@@ -258,7 +258,7 @@ class LiveHost:
         return self._free[name]
 
     def _slowed(self) -> frozenset[int]:
-        return frozenset[int]().union(*(self._found.get(one.name, NOBODY).exclusive for one in self._best_effort))
+        return frozenset[int]().union(*(self._found.get(one.name, NONE_FOUND).exclusive for one in self._best_effort))
 
 
 class TopologyWatch:

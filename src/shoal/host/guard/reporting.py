@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from shoal.host.fs import LINUX
 from shoal.host.guard.config import GroupConfig, ReportsConfig
-from shoal.host.members import NOBODY, Found, Process
+from shoal.host.members import NONE_FOUND, Found, Process
 from shoal.host.sensors.reports import ReportLines, Work, gateway_work
 
 ASK_EVERY_S = 0.5
@@ -64,7 +64,7 @@ class Reporting:
         if not self._told:
             return done
         for name, (lines, spent) in self._lines.items():
-            spent.processes = found.get(name, NOBODY).processes
+            spent.processes = found.get(name, NONE_FOUND).processes
             one = lines.work(now)
             if one is not None:
                 done[name] = one

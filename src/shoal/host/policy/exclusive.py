@@ -94,7 +94,7 @@ def exclusive_sets(snapshot: Snapshot) -> Sets:
         return NOBODY_MOVES
     silent = [one.group.name for one in promised if not one.group.cpus]
     if silent:
-        return _together("cpus-unknown", f"nobody said how many CPUs {' and '.join(silent)} needs")
+        return _together("cpus-unknown", f"the number of CPUs that {' and '.join(silent)} needs is not given")
     everyone = theirs | _union(one.free for one in others)
     need = max(1, math.ceil(round(sum(one.group.cpus or 0.0 for one in promised), 6)))
     if need >= len(everyone):

@@ -21,4 +21,4 @@ class NoPolicy:
         return Nothing()
 
     def step(self, snapshot: Snapshot, state: Nothing) -> tuple[Plan, Nothing]:  # noqa: ARG002
-        return Plan({}, {"": Reason("no-policy", "nobody is limited, whatever happens")}), state
+        return Plan({}, {"": Reason("no-policy", "no group is limited, whatever happens")}), state

@@ -135,7 +135,7 @@ def absorb(quiet: Quiet, snapshot: Snapshot) -> Quiet:
 
 
 def lowest(quiet: Quiet, snapshot: Snapshot) -> Quiet:
-    """For policies that never pause anybody: the lowest latency ever seen stands for the undisturbed one."""
+    """For policies that never pause any group: the lowest latency ever seen stands for the undisturbed one."""
     latencies = dict(quiet.latency_ns)
     for home in snapshot.domains:
         latency = home.latency_ns.known()

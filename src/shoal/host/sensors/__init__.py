@@ -38,7 +38,7 @@ def standard(
     cost: Callable[[], float] = time.thread_time,
 ) -> tuple[Sensor, ...]:
     """All of them, strongest first. What costs by the process, CPU or counter is read as seldom as it must be to stay
-    cheap, by this clock of the thread's CPU seconds. `probing` says whether anybody is judged by memory latency."""
+    cheap, by this clock of the thread's CPU seconds. `probing` says whether any group is judged by memory latency."""
     thrifty = partial(Thrifty, cost=cost)
     return (
         steps or StepTimes({}),

@@ -39,7 +39,7 @@ class ReportedWork:
 
     def capability(self) -> Capability:
         if self._tell is None:
-            return Capability(self.name, False, "nobody reports", "speed is known of groups with a ring only")
+            return Capability(self.name, False, "no program reports", "speed is known of groups with a ring only")
         return Capability(self.name, True, "cumulative counts of work")
 
     def read(self, now: float, found: Mapping[str, Found], since: float) -> Readings:  # noqa: ARG002

@@ -70,7 +70,7 @@ def _grow(scenario: Scenario, settings: dict[str, Setting]) -> tuple[dict[str, S
 
 
 def _places(scenario: Scenario) -> list[dict[str, frozenset[int]]]:
-    """Everybody where they are; and, if they can be moved, all of them, and each alone, away from guaranteed work."""
+    """All groups where they are; and, if they can be moved, all of them, and each alone, away from guaranteed work."""
     homes = {one.domain for one in scenario.guaranteed()}
     away = frozenset(one.id for one in scenario.host.domains) - homes
     if not away or Control.DOMAINS not in scenario.host.controls:

@@ -349,7 +349,7 @@ def plan(
 
 
 def _serving() -> Serve:
-    """What serves simulated requests. This room knows no scheduler: it is installed as an entry point."""
+    """What serves simulated requests. This package knows no scheduler: it is installed as an entry point."""
     from shoal.base.discover import find_one
 
     found = find_one(SERVING, "scheduler")

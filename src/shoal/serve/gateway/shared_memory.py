@@ -7,7 +7,7 @@ changes what was already checked. Reading costs one copy, still two fewer than a
 
 A client of a server reaches the shared memory of the server's user. So a key is taken only once, names beginning with
 `reserved` (the server's own segments) not at all, links are not followed, and of other users' segments only those that
-are open to everybody.
+are open to all users.
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ class SharedRegions:
         except OSError as error:
             raise BadRequest(f"cannot open the segment {file!r:.80}: {error.strerror}", where=where) from None
         found = os.fstat(descriptor)
-        everybody = stat.S_IROTH | stat.S_IWOTH
+        all_users = stat.S_IROTH | stat.S_IWOTH
         problem = None
         if not stat.S_ISREG(found.st_mode):
             problem = "it is no shared memory"
-        elif found.st_uid != os.geteuid() and found.st_mode & everybody != everybody:
+        elif found.st_uid != os.geteuid() and found.st_mode & all_users != all_users:
             problem = "it is another user's"
         elif found.st_size < wanted:
             problem = f"it has {found.st_size} bytes, offset and byte_size reach to {wanted}"
