@@ -114,7 +114,7 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
         (Why.HELD, "stays on a until its minimum run time is over"),
         (Why.RESUMED, "resumes on a: its deficit is 3 s"),
         (Why.MOVED, "moves to a, where its share is now"),
-        (Why.SPARE, "runs on a, which nobody who has a share of it can use"),
+        (Why.SPARE, "runs on a, which no job with a share of it can use"),
         (Why.TURN, "waits for its time slice: its deficit is 3 s, others have more"),
         (Why.RESERVED, "waits: places are kept free for its gang until those that must stay for now may be moved"),
         (Why.BEHIND, "waits: its deficit is 3 s, and jobs that keep their places leave too little room"),

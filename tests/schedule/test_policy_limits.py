@@ -51,7 +51,7 @@ class TestInfeasible:
         assert (found.throughput >= 3600.0 / problem.deadline * (1 - 1e-6)).all()
 
     def test_a_deadline_needs_a_length_and_a_future(self, name: str, asked: dict[str, Any]) -> None:
-        with pytest.raises(Invalid, match="nobody knows how much work is left") as unknown:
+        with pytest.raises(Invalid, match="the work that is left is not known") as unknown:
             decide(name, with_deadlines(3600.0, work_left=None), **asked)
         assert unknown.value.where == "job job-0"
         with pytest.raises(Invalid, match="passed its deadline"):

@@ -1,4 +1,4 @@
-"""A problem from job views: the way in for whoever has jobs one by one (the control plane, a trace, a test)."""
+"""A problem from job views: the way in for jobs one by one (the control plane, a trace, a test)."""
 
 from __future__ import annotations
 

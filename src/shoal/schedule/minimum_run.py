@@ -1,11 +1,11 @@
 """How long a job keeps its place that would lose its work by leaving it.
 
-Whoever saves its work when it is asked to leave loses a restart. Any other starts from nothing, or from its last
-checkpoint, and by time slices of equal length would do so for ever. So it keeps its place while nobody waits for its
+A job that saves its work when it is asked to leave loses a restart. Any other starts from nothing, or from its last
+checkpoint, and by time slices of equal length would do so for ever. So it keeps its place while no other waits for its
 type, and then for the longest of three times: `FIRST` times what a saving job is left, as long as it had worked before
-anybody waited, and `LONGER` times as long as all that it has lost before. So time slices that save nothing grow by
-threes: whoever needs T seconds in one go is turned out at most logarithmically often and loses less than 1.5 T, and one
-without end is turned out again and again. What it had beyond its share is remembered (`shoal.schedule.loop`).
+any other waited, and `LONGER` times as long as all that it has lost before. So time slices that save nothing grow by
+threes: a job that needs T seconds in one go is turned out at most logarithmically often and loses less than 1.5 T, and
+one without end is turned out again and again. What it had beyond its share is remembered (`shoal.schedule.loop`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Saving(Protocol):
 @dataclass(frozen=True, slots=True)
 class Unsaved:
     """A running job that would lose `lose_s` of work by leaving its place on `type` now. It keeps it until it ends, or
-    for `keeps_s` more (zero: its time slice is over) if somebody goes on to wait for the type, as is so (`wanted`) or
+    for `keeps_s` more (zero: its time slice is over) if a job goes on to wait for the type, as is so (`wanted`) or
     not. `ever` says whether it has saved anything at all."""
 
     type: str
@@ -76,7 +76,7 @@ class Unsaved:
     @property
     def until(self) -> str:
         if not self.wanted:
-            return f"for as long as nobody waits for {self.type}"
+            return f"for as long as no other job waits for {self.type}"
         return f"until it ends, or for {span(self.keeps_s)} more"
 
     def reason(self) -> Reason:
@@ -105,7 +105,7 @@ def unsaved(
     facts: Saving, kind: str, since: float, now: float, *, waited_since: float | None, time_slice_s: float
 ) -> Unsaved | None:
     """What a job stands to lose that runs on `kind` since then; None for one that saves. `waited_since`: since when
-    somebody or other has been waiting for the type, None if nobody is. `time_slice_s` is for how long a job that saves
+    some job has been waiting for the type, None if none is. `time_slice_s` is for how long a job that saves
     keeps its place."""
     if saves(facts, time_slice_s):
         return None
@@ -126,7 +126,7 @@ def keeps_s(
 def waited_for(
     waiting: Iterable[tuple[Iterable[str], float]], before: Mapping[str, float], now: float
 ) -> dict[str, float]:
-    """Since when somebody or other has been waiting for each type, of the types that somebody waits for now. `waiting`
+    """Since when some job has been waiting for each type, of the types that one waits for now. `waiting`
     has the types that each could use and for how long it has waited, `before` is what this was in the last round."""
     found: dict[str, float] = {}
     for kinds, waited_s in waiting:

@@ -291,7 +291,7 @@ class TestPatience:
             assert not found.kept
             assert (found := risk(facts, None)) is not None
             assert (found.kept, found.wanted, found.lose_s) == (True, False, 1000.0)
-            assert found.reason().text.startswith("keeps its place for as long as nobody waits for v: it ")
+            assert found.reason().text.startswith("keeps its place for as long as no other job waits for v: it ")
         assert (found := risk(Facts("k", lost_s=800.0))) is not None
         assert found.keeps_s == 600.0
         assert (found := risk(Facts("k", saves=True, saved_at=900.0, lost_s=11.0))) is not None

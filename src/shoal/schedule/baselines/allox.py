@@ -44,7 +44,7 @@ def allox(problem: Problem, *, considered: float = 0.3) -> Allocation:
 
 
 def _free(sub: Subproblem, column: Index) -> Index:
-    """(n,) accelerators of each column that nobody has."""
+    """(n,) accelerators of each column that no job has."""
     pools = sub.market.constraints[0]
     taken = np.bincount(column[column >= 0], minlength=len(sub.market.rate))
     left = pools.load.T @ (pools.limit - pools.load @ taken)

@@ -1,4 +1,4 @@
-"""How far a simulation has come, on stderr, for whoever waits for it."""
+"""How far a simulation has come, on stderr."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def outcome(
 
 
 def remark(inputs: Inputs) -> None:
-    """Whoever gave no throughputs is told whose these are."""
+    """Who gave no throughputs is told whose these are."""
     if inputs.throughputs.source == EXAMPLE:
         print(f"with the made-up speeds of {EXAMPLE}: give measured ones with --throughputs", file=sys.stderr)
 

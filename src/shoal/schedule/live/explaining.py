@@ -15,7 +15,7 @@ from shoal.schedule.live.facts import Facts
 from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.plan import Plan
 from shoal.schedule.live.policy_adapter import rules_of
-from shoal.schedule.live.problem import NOBODY, Rules, live_problem, needs_of, type_of
+from shoal.schedule.live.problem import NONE_WAITS, Rules, live_problem, needs_of, type_of
 from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle
 from shoal.schedule.presets import ScheduleSettings, time_slice_s
@@ -46,7 +46,7 @@ class Asked:
 
     @property
     def waited_since(self) -> Mapping[str, float]:
-        return self.plan.waited_since if self.plan is not None else NOBODY
+        return self.plan.waited_since if self.plan is not None else NONE_WAITS
 
 
 def explained(asked: Asked) -> Explanation:
@@ -164,7 +164,7 @@ def live_lines(
     facts: Mapping[str, Facts],
     oracle: Oracle,
     settings: ScheduleSettings,
-    waited_since: Mapping[str, float] = NOBODY,
+    waited_since: Mapping[str, float] = NONE_WAITS,
 ) -> list[str]:
     """The live jobs and pools as lines of a schedule snapshot, for asking another policy about them."""
     rules = Rules(dict(settings.prices), predict=True, sizes=True, time_slice_s=time_slice_s(settings))

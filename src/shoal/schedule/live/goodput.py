@@ -1,8 +1,8 @@
 """How fast a job is with each number of accelerators that it may have, and how sure that is.
 
 What was measured at a size counts for that size. The others follow from a power law of those that were (rate is a
-constant times accelerators to some power), taken for linear until two sizes tell otherwise: whoever never ran larger is
-given the chance to show what it gains, and what it then reports puts it right. Sia (SOSP'23) starts the same way.
+constant times accelerators to some power), taken for linear until two sizes tell otherwise: a job that never ran larger
+is given the chance to show what it gains, and what it then reports puts it right. Sia (SOSP'23) starts the same way.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _pledged(snapshot: Snapshot, plan: Plan | None) -> Counter[str]:
 
 
 def _leaving(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether anybody whose time slice is over by this plan has not left yet."""
+    """Whether any job whose time slice is over by this plan has not left yet."""
     return any(
         (now := snapshot.running.get(job_id)) is not None and now.started_at == place.since
         for job_id, place in plan.leave.items()

@@ -25,7 +25,7 @@ from shoal.schedule.oracle import Oracle
 PRIORITY_DOUBLES = 10.0
 """So many points of priority double a job's weight."""
 
-NOBODY: Mapping[str, float] = {}
+NONE_WAITS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Rules:
     """What of the configuration shapes the problem. With `predict`, a job that does not say how much work it has left
     is given what admission expects of it; with `by_tenant`, a tenant's weight is its entity's and not each job's.
     `soon_s`: jobs whose back-off ends within that time compete. With `sizes`, the policy chooses the size of jobs that
-    leave it open; then nobody who came to run less than `hold_s` ago is moved. `time_slice_s` is for how long a job
+    leave it open; then no job that came to run less than `hold_s` ago is moved. `time_slice_s` is for how long a job
     keeps its place that saves its work; others keep it for longer (`minimum_run`)."""
 
     prices: Mapping[str, Money] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class LiveProblem:
     """`views`, `pools` and `tenants` are the problem in objects; `on` is where the competing jobs run that were not
     asked to leave, `since_s` for how long they have, and the others have been in the queue. `unsaved` are those of them
     that would lose their work, `slice_s` is how long the time slices are of those that do not save it, running or not,
-    and `waited_since` since when somebody has been waiting for each type that somebody waits for. `promised` are the
+    and `waited_since` since when a job has been waiting for each type that any waits for. `promised` are the
     places of jobs that left others for them and have not come to run there yet."""
 
     now: float
@@ -130,7 +130,7 @@ def live_problem(
     look: Look,
     oracle: Oracle,
     rules: Rules,
-    waited_since: Mapping[str, float] = NOBODY,
+    waited_since: Mapping[str, float] = NONE_WAITS,
     promised: Mapping[str, Place] = NOWHERE,
 ) -> LiveProblem:
     """`waited_since` and `promised` are the last round's. Pure but for `look`."""
@@ -147,7 +147,7 @@ def live_problem(
             if kind is not None and not each.stopping:
                 place = Place(kind, each.resources.accelerator_count * len(each.placement), each.started_at)
                 for at, _ in _devices(snapshot, each.placement):
-                    if not snapshot.nodes.states[at].schedulable:  # it may stay where nobody else may come
+                    if not snapshot.nodes.states[at].schedulable:  # it may stay where no other may come
                         taken[kind] = taken.get(kind, 0) - 1
             running.append((each, facts, place))
         elif not mine:
@@ -341,7 +341,7 @@ class _Views:
         )
 
     def _configurations(self, asked: _Asked) -> Iterator[Configuration]:
-        """Whoever would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
+        """A job that would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
         place = asked.place if not saves(asked.facts, self._rules.time_slice_s) else None
         count = asked.job.resources.accelerator_count
         for size in asked.sizes:
@@ -379,7 +379,7 @@ class _Views:
             expected = job.expected_end - job.started_at
         else:
             expected = mean if mean is not None else self._snapshot.policy.default_runtime_s
-        # What has run longer than expected is taken to need as long again, as far as anybody knows.
+        # What has run longer than expected is taken to need as long again.
         ran = facts.ran_s + so_far
         left_s = expected - ran if ran < expected else max(ran, 1.0)
         return left_s * sum(speed.per_s for speed in speeds.values()) / len(speeds)

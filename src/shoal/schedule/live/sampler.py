@@ -28,8 +28,8 @@ class Sampler:
 
     def read(self, job: str, kind: str, column: str, attempt: int, progress: Mapping[str, Any]) -> Sample | None:
         """The sample that a new report completes, if it does. The first report of an attempt is where counting begins,
-        for nobody knows from which step it resumed; the first sample of an attempt is a slow one (`restarted`). A job
-        that reports a rate but no steps is believed."""
+        for it is not known from which step it resumed; the first sample of an attempt is a slow one (`restarted`). A
+        job that reports a rate but no steps is believed."""
         at, step = progress.get("reported_at"), progress.get("step")
         if at is None:
             return None

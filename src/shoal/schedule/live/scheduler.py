@@ -24,7 +24,15 @@ from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.placing import Placing, leaving
 from shoal.schedule.live.plan import Plan, make
 from shoal.schedule.live.policy_adapter import rules_of
-from shoal.schedule.live.problem import NOBODY, NOWHERE, competes, competing_groups, facts_by_id, live_problem, type_of
+from shoal.schedule.live.problem import (
+    NONE_WAITS,
+    NOWHERE,
+    competes,
+    competing_groups,
+    facts_by_id,
+    live_problem,
+    type_of,
+)
 from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.presets import ScheduleSettings
@@ -181,7 +189,7 @@ class Scheduler:
         self._unsaved = False
 
     def _wake(self, snapshot: Snapshot, decision: Decision) -> Decision:
-        """Decide again when the next round begins, if anybody competes. One that is being made will tell by itself."""
+        """Decide again when the next round begins, if any job competes. One that is being made will tell by itself."""
         if self._decided_at is None or self._beside is not None:
             return decision
         if self._plan is None and next(competing_groups(snapshot), None) is None:
@@ -220,8 +228,8 @@ class Scheduler:
 
     @property
     def waited_since(self) -> Mapping[str, float]:
-        """Since when somebody has been waiting for each accelerator type, as far as the last round knew."""
-        return self._plan.waited_since if self._plan is not None else NOBODY
+        """Since when a job has been waiting for each accelerator type, as far as the last round knew."""
+        return self._plan.waited_since if self._plan is not None else NONE_WAITS
 
     # --- sensing
 

@@ -124,7 +124,7 @@ class Together:
 
     @cached_property
     def rates(self) -> Rates:
-        """(kinds, n, kinds) each. Zero with the source `GUESS` where nothing is known: nobody should be packed on a
+        """(kinds, n, kinds) each. Zero with the source `GUESS` where nothing is known: no job should be packed on a
         guess."""
         alone, tried = self.alone, ~np.isnan(self.measured)
         keeps, std = self._fractions()

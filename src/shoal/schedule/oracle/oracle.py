@@ -92,7 +92,7 @@ class Oracle:
 
     def pair_rates(self, kinds: Sequence[str], columns: Sequence[str]) -> Array:
         """For `Problem.pair_rate`: (kinds, kinds, n), the rate of the first kind beside the second one; zero where they
-        do not fit together, and where nothing is known of pairs: nobody should be packed on a guess."""
+        do not fit together, and where nothing is known of pairs: no job should be packed on a guess."""
         beliefs = self._of_pairs(kinds, columns)
         rows = [beliefs.kinds.index(kind) for kind in kinds]
         order = [beliefs.columns.index(column) for column in columns]

@@ -13,8 +13,8 @@ from shoal.schedule.oracle.track import WINDOW, Rate, Report, Track, robust
 
 VERSION = 1
 ENDED_KINDS = 256
-"""Kinds that are remembered without a live job, the newest: whoever names each job a kind of its own must not make
-memory grow for ever."""
+"""Kinds that are remembered without a live job, the newest: a tenant that names each job a kind of its own must not
+make memory grow for ever."""
 
 
 class Place(NamedTuple):

@@ -34,7 +34,7 @@ NAME = "blend"
 OBJECTIVE = "parts of remaining work done per second, by weight"
 
 SOON_S = 120.0
-"""Jobs that would end within about this time count alike: nobody is moved for the sake of seconds."""
+"""Jobs that would end within about this time count alike: no job is moved for the sake of seconds."""
 
 FIRST = 1000.0
 """How much more an accelerator of a late job counts than any other: neither what a restart costs it nor a slow type

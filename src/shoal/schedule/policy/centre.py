@@ -2,7 +2,7 @@
 
 A linear program often has many optima. Our policies go on where the objective is indifferent (who can still rise
 does, short jobs come first); Gavel (OSDI'20) takes what its solver happens to return, and that is a predictor-corrector
-interior point method, which ends in the middle of all optima (Mehrotra, SIAM J. Optim. 2(4), 1992). Whoever compares
+interior point method, which ends in the middle of all optima (Mehrotra, SIAM J. Optim. 2(4), 1992). Who compares
 with Gavel has to decide as it does, and this is such a method for the one program that policies share. Each job is a
 block of its own in the equations of a step, and few limits couple them: a step takes time in proportion to the jobs.
 """

@@ -18,7 +18,7 @@ def needed_rates(sub: Subproblem) -> Array:
     deadline, left = problem.deadline[sub.free], problem.work_left[sub.free]
     due = np.isfinite(deadline)
     for wrong, what in (
-        (due & np.isnan(left), "has a deadline, but nobody knows how much work is left"),
+        (due & np.isnan(left), "has a deadline, but the work that is left is not known"),
         (due & (deadline <= problem.now) & (left > 0.0), "has passed its deadline with work left"),
     ):
         rows = np.flatnonzero(wrong)

@@ -32,7 +32,7 @@ def max_min(
     central: bool = False,
     previous: Allocation | None = None,
 ) -> Allocation:
-    """Exact, by water filling: nobody can have more unless somebody who has no more gets less. After a
+    """Exact, by water filling: no job can have more unless one that has no more gets less. After a
     `previous` allocation of nearly the same jobs it is found sooner. `central` only makes the lowest as high as it can
     be, and gives the rest as Gavel's solver does (see `centre.py`)."""
     if central:

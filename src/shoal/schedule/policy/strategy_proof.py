@@ -1,4 +1,4 @@
-"""A strategy-proof variant: nobody gains by lying about throughputs.
+"""A strategy-proof variant: no tenant gains by lying about throughputs.
 
 The partial allocation mechanism (Cole, Gkatzelis and Goel 2013), as Gavel's appendix uses it: allocate so that the
 product of all throughputs (to the power of their weights) is greatest, then let each job keep only the part by which

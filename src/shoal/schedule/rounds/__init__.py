@@ -1,6 +1,6 @@
 """The round mechanism: from fractions of time to who runs where in this round, without a clock.
 
-An allocation says which fraction of time each job should run in each column; nobody can run 0.4 of a gang. So time is
+An allocation says which fraction of time each job should run in each column; 0.4 of a gang cannot run. So time is
 cut into rounds. `next_round` is a pure function from what was remembered (`State`, plain data), what really runs and
 the shares to who runs now and what to remember: those with the largest deficits come first, gangs start whole or not at
 all, what keeps its place is not restarted, and what is left over is given out. The simulator and the control plane call

@@ -3,7 +3,7 @@
 Shares promise time and running spends it; what a job has too little of is its deficit (deficit round robin, Shreedhar
 and Varghese, SIGCOMM'95). Those with the largest deficits run. Jobs run in wholes: a gang may find the accelerators
 that it needs only one by one, while others that keep their places for a minimum run time stand on the rest. So the
-first gang that is kept out by such jobs alone has places reserved: nobody new starts there until it does.
+first gang that is kept out by such jobs alone has places reserved: no other job starts there until it does.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _aligned(state: State, problem: Problem, now: float) -> State:
     columns = tuple(column.name for column in problem.columns)
     jobs, count = problem.jobs, len(columns)
     if state.columns == columns and (state.ids is problem.ids or state.ids == problem.ids):
-        return state  # nobody came or went, as in most rounds
+        return state  # no job came or went, as in most rounds
     row_of = {name: row for row, name in enumerate(state.ids)}
     rows = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
     old = positions(rows >= 0)

@@ -100,7 +100,7 @@ class Round:
             Why.STARTED: f"starts on {where}",
             Why.RESUMED: f"resumes on {where}: its deficit is {deficit}",
             Why.MOVED: f"moves to {where}, where its share is now",
-            Why.SPARE: f"runs on {where}, which nobody who has a share of it can use",
+            Why.SPARE: f"runs on {where}, which no job with a share of it can use",
             Why.TURN: f"waits for its time slice: its deficit is {deficit}, others have more",
             Why.ROOM: "waits: no pool has enough accelerators left for all of its gang",
             Why.NO_SHARE: "waits: the policy gives it no time now, and nothing is left over",

@@ -250,7 +250,7 @@ class _Groups:
             alone: Mask = most.max(axis=1, initial=0.0) > 1.0 + TOLERANCE
             if alone.all():  # each in another way: one out of the group is enough, and all would be the same group
                 alone[demand[members].argmin()] = False
-            own.append(members[alone])  # nobody can run beside itself
+            own.append(members[alone])  # no job can run beside itself
             parts.append((way, part))
         return parts, np.concatenate(own)
 

@@ -1,4 +1,4 @@
-"""The frontiers of a small market's rows at given prices, for whoever asks for several demands at the same prices.
+"""The frontiers of a small market's rows at given prices, for a caller with several demands at the same prices.
 
 `response.respond` walks each row's frontier as far as its one demand lies, and forgets it. Here every step is taken for
 all rows at once and kept: on a small market that costs hardly more, and the next demand finds it.

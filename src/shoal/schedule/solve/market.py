@@ -103,7 +103,7 @@ class Market:
 
     @cached_property
     def _unlimited(self) -> Index:
-        """The columns that no constraint limits: nobody can run there, and no price would keep them from it."""
+        """The columns that no constraint limits: no job can run there, and no price would keep them from it."""
         return np.flatnonzero(~np.vstack([each.load for each in self.constraints]).any(axis=0))
 
     def cost(self, prices: Array) -> Array:

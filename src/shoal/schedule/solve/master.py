@@ -20,7 +20,7 @@ FEASIBLE = 1e-9
 
 PATIENCE = 20
 """Pivots without progress, per constraint, after which the mixture is taken as it is. It is an allocation all the
-same, and its value is compared with a bound by whoever asked."""
+same, and its value is compared with a bound by the caller."""
 
 REFACTOR = 32
 """Pivots after which the inverse is computed anew, so that rounding does not pile up."""

@@ -226,7 +226,7 @@ class _Simulation:
         self._extendable += stays + int(np.count_nonzero(plan.restarted | plan.stopped))
 
     def _idle(self, stale: bool) -> None:
-        """Nobody can run: go to the next event that may change it."""
+        """No job can run: go to the next event that may change it."""
         events = []
         if self._next_arrival < math.inf:
             events.append(self._next_arrival)

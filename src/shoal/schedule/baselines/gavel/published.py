@@ -1,4 +1,4 @@
-"""Gavel's rounds as published (OSDI'20, section 5, and its simulator), for whoever compares with them.
+"""Gavel's rounds as published (OSDI'20, section 5, and its simulator), to compare with them.
 
 `GavelRounds` is the mechanism; this is the mechanism with its habits, without which Gavel's tables do not come
 out:
