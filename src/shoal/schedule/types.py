@@ -293,8 +293,8 @@ class Problem:
         return replace(self, ids=[self.ids[int(i)] for i in at], pools=self.pools if pools is None else pools, **taken)
 
     def rows(self, jobs: Index, **changed: Any) -> Rows:
-        """As `take`, at once, for a caller that asks every round: it is not checked again, since rows of a sound problem
-        are sound. A caller that gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools
+        """As `take`, at once, for a caller that asks every round: not checked again, since rows of a sound problem are
+        sound. A caller that gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools
         cannot) answers for what is in them."""
         shared = {name: getattr(self, name) for name in _SHARED}
         return Rows.made(changed, **shared, possible=self.possible.T.take(jobs, axis=-1).T, _whole=self, _jobs=jobs)
