@@ -1,5 +1,4 @@
-"""What is left to do to a group whose share is at its floor: prefetchers off by halves, fewer cores by halves, frozen
-most of the time, evicted. One level per cool-down, up and down.
+"""What is left to do to a group whose share is at its floor: frozen most of the time, evicted. One level per cool-down, up and down.
 """
 
 from __future__ import annotations
@@ -34,23 +33,10 @@ class Level:
 def levels(state: GroupState, snapshot: Snapshot) -> tuple[Level, ...]:
     """The settings above a plain share, mildest first, as far as this host can turn them."""
     steps: list[Level] = []
-    setting = Setting()
-    if Control.PREFETCHING in snapshot.controls:
-        on = state.cores
-        while on > 0:
-            on //= 2
-            setting = replace(setting, prefetching=on)
-            steps.append(Level(f"prefetchers on for {on} of {state.cores} cores", setting))
-    if Control.CORES in snapshot.controls:
-        cores = state.cores
-        while cores > 1:
-            cores = (cores + 1) // 2
-            setting = replace(setting, cores=cores)
-            steps.append(Level(f"{cores} of {state.cores} cores", setting))
     if Control.FREEZE in snapshot.controls:
-        steps.append(Level("frozen but for its least share", setting, freeze=True))
+        steps.append(Level("frozen but for its least share", Setting(), freeze=True))
     if Control.EVICT in snapshot.controls:
-        steps.append(Level("evicted: limits do not help", replace(setting, evicted=True)))
+        steps.append(Level("evicted: limits do not help", Setting(evicted=True)))
     return tuple(steps)
 
 

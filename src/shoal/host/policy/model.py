@@ -17,7 +17,7 @@ from shoal.core import PriorityClass, Reason
 from shoal.host.policy import pauses
 from shoal.host.policy.contention import LEAST_SENSITIVITY, TOLD, Contention, divide
 from shoal.host.policy.escalation import Escalation, climb, descend, levels, limit, older
-from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, PROBE_SHARE, SOON_S, Pause
+from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, PROBE_SHARE, Pause
 from shoal.host.policy.placing import Place, better_place, may_return
 from shoal.host.policy.violation import Quiet, Seen, Violation, Watch, absorb, has_run, is_idle, look
 from shoal.host.types import TICK_S, Control, GroupState, Plan, Setting, Snapshot
@@ -122,9 +122,8 @@ class Model:
             pause = pauses.next_probe(pause, snapshot, probe, share)
         else:
             pause = pauses.next_pause(
-                snapshot, pause, limited=_limited(state), floored=_floored(snapshot, state), seen=seen,
-                violation=state.violation, doubtful=doubtful,
-            )  # fmt: skip
+                snapshot, pause, limited=_limited(state), doubtful=doubtful
+            )
         return _plan(snapshot, state, pause, reasons)
 
 
@@ -174,7 +173,7 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
             due = state.slow >= _SLOW_TICKS and age > BASELINE_S * longer
         elif not _told(state, name):
             unclear = state.contention.sensitivity.get(name, 0.0) < _CLEAR
-            due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > SOON_S * longer)
+            due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > FRESH_S * longer)
         else:
             due = state.easy >= _EASY_TICKS and one.share < 1 and age > FRESH_S * longer
         if due:
@@ -192,7 +191,7 @@ def _probe(state: ModelState, doubtful: Sequence[str]) -> tuple[tuple[str, ...],
     untold = tuple(name for name in doubtful if not _told(state, name))
     if any(name not in sensitivity and state.groups[name].share < LOOK_SHARE for name in untold):
         return untold, LOOK_SHARE
-    flood = sum(sensitivity.get(name, 0.0) for name in untold) >= _CLEAR
+    flood = sum(sensitivity.get(name, 0.0) - LEAST_SENSITIVITY for name in untold) >= _CLEAR
     if len(untold) > 1 and not flood and not set(untold) <= set(state.pause.failed):
         return untold, PROBE_SHARE
     if not doubtful:
@@ -226,14 +225,6 @@ def _running(snapshot: Snapshot) -> dict[str, float]:
 
 def _limited(state: ModelState) -> bool:
     return any(one.share < 1 or one.escalation.level for one in state.groups.values())
-
-
-def _floored(snapshot: Snapshot, state: ModelState) -> bool:
-    suspects = [
-        one for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if not (is_idle(one) or state.groups[one.group.name].non_interfering)
-    ]  # fmt: skip
-    return bool(suspects) and all(state.groups[one.group.name].share <= _floor(one, snapshot) for one in suspects)
 
 
 def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[ModelState, Seen, bool]:

@@ -11,19 +11,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass
-from shoal.host.policy.violation import Seen, is_idle
+from shoal.host.policy.violation import is_idle
 from shoal.host.types import Control, Snapshot
 
 SETTLE_S = 0.015
 """What a freeze takes to hold, and work that was under way to end, before anything is measured."""
-SHORT_S, FIRST_S, LONG_S = 0.05, 0.1, 0.4
-"""The first pause is longer, as nothing else is known. One in which guaranteed work finished no unit is tried twice as
-long, up to the last of these."""
+SHORT_S, LONG_S = 0.05, 0.4
+"""A pause in which guaranteed work finished no unit is tried again twice as long, up to the last of these."""
 PROBE_S = 0.04
 BASELINE_S, CALM_BASELINE_S = 3.0, 20.0
 """How long a baseline is believed: under limits, and while none is limited."""
 FRESH_S = 1.0
-SOON_S = 0.2
 """Groups are tried so long after a pause or a probe that told nothing, at the earliest."""
 PROBE_SHARE = 0.98
 """Of a group being probed: no limit to speak of. What is not limited at all teaches how many CPUs a group keeps busy,
@@ -61,7 +59,7 @@ class Pause:
     probe: tuple[str, ...] = ()
     share: float = PROBE_SHARE
     settled: bool = False
-    length_s: float = FIRST_S
+    length_s: float = SHORT_S
     why: str = ""
     undisturbed_at: float | None = None
     probes: int = 0
@@ -79,13 +77,9 @@ def next_pause(
     last: Pause,
     *,
     limited: bool,
-    floored: bool,
-    seen: Seen,
-    violation: float | None,
     doubtful: Collection[str],
 ) -> Pause:
-    """What to freeze now; no groups if nothing. `limited`: a group is; `floored`: none can be limited more;
-    `doubtful` are to be tried."""
+    """What to freeze now; no groups if nothing. `limited`: a group is; `doubtful` are to be tried."""
     if last.groups or last.settled:
         last = replace(last, groups=(), probe=(), settled=False)
     if Control.FREEZE not in snapshot.controls or not _can_be_measured(snapshot):
@@ -94,11 +88,7 @@ def next_pause(
     if all(is_idle(one) or one.applied.frozen or one.applied.evicted for one in best_effort):
         return last
     age = None if last.undisturbed_at is None else snapshot.at - last.undisturbed_at
-    patience = BASELINE_S if limited else CALM_BASELINE_S
-    if doubtful:
-        patience = SOON_S
-    elif seen.baseless or (floored and violation is not None and violation > 1):
-        patience = FRESH_S
+    patience = FRESH_S if doubtful else BASELINE_S if limited else CALM_BASELINE_S
     if age is None or age >= patience:
         everyone = tuple(one.group.name for one in best_effort)
         return replace(last, groups=everyone, why="to see guaranteed work undisturbed", probes=0)

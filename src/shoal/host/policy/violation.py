@@ -61,13 +61,11 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A snapshot's violations. `worst` is None if no group answers. With `hold`, a group has been silent for a short
-    time: nothing may be loosened. `given_up` are groups that were silent for too long, `baseless` those whose step time
-    is known, but not against what."""
+    time: nothing may be loosened. `given_up` are groups that were silent for too long."""
 
     worst: Violation | None
     hold: bool
     given_up: tuple[str, ...]
-    baseless: tuple[str, ...]
     watch: Watch
 
 
@@ -79,11 +77,8 @@ def look(snapshot: Snapshot, watch: Watch, quiet: Quiet = NO_QUIET) -> Seen:
     guaranteed = snapshot.of(PriorityClass.GUARANTEED)
     violations: list[Violation] = []
     silent: dict[str, int] = {}
-    baseless: list[str] = []
     for state in guaranteed:
         name = state.group.name
-        if state.step_s.known() is not None and _undisturbed(state, quiet) is None:
-            baseless.append(name)
         violation = violation_of(state, snapshot, quiet)
         if violation is not None:
             violations.append(violation)
@@ -91,7 +86,7 @@ def look(snapshot: Snapshot, watch: Watch, quiet: Quiet = NO_QUIET) -> Seen:
             silent[name] = min(watch.silent.get(name, 0) + 1, HOLD_TICKS + 1)
     given_up = tuple(name for name, ticks in silent.items() if ticks > HOLD_TICKS)
     worst = max(violations, key=lambda violation: violation.value, default=None)
-    return Seen(worst, len(given_up) < len(silent), given_up, tuple(baseless), Watch(silent))
+    return Seen(worst, len(given_up) < len(silent), given_up, Watch(silent))
 
 
 def violation_of(state: GroupState, snapshot: Snapshot, quiet: Quiet = NO_QUIET) -> Violation | None:
