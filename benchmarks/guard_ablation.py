@@ -2,11 +2,11 @@
 
     python benchmarks/guard_ablation.py [--json] [--seeds 2] [--drawn 120] [--only TEXT]
 
-Three sets of scenarios: the *workloads* of `shoal guard bench`, the *first seconds* made after tuning
-(`guard_first_seconds.py`), and *drawn* ones: hosts, controls, sensors, promises, neighbours and their phases by a fixed
-seed that no tuning has seen. A row has, for the whole policy and without each part: in how many scenarios guaranteed
-work keeps its promise within a tenth, by its mean speed; the mean of what it loses beyond its promise; and how much
-best-effort work is done.
+Four sets of scenarios: the *workloads* of `shoal guard bench`, the *first seconds* made after tuning
+(`guard_first_seconds.py`), *crowds* of 12 to 30 alike, and *drawn* ones: hosts, controls, sensors, promises, neighbours
+and their phases by a fixed seed that no tuning has seen. A row has, for the whole policy and without each part: in how
+many scenarios guaranteed work keeps its promise within a tenth, by its mean speed; the mean of what it loses beyond its
+promise; and how much best-effort work is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from random import Random
 from statistics import mean, stdev
@@ -27,7 +26,6 @@ from guard_first_seconds import further, scenario
 
 from shoal.core import PriorityClass
 from shoal.host.policy import contention, escalation, make_policy, model, pauses, placing
-from shoal.host.policy.pauses import Pause
 from shoal.host.simulate import (
     BEST_EFFORT,
     GUARANTEED,
@@ -89,6 +87,16 @@ def drawn(number: int) -> Scenario:
     return Scenario(f"drawn {number}", "", host, tuple(work), seconds)
 
 
+def crowd(count: int, kind: str, phases: tuple[float, float], seed: int) -> Scenario:
+    """So many neighbours of a kind that come at once, each on and off for so long."""
+    work = [Placed(Group("feed", PriorityClass.GUARANTEED), "pipeline")]
+    for at in range(count):
+        group = Group(f"other-{at}", PriorityClass.BEST_EFFORT)
+        work.append(Placed(group, kind, on_s=phases[0], off_s=phases[1]))
+    host = HostSpec((Domain(0, frozenset(range(count + 4))),), sensing=Sensing(bandwidth=False, alone=False))
+    return Scenario(f"{count} of {kind}", "", host, tuple(work), 12.0, seed=seed)
+
+
 def scenarios(seeds: int, count: int) -> Mapping[str, Sequence[Scenario]]:
     return {
         "workloads": [replace(one, seed=seed) for one in workload_set() for seed in range(1, 1 + 2 * seeds)],
@@ -96,16 +104,18 @@ def scenarios(seeds: int, count: int) -> Mapping[str, Sequence[Scenario]]:
             scenario(others, seed, feed=feed, sensing=sensing)
             for feed, others, sensing in further() for seed in range(51, 51 + seeds)
         ],
+        "crowds": [
+            crowd(count, kind, phases, seed) for count in (12, 30) for kind in ("compute", "reads", "nt-stores")
+            for phases in ((1.0, 0.0), (0.1, 0.4)) for seed in range(51, 51 + seeds)
+        ],
         "drawn": [replace(drawn(number), seed=seed) for number in range(count) for seed in range(51, 51 + seeds)],
     }  # fmt: skip
 
 
-def without(*kinds: str) -> Callable[..., Any]:
-    """The levels without those whose text has one of these words."""
+def without(kind: str) -> Callable[..., Any]:
+    """The levels without those whose text has this word."""
     levels = escalation.levels
-    return lambda state, snapshot: tuple(
-        one for one in levels(state, snapshot) if not any(kind in one.text for kind in kinds)
-    )
+    return lambda snapshot: tuple(one for one in levels(snapshot) if kind not in one.text)
 
 
 def one_by_one() -> Callable[..., Any]:
@@ -119,19 +129,13 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "newcomers probed together": {"_probe": one_by_one()},
     "a look with a tenth of the share": {"LOOK_SHARE": 0.0},
     "the bound of a flood's probe": {"_BEARABLE": inf},
-    "the longer first pause": {"ModelState": partial(model.ModelState, pause=Pause(length_s=pauses.SHORT_S))},
     "longer pauses for long units": {"LONG_S": pauses.SHORT_S},
     "the shorter wait under limits": {"BASELINE_S": pauses.CALM_BASELINE_S},
     "the longer wait without limits": {"CALM_BASELINE_S": pauses.BASELINE_S},
-    "a pause soon when nothing explains": {"FRESH_S": pauses.BASELINE_S},
-    "a probe soon": {"SOON_S": pauses.FRESH_S},
     "at most four probes in a row": {"_AT_ONCE": 1000},
     "several probes in a row": {"_AT_ONCE": 1},
-    "the longer wait after vain probes": {"_MOST_PATIENCE": 0},
     "a probe's share just below all": {"PROBE_SHARE": 1.0},
     "escalation": {"levels": lambda *_: ()},
-    "the level of prefetchers": {"levels": without("prefetchers")},
-    "the level of cores": {"levels": without(" cores")},
     "the level of freezing": {"levels": without("frozen")},
     "the level of eviction": {"levels": without("evicted")},
     "the wait before a level": {"_PATIENCE": 1},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +33,7 @@ from shoal.host.undisturbed import Undisturbed
 
 ADAPTIVE = ("core-throttle", "kelp", "model")
 UNKNOWN = Reading(Missing("a test hides it"))
+MILD = frozenset(Control) - {Control.EVICT}
 
 
 def guaranteed(step_s: Reading = UNKNOWN, *, name: str = "feed", **more: Any) -> GroupState:
@@ -53,14 +53,15 @@ def neighbour(name: str = "flood", *, cores: int = 1, min_share: float = 0.02, *
 def host(*groups: GroupState, at: float = 0.0, domains: int = 1, **home: Any) -> Snapshot:
     places = [Domain(number, frozenset({2 * number, 2 * number + 1})) for number in range(domains)]
     homes = tuple(DomainState(place, **(home if place.id == 0 else {})) for place in places)
-    return Snapshot(at, homes, groups, controls=frozenset(Control) - {Control.EVICT})
+    return Snapshot(at, homes, groups, controls=MILD)
 
 
 class Run:
     """Drives a policy by hand: what is applied is what was planned."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, controls: frozenset[Control] = MILD) -> None:
         self.policy = make_policy(name)
+        self.controls = controls
         self.state = self.policy.start()
         self.applied: dict[str, Setting] = {}
         self.alone: dict[str, Undisturbed] = {}
@@ -80,7 +81,8 @@ class Run:
             replace(one, alone_s=known.reading(self.at)) if (known := self.alone.get(one.group.name)) else one
             for one in seen
         )  # fmt: skip
-        plan, self.state = self.policy.step(host(*seen, at=self.at, domains=domains, **home), self.state)
+        snapshot = replace(host(*seen, at=self.at, domains=domains, **home), controls=self.controls)
+        plan, self.state = self.policy.step(snapshot, self.state)
         self.applied = dict(plan.settings)
         self.at += plan.next_in_s
         return plan
@@ -308,6 +310,13 @@ def test_newcomers_of_which_none_does_harm_are_tried_together() -> None:
     assert len({one.at for one in run.state.pause.probed.values()}) == 1
 
 
+@pytest.mark.parametrize("count", [24, 40])
+def test_many_newcomers_are_no_flood(count: int) -> None:
+    run, names = Run("model"), [f"one-{number}" for number in range(count)]
+    beside(run, dict.fromkeys(names, 0.0), 1.0)
+    assert all(run.share(name) == 1 for name in names)
+
+
 def test_floods_are_tried_with_a_share_that_bounds_what_they_cost() -> None:
     run, worst = Run("model"), 0.0
     run.see(guaranteed(Reading(0.001)), neighbour("a", cpus=Reading(0.0)), neighbour("b", cpus=Reading(0.0)))
@@ -338,18 +347,16 @@ def test_a_sudden_neighbour_is_met_within_three_ticks() -> None:
     assert run.share() < 0.13
 
 
-def test_the_machines_own_drift_are_no_fault_of_a_neighbour_elsewhere() -> None:
-    run, pauses = Run("model"), list[float]()
-    for _ in range(900):  # it becomes 8 % slower, and faster again, whatever the neighbour does
-        before = run.at
-        slow = 1.08 if before % 8 > 4 else 1.0
+def test_the_machines_own_drift_is_no_fault_of_a_neighbour_elsewhere() -> None:
+    run, frozen_s = Run("model"), 0.0
+    while run.at < 120.0:  # it becomes 8 % slower, and faster again, whatever the neighbour does
+        at = run.at
+        slow = 1.08 if at % 8 > 4 else 1.0
         plan = run.see(guaranteed(Reading(0.001 * slow)), neighbour(domains=frozenset({1})), domains=2)
         setting = plan.settings.get("flood", UNLIMITED)
         assert setting.share in (1, PROBE_SHARE)
-        if setting.frozen and (not pauses or before - pauses[-1] > 0.5):
-            pauses.append(before)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(pauses)]
-    assert gaps[-1] > 2 * gaps[0], "a pause that was no relief makes the next one wait longer"
+        frozen_s += setting.frozen * (run.at - at)
+    assert frozen_s < 0.02 * run.at, "what measuring costs it"
 
 
 @pytest.mark.parametrize("loss", [0.06, 0.3])
@@ -369,50 +376,27 @@ def test_a_neighbour_elsewhere_that_does_disturb_is_found_out(loss: float) -> No
     assert run.share() < 0.7
 
 
-def test_the_next_rung_is_taken_one_at_a_time_and_given_back() -> None:
-    run = Run("model")
-    taken = []
-    for _ in range(160):  # nothing helps: it is as slow whatever the share, unless all are frozen
-        frozen = run.applied.get("flood", UNLIMITED).frozen
-        plan = run.see(guaranteed(Reading(0.001 if frozen else 0.002)), neighbour(cores=4))
-        reason = plan.reasons["flood"].as_json()
-        if "next-level" in (reason["code"], reason["facts"].get("then", {}).get("code")):
-            taken.append((run.at, plan.settings["flood"]))
-    assert [one.prefetching for _, one in taken][:3] == [2, 1, 0]
-    assert [one.cores for _, one in taken][3:5] == [2, 1]
-    assert all(later - earlier >= 1.0 for (earlier, _), (later, _) in itertools.pairwise(taken))
-    for _ in range(300):
-        run.see(guaranteed(Reading(0.001)), neighbour(cores=4))
+def test_work_is_stopped_when_less_is_not_enough_and_comes_back_when_it_harms_no_longer() -> None:
+    run, stopped = Run("model"), list[float]()
+    while run.at < 12.0:  # nothing helps while it runs, whatever its share
+        frozen, at = run.applied.get("flood", UNLIMITED).frozen, run.at
+        plan = run.see(guaranteed(Reading(0.001 if frozen else 0.002)), neighbour(cores=2))
+        if plan.settings["flood"].frozen and plan.reasons["flood"].code != "measuring":
+            stopped.append(at)
+    assert stopped[0] > 1.0, "shares are tried for a second"
+    assert len(stopped) > 50, "then it runs in a tick now and then"
+    while run.at < 40.0:
+        run.see(guaranteed(Reading(0.001)), neighbour(cores=2))
     assert replace(run.applied.get("flood", UNLIMITED), frozen=False) == UNLIMITED
 
 
-def test_work_is_stopped_when_nothing_less_was_enough_and_comes_back_level_by_level() -> None:
-    run, levels = Run("model"), list[tuple[float, Setting]]()
-
-    def see(step_s: float) -> None:
-        at = run.at
-        plan = run.see(guaranteed(Reading(step_s)), neighbour(cores=2))
-        setting = plan.settings.get("flood", UNLIMITED)
-        level = replace(setting, share=1.0, frozen=setting.frozen and plan.reasons["flood"].code != "measuring")
-        if plan.reasons["flood"].code != "measuring" and (not levels or levels[-1][1] != level):
-            levels.append((at, level))
-
-    while run.at < 12.0:
-        see(0.001 if run.applied.get("flood", UNLIMITED).frozen else 0.002)
-    up = [at for at, _ in levels[:5]]
-    assert [one for _, one in levels[:5]] == [
-        UNLIMITED, Setting(prefetching=1), Setting(prefetching=0), Setting(prefetching=0, cores=1),
-        Setting(prefetching=0, cores=1, frozen=True),
-    ]  # fmt: skip
-    assert all(1.0 <= later - earlier < 2.0 for earlier, later in itertools.pairwise(up[1:]))
-    levels.clear()
-    while run.at < 40.0:
-        see(0.001)
-    down = [(at, one) for at, one in levels if not one.frozen]
-    assert [one for _, one in down][-4:] == [
-        Setting(prefetching=0, cores=1), Setting(prefetching=0), Setting(prefetching=1), UNLIMITED,
-    ]  # fmt: skip
-    assert all(later - earlier >= 1.0 for (earlier, _), (later, _) in itertools.pairwise(down[-4:]))
+def test_work_that_nothing_can_stop_is_evicted_where_that_is_allowed() -> None:
+    run = Run("model", frozenset({Control.SHARE, Control.EVICT}))
+    while run.at < 5.0:
+        evicted, at = run.applied.get("flood", UNLIMITED).evicted, run.at
+        plan = run.see(guaranteed(Reading(0.001 if evicted else 0.002)), neighbour())
+        assert not plan.settings["flood"].evicted or at > 0.8
+    assert run.applied["flood"].evicted
 
 
 def test_after_a_time_without_guaranteed_work_groups_are_limited_from_all_of_their_share() -> None:

@@ -1,5 +1,5 @@
-"""What is left to do to a group whose share is at its floor: frozen most of the time, evicted. One level per cool-down, up and down.
-"""
+"""What is left to do to a group whose share is at its floor: frozen most of the
+time, evicted. One level per cool-down, up and down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Level:
     freeze: bool = False
 
 
-def levels(state: GroupState, snapshot: Snapshot) -> tuple[Level, ...]:
+def levels(snapshot: Snapshot) -> tuple[Level, ...]:
     """The settings above a plain share, mildest first, as far as this host can turn them."""
     steps: list[Level] = []
     if Control.FREEZE in snapshot.controls:

@@ -121,9 +121,7 @@ class Model:
         if measured or (probe and _untold(state, probe) and pauses.fresh(pause, snapshot)):
             pause = pauses.next_probe(pause, snapshot, probe, share)
         else:
-            pause = pauses.next_pause(
-                snapshot, pause, limited=_limited(state), doubtful=doubtful
-            )
+            pause = pauses.next_pause(snapshot, pause, limited=_limited(state), doubtful=doubtful)
         return _plan(snapshot, state, pause, reasons)
 
 
@@ -168,14 +166,13 @@ def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
     for name, one in busy.items():
         last = state.pause.probed.get(name)
         age = float("inf") if last is None else snapshot.at - last.at
-        longer = 1 if last is None else last.patience
         if one.non_interfering:
-            due = state.slow >= _SLOW_TICKS and age > BASELINE_S * longer
+            due = state.slow >= _SLOW_TICKS and age > BASELINE_S
         elif not _told(state, name):
             unclear = state.contention.sensitivity.get(name, 0.0) < _CLEAR
-            due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > FRESH_S * longer)
+            due = (len(busy) > 1 or unclear) and (last is None or last.passed or age > FRESH_S)
         else:
-            due = state.easy >= _EASY_TICKS and one.share < 1 and age > FRESH_S * longer
+            due = state.easy >= _EASY_TICKS and one.share < 1 and age > FRESH_S
         if due:
             found.append(name)
     return found
@@ -286,11 +283,10 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
         others = len(groups) > 1 or groups[name].elsewhere  # else all violation is its own
         non_interfering = others and not together and contention.sensitivity[name] <= LEAST_SENSITIVITY
         groups[name] = replace(groups[name], non_interfering=non_interfering)
-    changed = [name for name in names if groups[name] != state.groups[name]]
-    pause = pauses.probed(state.pause, snapshot.at, told=True, changed=changed)
+    pause = pauses.probed(state.pause, snapshot.at, told=True)
     if worst.value > TOLD * least:
         pause = replace(pause, failed=())
-    slow = 0 if changed else state.slow
+    slow = 0 if groups != state.groups else state.slow
     return replace(state, groups=groups, contention=contention, pause=pause, slow=slow, easy=0)
 
 
@@ -376,18 +372,18 @@ def _escalate(
     enough = any(groups[name].share > _floor(present[name], snapshot) for name in active)
     violation = worst.value if state.violation is None else state.violation
     if violation > _ALLOWED and active and not enough:
-        steps = {name: levels(present[name], snapshot) for name in active}
-        open_groups = [name for name in active if groups[name].escalation.level < len(steps[name])]
+        steps = levels(snapshot)
+        open_groups = [name for name in active if groups[name].escalation.level < len(steps)]
         if not open_groups or not pauses.fresh(state.pause, snapshot):
             return state.pressed + 1
         sensitivity = state.contention.sensitivity
         name = max(open_groups, key=lambda one: sensitivity.get(one, 0.0) / present[one].group.weight)
         before = groups[name].escalation
-        escalation = climb(before, steps[name], snapshot.at, pressed=state.pressed + 1)
+        escalation = climb(before, steps, snapshot.at, pressed=state.pressed + 1)
         groups[name] = replace(groups[name], escalation=escalation)
         if escalation.level == before.level:
             return state.pressed + 1
-        text = f"its least share is still too much for {worst.group}: {steps[name][escalation.level - 1].text}"
+        text = f"its least share is still too much for {worst.group}: {steps[escalation.level - 1].text}"
         reasons[name] = _reason("next-level", text, groups[name].share, sensitivity.get(name), worst)
     elif worst.value < _RECOVERED and not seen.hold:
         raised = [
@@ -444,7 +440,7 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
     for one in snapshot.of(PriorityClass.BEST_EFFORT):
         name = one.group.name
         now = state.groups[name]
-        step = limit(now.escalation, levels(one, snapshot), one)
+        step = limit(now.escalation, levels(snapshot), one)
         setting = Setting(share=now.share, domains=now.place.domains)
         if step is not None:
             setting = replace(step.setting, share=now.share, domains=now.place.domains)

@@ -30,24 +30,16 @@ LOOK_SHARE = 0.1
 """Of groups of which nothing is known, together: one that floods shows at this share already, and costs little."""
 _AT_ONCE = 4
 """So many probes in a row at most: meanwhile all others stand still."""
-_MOST_PATIENCE = 4
-"""Each probe that changed nothing makes a group's next one wait twice as long, so many times at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """When a group was being probed last, how often in a row that has changed nothing, and whether any has `told` what
-    the group costs: not while it did nothing. It has `passed` if it was no flood with a small share: more is due."""
+    """When a group was being probed last, and whether any probe has `told` what the group costs: not while it did
+    nothing. It has `passed` if it was no flood with a small share: more is due."""
 
     at: float
-    vain: int = 0
     told: bool = False
     passed: bool = False
-
-    @property
-    def patience(self) -> int:
-        """How many times as long as usual the next one waits."""
-        return 1 << min(self.vain, _MOST_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +114,10 @@ def undisturbed(pause: Pause, snapshot: Snapshot, *, heard: bool) -> Pause:
     return replace(pause, groups=groups, undisturbed_at=snapshot.at, length_s=length_s, probed=tried)
 
 
-def probed(pause: Pause, now: float, *, told: bool, changed: Collection[str] = ()) -> Pause:
-    """The probe is over; `changed` are the groups that are seen otherwise than before."""
-    found = dict(pause.probed)
-    for name in pause.probe:
-        before = found.get(name, Probed(now, -1))
-        found[name] = Probed(now, 0 if name in changed else before.vain + 1, told or before.told)
-    return replace(pause, probed=found)
+def probed(pause: Pause, now: float, *, told: bool) -> Pause:
+    """The probe is over."""
+    found = {name: Probed(now, told or (name in pause.probed and pause.probed[name].told)) for name in pause.probe}
+    return replace(pause, probed={**pause.probed, **found})
 
 
 def passed(pause: Pause, now: float) -> Pause:

@@ -61,11 +61,10 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A snapshot's violations. `worst` is None if no group answers. With `hold`, a group has been silent for a short
-    time: nothing may be loosened. `given_up` are groups that were silent for too long."""
+    time: nothing may be loosened."""
 
     worst: Violation | None
     hold: bool
-    given_up: tuple[str, ...]
     watch: Watch
 
 
@@ -84,9 +83,8 @@ def look(snapshot: Snapshot, watch: Watch, quiet: Quiet = NO_QUIET) -> Seen:
             violations.append(violation)
         else:
             silent[name] = min(watch.silent.get(name, 0) + 1, HOLD_TICKS + 1)
-    given_up = tuple(name for name, ticks in silent.items() if ticks > HOLD_TICKS)
     worst = max(violations, key=lambda violation: violation.value, default=None)
-    return Seen(worst, len(given_up) < len(silent), given_up, Watch(silent))
+    return Seen(worst, any(ticks <= HOLD_TICKS for ticks in silent.values()), Watch(silent))
 
 
 def violation_of(state: GroupState, snapshot: Snapshot, quiet: Quiet = NO_QUIET) -> Violation | None:
