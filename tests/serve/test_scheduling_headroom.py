@@ -9,7 +9,7 @@ import pytest
 from shoal.base.arrivals import poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Item, Profiles, QueueSpec, make_scheduler
-from shoal.serve.scheduling.headroom import Headroom, Promise, patience_s
+from shoal.serve.scheduling.headroom import Headroom, ProtectedService, patience_s
 from shoal.serve.scheduling.simulate import Stream, affine, simulate
 
 BEST_EFFORT = PriorityClass.BEST_EFFORT
@@ -49,7 +49,7 @@ BEST_EFFORT = PriorityClass.BEST_EFFORT
     ],
 )
 def test_longest(slots, promises, wants, held, used, longest) -> None:  # type: ignore[no-untyped-def]
-    headroom = Headroom(slots, [Promise(f"s{at}", *each) for at, each in enumerate(promises)])
+    headroom = Headroom(slots, [ProtectedService(f"s{at}", *each) for at, each in enumerate(promises)])
     assert headroom.longest_s(wants, held, used) == longest
 
 

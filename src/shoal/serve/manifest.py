@@ -7,25 +7,28 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from shoal.contract.manifest import JOB, Kind, parse_as, places
 from shoal.contract.manifest.parts import (
-    BUNDLE,
-    SECRET_NAME,
     Accelerators,
+    Bundle,
     Conflict,
+    Description,
     Duration,
     DurationOrZero,
-    EnvName,
-    Name,
+    Env,
+    Files,
+    Labels,
+    Manifest,
     Part,
     ResourceRequest,
+    Secrets,
+    TenantField,
     Text,
     in_order,
     problem,
     read_grace,
-    read_secrets,
     shared_conflicts,
     show_path,
     shown,
@@ -191,7 +194,7 @@ class RouteField(Part):
         return Route(tuple(self.shares.items()), self.shadow, shadow_share)
 
 
-class ServiceManifest(Part):
+class ServiceManifest(Manifest):
     """One service as its tenant describes it. Use `parse_service` to make one from text."""
 
     kind: Annotated[Literal["service"], BeforeValidator(_only_services)] = Field(
@@ -200,13 +203,9 @@ class ServiceManifest(Part):
     name: Annotated[str, StringConstraints(pattern=SERVICE_NAME)] = Field(
         description="lower-case letters, digits and dashes, at most 48"
     )
-    tenant: Name | None = Field(
-        default=None, description="for whom it runs; a token of another tenant is refused [the token's]"
-    )
-    description: Annotated[Text, StringConstraints(max_length=4096)] = Field(default="", description="text for people")
-    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field(
-        default={}, description="text by name, for filters"
-    )
+    tenant: TenantField = None
+    description: Description = ""
+    labels: Labels = Field(default={})
 
     models: Annotated[tuple[Model, ...], Field(min_length=1, max_length=256)] = Field(
         description="what every replica loads"
@@ -242,24 +241,10 @@ class ServiceManifest(Part):
         description="a replica that needs longer to load one model is killed and started again, three times",
     )
 
-    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field(
-        default=(),
-        max_length=4096,
-        description="files, directories and globs below the manifest's own directory, unpacked into the run directory",
-    )
-    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = Field(
-        default=None, description="the digest of an archive that was uploaded already, in place of `files`"
-    )
-    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field(
-        default={}, description="variables, all of them text: quote numbers; those that Shoal sets itself are refused"
-    )
-    secrets: Annotated[
-        dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
-        BeforeValidator(read_secrets),
-        Field(max_length=256),
-        AfterValidator(in_order),
-        WithJsonSchema({"type": ["object", "array"], "description": "variable: stored secret; or a list of both"}),
-    ] = Field(default={}, description="variable: name of a stored secret; or a list of names that are both")
+    files: Files = ()
+    bundle: Bundle = None
+    env: Env = Field(default={})
+    secrets: Secrets = Field(default={})
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -292,22 +277,6 @@ class ServiceManifest(Part):
         """What the client has to upload, relative to the manifest: its `files`, and models that are local files."""
         models = (model.file for model in self.models if model.file is not None and not is_remote(model.file))
         return tuple(dict.fromkeys((*self.files, *models))) if self.bundle is None else ()
-
-    def with_bundle(self, digest: str) -> ServiceManifest:
-        """This manifest after its files were uploaded as the archive `digest` (`sha256:HEX`)."""
-        return ServiceManifest.model_validate({**self.values(), "files": (), "bundle": digest})
-
-    def values(self) -> dict[str, Any]:
-        """As a mapping that `ServiceManifest.model_validate` takes."""
-        return self.model_dump(by_alias=True, exclude_none=True)
-
-    def canonical_json(self) -> str:
-        """The one JSON text of this manifest; two equal manifests have the same."""
-        return self.model_dump_json(exclude_none=True)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
     def replica_fingerprint(self) -> str:
         """The same of all that a replica process depends on: where this differs, replicas have to be replaced."""

@@ -20,10 +20,10 @@ from shoal.store.position import (
     sqlite_path,
 )
 from shoal.store.store import Store, open_store
-from shoal.store.tables import Key, Tables, new_metadata
+from shoal.store.tables import Key, Tables, index_where, new_metadata
 
 __all__ = [
     "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "check_database", "control_lock", "copy_database",
-    "database_files", "find_loss", "last_sequence", "new_metadata", "open_store", "position_file", "read_position",
-    "sqlite_path",
+    "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store", "position_file",
+    "read_position", "sqlite_path",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from shoal.store.tables import Key, new_metadata
+from shoal.store.tables import Key, index_where, new_metadata
 
 HEAD = "0001"
 """The newest revision in `migrations/versions`; kept here so that opening a current database needs no Alembic."""
@@ -32,8 +32,7 @@ RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 UNFINISHED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 FINISHED = text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
-"""Written with literals: a partial index serves only a query that repeats its condition word for word. A job is in one
-of the two: an index of all states would be written at every step of every job."""
+"""A job is in one of the two: an index of all states would be written at every step of every job."""
 
 OWNED = text("owner_id IS NOT NULL")
 
@@ -78,18 +77,11 @@ job = Table(
     Index("ix_job_submitted", "submitted_at", "id"),
     Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),
     Index("ix_job_tenant_name", "tenant", "name"),
-    Index(
-        "ix_job_tenant_unfinished",
-        "tenant",
-        "submitted_at",
-        "id",
-        sqlite_where=UNFINISHED,
-        postgresql_where=UNFINISHED,
-    ),
-    Index("ix_job_finished", "tenant", "state", sqlite_where=FINISHED, postgresql_where=FINISHED),
-    Index("ix_job_ended", "ended_at", sqlite_where=FINISHED, postgresql_where=FINISHED),
-    Index("ix_job_unfinished", "submitted_at", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
-    Index("ix_job_owner", "owner_id", sqlite_where=OWNED, postgresql_where=OWNED),
+    index_where("ix_job_tenant_unfinished", "tenant", "submitted_at", "id", where=UNFINISHED),
+    index_where("ix_job_finished", "tenant", "state", where=FINISHED),
+    index_where("ix_job_ended", "ended_at", where=FINISHED),
+    index_where("ix_job_unfinished", "submitted_at", "id", where=UNFINISHED),
+    index_where("ix_job_owner", "owner_id", where=OWNED),
 )
 
 attempt = Table(
@@ -128,7 +120,7 @@ event = Table(
     Column("owner_id", Key),
     Index("ix_event_job", "job_id", "seq"),
     Index("ix_event_tenant", "tenant", "seq"),
-    Index("ix_event_owner", "owner_id", "seq", sqlite_where=OWNED, postgresql_where=OWNED),
+    index_where("ix_event_owner", "owner_id", "seq", where=OWNED),
 )
 
 # At most one row: up to which event some may be missing, for their job or their age was over.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import MetaData, Select, Text
+from sqlalchemy import Index, MetaData, Select, Text, TextClause
 
 NAMING = {
     "pk": "pk_%(table_name)s",
@@ -22,6 +22,11 @@ Key = Text().with_variant(Text(collation="C"), "postgresql")
 def new_metadata() -> MetaData:
     """Empty; constraints are named the same on every database."""
     return MetaData(naming_convention=NAMING)
+
+
+def index_where(name: str, *columns: str, where: TextClause, unique: bool = False) -> Index:
+    """An index of the rows that meet a condition. It serves a query only that repeats the condition word for word."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 @dataclass(frozen=True, slots=True)

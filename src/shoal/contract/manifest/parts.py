@@ -3,22 +3,26 @@
 from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
 from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.quantities import problem, shown
-from shoal.contract.manifest.readers import in_order, read_grace, read_secrets
+from shoal.contract.manifest.readers import in_order, read_grace
 from shoal.contract.manifest.schema import (
-    BUNDLE,
-    SECRET_NAME,
     Accelerators,
+    Bundle,
+    Description,
     Duration,
     DurationOrZero,
-    EnvName,
-    Name,
+    Env,
+    Files,
+    Labels,
+    Manifest,
     Part,
     ResourceRequest,
+    Secrets,
+    TenantField,
     Text,
 )
 
 __all__ = [
-    "BUNDLE", "SECRET_NAME", "Accelerators", "Conflict", "Duration", "DurationOrZero", "EnvName", "Name", "Part",
-    "ResourceRequest", "Text", "in_order", "problem", "read_grace", "read_secrets", "shared_conflicts", "show_path",
-    "shown",
+    "Accelerators", "Bundle", "Conflict", "Description", "Duration", "DurationOrZero", "Env", "Files", "Labels",
+    "Manifest", "Part", "ResourceRequest", "Secrets", "TenantField", "Text", "in_order", "problem", "read_grace",
+    "shared_conflicts", "show_path", "shown",
 ]  # fmt: skip

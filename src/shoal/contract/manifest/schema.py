@@ -242,21 +242,71 @@ class Metrics(Part):
 
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(not_reserved)]
 
+# Fields that all kinds of manifests have.
+TenantField = Annotated[
+    Name | None, Field(description="for whom it runs; a token of another tenant is refused [the token's]")
+]
+Description = Annotated[Text, StringConstraints(max_length=4096), Field(description="text for people")]
+Labels = Annotated[
+    dict[Text, Text], Field(max_length=64, description="text by name, for filters"), AfterValidator(in_order)
+]
+Files = Annotated[
+    tuple[Annotated[Text, BeforeValidator(places.read_file)], ...],
+    Field(
+        max_length=4096,
+        description="files, directories and globs below the manifest's own directory, unpacked into the run directory",
+    ),
+]
+Bundle = Annotated[
+    Annotated[str, StringConstraints(pattern=BUNDLE)] | None,
+    Field(description="the digest of an archive that was uploaded already, in place of `files`"),
+]
+Env = Annotated[
+    dict[EnvName, Text],
+    Field(
+        max_length=1024,
+        description="variables, all of them text: quote numbers; those that Shoal sets itself are refused",
+    ),
+    AfterValidator(in_order),
+]
+Secrets = Annotated[
+    dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
+    BeforeValidator(read_secrets),
+    Field(max_length=256, description="variable: name of a stored secret; or a list of names that are both"),
+    AfterValidator(in_order),
+    _json(["object", "array"], "variable: stored secret; or a list of both"),
+]
 
-class JobManifest(Part):
+
+class Manifest(Part):
+    """What a tenant hands in, of any kind."""
+
+    def values(self) -> dict[str, Any]:
+        """As a mapping that `model_validate` takes."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+    def with_bundle(self, digest: str) -> Self:
+        """This manifest after its files were uploaded as the archive `digest` (`sha256:HEX`)."""
+        return self.model_validate({**self.values(), "files": (), "bundle": digest})
+
+    def canonical_json(self) -> str:
+        """The one JSON text of this manifest; two equal manifests have the same."""
+        return self.model_dump_json(exclude_none=True)
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.canonical_json())
+
+
+class JobManifest(Manifest):
     """One job as its tenant describes it. Use `parse_manifest` to make one from text."""
 
     kind: Annotated[Literal["job"], BeforeValidator(only_jobs)] = Field(
         default="job", description="a job runs to completion"
     )
     name: Name = Field(description="lower-case letters, digits and dashes, at most 63")
-    tenant: Name | None = Field(
-        default=None, description="for whom it runs; a token of another tenant is refused [the token's]"
-    )
-    description: Annotated[Text, StringConstraints(max_length=4096)] = Field(default="", description="text for people")
-    labels: Annotated[dict[Text, Text], Field(max_length=64), AfterValidator(in_order)] = Field(
-        default={}, description="text by name, for filters"
-    )
+    tenant: TenantField = None
+    description: Description = ""
+    labels: Labels = {}
 
     command: Annotated[
         Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(read_program)] | None,
@@ -270,23 +320,10 @@ class JobManifest(Part):
         default=None,
         description="`package.module`, run by `python -m`, or `package.module:function`, called without arguments",
     )
-    files: tuple[Annotated[Text, BeforeValidator(places.read_file)], ...] = Field(
-        default=(),
-        max_length=4096,
-        description="files, directories and globs below the manifest's own directory, unpacked into the run directory",
-    )
-    bundle: Annotated[str, StringConstraints(pattern=BUNDLE)] | None = Field(
-        default=None, description="the digest of an archive that was uploaded already, in place of `files`"
-    )
-    env: Annotated[dict[EnvName, Text], Field(max_length=1024), AfterValidator(in_order)] = Field(
-        default={}, description="variables, all of them text: quote numbers; those that Shoal sets itself are refused"
-    )
-    secrets: Annotated[
-        dict[EnvName, Annotated[str, StringConstraints(pattern=SECRET_NAME)]],
-        BeforeValidator(read_secrets),
-        Field(max_length=256),
-        AfterValidator(in_order),
-    ] = Field(default={}, description="variable: name of a stored secret; or a list of names that are both")
+    files: Files = ()
+    bundle: Bundle = None
+    env: Env = {}
+    secrets: Secrets = {}
 
     resources: ResourceRequest = Field(
         default=ResourceRequest(),
@@ -410,18 +447,6 @@ class JobManifest(Part):
     @property
     def expected_runtime_s(self) -> float | None:
         return self.expected_runtime
-
-    def with_bundle(self, digest: str) -> JobManifest:
-        """This manifest after its files were uploaded as the archive `digest` (`sha256:HEX`)."""
-        values = self.model_dump(by_alias=True, exclude_none=True)
-        return JobManifest.model_validate({**values, "files": (), "bundle": digest})
-
-    def canonical_json(self) -> str:
-        """The one JSON text of this manifest; two equal manifests have the same."""
-        return self.model_dump_json(exclude_none=True)
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.canonical_json())
 
 
 def fingerprint_of(canonical_json: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Table, Text, UniqueConstraint, select, text
 
-from shoal.store import Key, Tables, new_metadata
+from shoal.store import Key, Tables, index_where, new_metadata
 
 metadata = new_metadata()
 LIVE = text("state <> 'STOPPED'")
@@ -34,7 +34,7 @@ service = Table(
     Column("reason", Text),
     Column("fingerprint", Text, nullable=False),
     Index("ix_service_created", "created_at", "id"),
-    Index("uq_service_live_name", "tenant", "name", unique=True, sqlite_where=LIVE, postgresql_where=LIVE),
+    index_where("uq_service_live_name", "tenant", "name", where=LIVE, unique=True),
 )
 
 deployment = Table(

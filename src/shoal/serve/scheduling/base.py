@@ -15,7 +15,7 @@ from math import exp, inf
 
 from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Reason
 from shoal.serve.scheduling.batching import batch_room
-from shoal.serve.scheduling.headroom import Headroom, Promise, patience_s
+from shoal.serve.scheduling.headroom import Headroom, ProtectedService, patience_s
 from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles
 from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, PriorityLevel, Queue
@@ -398,7 +398,7 @@ class SharedDevice:
             self._headroom = Headroom(
                 self.slots,
                 [
-                    Promise(queue.key, queue.slots, patience_s(queue.slo_s, queue.profile.cautious_s(1)))
+                    ProtectedService(queue.key, queue.slots, patience_s(queue.slo_s, queue.profile.cautious_s(1)))
                     for queue in self._queues.values()
                     if queue.slo_s is not None and queue.executors > 0 and not queue.account.level.best_effort
                 ],

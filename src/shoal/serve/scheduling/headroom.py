@@ -25,7 +25,7 @@ FULL = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class ProtectedService:
     """A guaranteed service with an objective: what its executions need, and for how long they may be kept waiting."""
 
     key: str
@@ -38,16 +38,16 @@ def patience_s(slo_s: float, execution_s: float) -> float:
 
 
 class Headroom:
-    """The promises as a staircase: for each length of an execution, the slots that less patient services need."""
+    """For each length of an execution, the slots that less patient services need: a staircase."""
 
-    def __init__(self, slots: int, promises: Iterable[Promise] = ()) -> None:
+    def __init__(self, slots: int, services: Iterable[ProtectedService] = ()) -> None:
         self.slots = slots
-        self._stairs: list[tuple[Promise, int]] = []
+        self._stairs: list[tuple[ProtectedService, int]] = []
         need = 0
-        for promise in sorted(promises, key=lambda each: each.patience_s):
-            if promise.slots > need:
-                need = promise.slots
-                self._stairs.append((promise, need))
+        for service in sorted(services, key=lambda each: each.patience_s):
+            if service.slots > need:
+                need = service.slots
+                self._stairs.append((service, need))
 
     def longest_s(self, slots: int, held: Sequence[tuple[float, int]], used: float) -> float:
         """The longest that a best-effort execution on so many slots may take if it starts now.
@@ -56,15 +56,15 @@ class Headroom:
         guaranteed class used in the recent past, on average.
         """
         busy = ceil(used / FULL)
-        for promise, need in self._stairs:
-            long_ones = sum(wide for left_s, wide in held if left_s > promise.patience_s)
+        for service, need in self._stairs:
+            long_ones = sum(wide for left_s, wide in held if left_s > service.patience_s)
             if long_ones + slots + max(need, busy) > self.slots:
-                return promise.patience_s
+                return service.patience_s
         return inf
 
-    def never(self, slots: int, execution_s: float) -> Promise | None:
-        """The promise that such an execution would endanger even if nothing else happened on the device."""
-        for promise, need in self._stairs:
-            if execution_s > promise.patience_s and slots + need > self.slots:
-                return promise
+    def never(self, slots: int, execution_s: float) -> ProtectedService | None:
+        """The service that such an execution would endanger even if nothing else happened on the device."""
+        for service, need in self._stairs:
+            if execution_s > service.patience_s and slots + need > self.slots:
+                return service
         return None
