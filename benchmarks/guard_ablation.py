@@ -138,12 +138,11 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "escalation": {"levels": lambda *_: ()},
     "the level of freezing": {"levels": without("frozen")},
     "the level of eviction": {"levels": without("evicted")},
-    "the wait before a level": {"_PATIENCE": 1},
+    "the wait before eviction": {"_PATIENCE": 1},
     "the wait between levels": {"COOL_DOWN_S": 0.0},
     "the runs of frozen work": {"_FREEZE_EVERY": 1000},
     "moving": {"better_place": lambda *_: None},
     "the least gain of a move": {"_WORTH": 1.0},
-    "staying where little is lost": {"_CROWDED": 2.0},
     "returning": {"may_return": lambda *_: None},
 }
 

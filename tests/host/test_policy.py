@@ -383,7 +383,7 @@ def test_work_is_stopped_when_less_is_not_enough_and_comes_back_when_it_harms_no
         plan = run.see(guaranteed(Reading(0.001 if frozen else 0.002)), neighbour(cores=2))
         if plan.settings["flood"].frozen and plan.reasons["flood"].code != "measuring":
             stopped.append(at)
-    assert stopped[0] > 1.0, "shares are tried for a second"
+    assert 0.1 < stopped[0] < 1.0, "once its share is at its floor"
     assert len(stopped) > 50, "then it runs in a tick now and then"
     while run.at < 40.0:
         run.see(guaranteed(Reading(0.001)), neighbour(cores=2))

@@ -9,7 +9,7 @@ from shoal.host.types import Control, GroupState, Setting, Snapshot
 
 COOL_DOWN_S = 1.0
 _PATIENCE = 10
-"""Ticks for which shares were not enough before a level is taken."""
+"""Ticks for which less was not enough before a group is evicted."""
 _FREEZE_EVERY = 20
 """A frozen group runs in one of so many ticks at least, so that its recovery can be seen."""
 
@@ -41,8 +41,10 @@ def levels(snapshot: Snapshot) -> tuple[Level, ...]:
 
 
 def climb(escalation: Escalation, steps: tuple[Level, ...], now: float, *, pressed: int) -> Escalation:
-    """A level up, unless the last one is too fresh, or `pressed` too short, or there is none."""
-    if escalation.level >= len(steps) or pressed < _PATIENCE or not _cool(escalation, now):
+    """A level up, unless the last one is too fresh, or `pressed` too short to evict, or there is none."""
+    if escalation.level >= len(steps) or not _cool(escalation, now):
+        return escalation
+    if steps[escalation.level].setting.evicted and pressed < _PATIENCE:
         return escalation
     return Escalation(escalation.level + 1, now)
 

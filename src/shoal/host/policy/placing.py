@@ -11,8 +11,6 @@ from shoal.host.types import Control, GroupState, Snapshot
 
 _WORTH = 1.2
 """Moving a group costs it its caches and nearness to its memory: it must keep so much more there."""
-_CROWDED = 0.8
-"""A group that would keep more of its share than this stays where it is."""
 _RETURN_S = 30.0
 
 
@@ -32,7 +30,7 @@ def better_place(
 ) -> Place | None:
     """Where else it keeps more than `share`; None if nowhere."""
     away = outside(snapshot)
-    if place.domains is not None or Control.DOMAINS not in snapshot.controls or not away or share >= _CROWDED:
+    if place.domains is not None or Control.DOMAINS not in snapshot.controls or not away:
         return None
     if state.domains <= away:
         return None
