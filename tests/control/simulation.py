@@ -78,9 +78,11 @@ class World:
     questioner: Questioner | None = None
 
     @classmethod
-    def make(cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script]) -> World:
+    def make(
+        cls, folder: Path, machines: tuple[Node, ...], behaviour: Callable[[Gang], Script], ahead: float | None = None
+    ) -> World:
         clock = VirtualClock()
-        return cls(folder, SimulatedCluster(machines, clock=clock, behaviour=behaviour), clock)
+        return cls(folder, SimulatedCluster(machines, clock=clock, behaviour=behaviour, ahead=ahead), clock)
 
     async def start(self) -> ControlPlane:
         self.dead = asyncio.Event()
@@ -298,10 +300,12 @@ async def simulate(
     schedule: ScheduleSettings | None = None,
     ranges: bool = False,
     questions: bool = False,
+    ahead: float | None = None,
 ) -> World:
     """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes. With
     `schedule`, its nodes have two types of accelerators, and rounds decide. With `ranges`, half of the jobs leave open
-    how many ranks they have. With `questions`, every job is asked after every event why it waits."""
+    how many ranks they have. With `questions`, every job is asked after every event why it waits. With `ahead`, the
+    cluster has a scheduler of its own."""
     draw = random.Random(seed)
 
     def behaviour(gang: Gang) -> Script:
@@ -317,7 +321,7 @@ async def simulate(
         )
 
     machines = nodes(3, 4) if schedule is None else two_types(3, 4)
-    world = World.make(folder, machines, behaviour)
+    world = World.make(folder, machines, behaviour, ahead)
     world.schedule = schedule
     world.questioner = Questioner(world) if questions else None
     world.fault = lambda point: crash_at(draw, crash_rate, point)

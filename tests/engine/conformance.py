@@ -71,6 +71,9 @@ class Missing:
 Behaviour = Succeed | Fail | RunForever | IgnoreTerm | Cooperate | Print | Missing
 
 
+BEFORE_RUNNING = (Phase.QUEUED, Phase.STARTING)
+
+
 class EngineKit(ABC):
     """One engine over one home, and the means to drive it."""
 
@@ -107,6 +110,19 @@ class EngineKit(ABC):
     @abstractmethod
     async def restore_devices(self) -> None:
         """What was lost is there again; return once the engine knows."""
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        """Launch it, and wait until its ranks were let go. Raises LaunchFailed where they never were."""
+        status = await self.engine.launch(gang)
+        if status.phase not in BEFORE_RUNNING:
+            return status
+        async with asyncio.timeout(60):
+            async for status in self.engine.changes():
+                if status.name == gang.name and status.phase not in BEFORE_RUNNING:
+                    break
+        if status.fault is not None and status.reason is not None:
+            raise LaunchFailed(status.reason.text, fault=status.fault)
+        return status
 
     async def log(self, name: str, rank: int = 0) -> str:
         """The whole log of a rank as it is now."""
@@ -184,9 +200,9 @@ class EngineConformance:
         await kit.restart()
 
     async def test_a_gang_runs_on_without_a_device_that_others_had(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        await kit.launch(kit.gang("a.1.run", RunForever()))
         await kit.lose_device()
-        adopted = await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        adopted = await kit.launch(kit.gang("a.1.run", RunForever()))
         assert adopted.phase is Phase.RUNNING
         await kit.engine.stop("a.1.run")
         assert (await kit.settle("a.1.run")).ended
@@ -200,7 +216,7 @@ class EngineConformance:
     # --- launch and end ---
 
     async def test_a_rank_that_succeeds_ends_ok(self, kit: EngineKit) -> None:
-        launched = await kit.engine.launch(kit.gang("a.1.run", Succeed()))
+        launched = await kit.launch(kit.gang("a.1.run", Succeed()))
         assert launched.phase in (Phase.RUNNING, Phase.ENDED)
         status = await kit.settle("a.1.run")
         assert status.phase is Phase.ENDED
@@ -216,36 +232,36 @@ class EngineConformance:
         assert rank.started_at <= rank.ended_at
 
     async def test_an_exit_code_is_reported(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Fail(7)))
+        await kit.launch(kit.gang("a.1.run", Fail(7)))
         assert exits(await kit.settle("a.1.run")) == {0: (7, None, False)}
 
     async def test_launching_a_name_again_adopts_it(self, kit: EngineKit) -> None:
         gang = kit.gang("a.1.run", Print(("once",), after_s=0.3))
-        first = await kit.engine.launch(gang)
-        second = await kit.engine.launch(gang)
+        first = await kit.launch(gang)
+        second = await kit.launch(gang)
         assert second.ranks[0].pid == first.ranks[0].pid
         assert second.ranks[0].started_at == first.ranks[0].started_at
         await kit.settle("a.1.run")
-        third = await kit.engine.launch(gang)
+        third = await kit.launch(gang)
         assert third.phase is Phase.ENDED
         assert await kit.log("a.1.run") == "once\n"
 
     async def test_launching_a_name_twice_at_once_starts_it_once(self, kit: EngineKit) -> None:
         gang = kit.gang("a.1.run", Print(("once",)), ranks=2)
-        await asyncio.gather(kit.engine.launch(gang), kit.engine.launch(gang))
+        await asyncio.gather(kit.launch(gang), kit.launch(gang))
         await kit.settle("a.1.run")
         assert [await kit.log("a.1.run", rank) for rank in (0, 1)] == ["once\n", "once\n"]
 
     async def test_a_gang_runs_every_rank(self, kit: EngineKit) -> None:
         by_rank = {rank: Print((f"rank {rank}",)) for rank in range(3)}
-        await kit.engine.launch(kit.gang("a.1.run", Succeed(), ranks=3, by_rank=by_rank))
+        await kit.launch(kit.gang("a.1.run", Succeed(), ranks=3, by_rank=by_rank))
         status = await kit.settle("a.1.run")
         assert exits(status) == dict.fromkeys(range(3), (0, None, False))
         assert [await kit.log("a.1.run", rank) for rank in range(3)] == ["rank 0\n", "rank 1\n", "rank 2\n"]
 
     async def test_when_one_rank_fails_the_others_are_stopped(self, kit: EngineKit) -> None:
         gang = kit.gang("a.1.run", RunForever(), ranks=3, by_rank={1: Fail(3)})
-        await kit.engine.launch(gang)
+        await kit.launch(gang)
         status = await kit.settle("a.1.run")
         found = exits(status)
         assert found[1] == (3, None, False)
@@ -253,14 +269,14 @@ class EngineConformance:
 
     async def test_when_one_rank_succeeds_the_others_go_on(self, kit: EngineKit) -> None:
         gang = kit.gang("a.1.run", Succeed(), ranks=2, by_rank={1: Print(("late",), after_s=0.3)})
-        await kit.engine.launch(gang)
+        await kit.launch(gang)
         status = await kit.settle("a.1.run")
         assert exits(status) == {0: (0, None, False), 1: (0, None, False)}
         assert await kit.log("a.1.run", 1) == "late\n"
 
     async def test_a_missing_command_is_the_users_fault(self, kit: EngineKit) -> None:
         with pytest.raises(LaunchFailed) as failure:
-            await kit.engine.launch(kit.gang("a.1.run", Missing()))
+            await kit.launch(kit.gang("a.1.run", Missing()))
         assert failure.value.fault is Fault.USER
         status = await kit.engine.status("a.1.run")
         assert status is None or status.ended
@@ -268,64 +284,64 @@ class EngineConformance:
     async def test_a_rank_that_cannot_start_rolls_the_whole_gang_back(self, kit: EngineKit) -> None:
         gang = kit.gang("a.1.run", Print(("ran",)), ranks=3, by_rank={2: Missing()})
         with pytest.raises(LaunchFailed) as failure:
-            await kit.engine.launch(gang)
+            await kit.launch(gang)
         assert failure.value.fault is Fault.USER
         status = await kit.engine.status("a.1.run")
         assert status is None or (status.ended and status.reason is not None)
         with pytest.raises(LaunchFailed) as again:
-            await kit.engine.launch(gang)
+            await kit.launch(gang)
         assert again.value.fault is Fault.USER
         assert [await kit.log("a.1.run", rank) for rank in (0, 1)] == ["", ""]
 
     # --- stop, signal, notify ---
 
     async def test_stop_ends_a_rank_by_sigterm(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=2))
+        await kit.launch(kit.gang("a.1.run", RunForever(), ranks=2))
         await kit.in_effect("a.1.run")
         await kit.engine.stop("a.1.run", reason="the test wants it")
         status = await kit.settle("a.1.run")
         assert exits(status) == dict.fromkeys((0, 1), (None, signal.SIGTERM, True))
 
     async def test_stop_kills_what_ignores_sigterm(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=60))
+        await kit.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=60))
         await kit.in_effect("a.1.run")
         await kit.engine.stop("a.1.run", grace_s=0.2)
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
 
     async def test_a_second_stop_may_shorten_the_grace(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
+        await kit.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
         await kit.in_effect("a.1.run")
         await kit.engine.stop("a.1.run")
         await kit.engine.stop("a.1.run", grace_s=0.1)
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
 
     async def test_a_later_stop_never_lengthens_the_grace(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
+        await kit.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
         await kit.in_effect("a.1.run")
         await kit.engine.stop("a.1.run", grace_s=0.5)
         await kit.engine.stop("a.1.run", grace_s=600)
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGKILL, True)}
 
     async def test_a_rank_with_the_hooks_may_leave_by_itself(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Cooperate(75), grace_s=60))
+        await kit.launch(kit.gang("a.1.run", Cooperate(75), grace_s=60))
         await kit.in_effect("a.1.run")
         await kit.engine.stop("a.1.run")
         assert exits(await kit.settle("a.1.run")) == {0: (75, None, True)}
 
     async def test_a_notice_reaches_the_ranks_without_stopping_them(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Cooperate(0), ranks=2))
+        await kit.launch(kit.gang("a.1.run", Cooperate(0), ranks=2))
         await kit.in_effect("a.1.run")
         await kit.engine.notify("a.1.run", {"reason": "checkpoint"})
         assert exits(await kit.settle("a.1.run")) == dict.fromkeys((0, 1), (0, None, False))
 
     async def test_a_signal_reaches_the_main_process(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        await kit.launch(kit.gang("a.1.run", RunForever()))
         await kit.in_effect("a.1.run")
         await kit.engine.signal("a.1.run", signal.SIGTERM)
         assert exits(await kit.settle("a.1.run")) == {0: (None, signal.SIGTERM, False)}
 
     async def test_unknown_and_ended_gangs_are_ignored(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Succeed()))
+        await kit.launch(kit.gang("a.1.run", Succeed()))
         ended = await kit.settle("a.1.run")
         for name in ("a.1.run", "nobody.1.run"):
             await kit.engine.stop(name)
@@ -338,10 +354,10 @@ class EngineConformance:
 
     async def test_changes_go_forward_and_never_skip_the_end(self, kit: EngineKit) -> None:
         early = kit.engine.changes()
-        await kit.engine.launch(kit.gang("a.1.run", Succeed(0.1), ranks=2))
+        await kit.launch(kit.gang("a.1.run", Succeed(0.1), ranks=2))
         late = kit.engine.changes()
         ended = await kit.settle("a.1.run")
-        order = [Phase.STARTING, Phase.RUNNING, Phase.ENDED]
+        order = [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.ENDED]
         for watcher in (early, late, kit.engine.changes()):
             seen = []
             async with asyncio.timeout(30):
@@ -358,7 +374,7 @@ class EngineConformance:
 
     async def test_a_log_is_read_by_offset(self, kit: EngineKit) -> None:
         lines = tuple(f"line {number}" for number in range(50))
-        await kit.engine.launch(kit.gang("a.1.run", Print(lines)))
+        await kit.launch(kit.gang("a.1.run", Print(lines)))
         await kit.settle("a.1.run")
         whole = "".join(f"{line}\n" for line in lines).encode()
         offset, collected = 0, b""
@@ -385,7 +401,7 @@ class EngineConformance:
         assert past.ended
 
     async def test_a_stream_of_a_running_rank_has_not_ended(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        await kit.launch(kit.gang("a.1.run", RunForever()))
         assert all(size == 0 for size, _ in await kit.engine.log_times("a.1.run", 0))
         chunk = await kit.engine.read("a.1.run", 0, "metrics", 0)
         assert (chunk.data, chunk.next_offset, chunk.ended) == (b"", 0, False)
@@ -395,13 +411,13 @@ class EngineConformance:
 
     @pytest.mark.parametrize("stream", ["file:../../etc/passwd", "file:/etc/passwd", "file:", "unheard-of"])
     async def test_unknown_and_escaping_streams_are_not_found(self, kit: EngineKit, stream: str) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Succeed()))
+        await kit.launch(kit.gang("a.1.run", Succeed()))
         await kit.settle("a.1.run")
         with pytest.raises(NotFound):
             await kit.engine.read("a.1.run", 0, stream, 0)
 
     async def test_unknown_gangs_and_ranks_have_no_streams(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Succeed()))
+        await kit.launch(kit.gang("a.1.run", Succeed()))
         await kit.settle("a.1.run")
         with pytest.raises(NotFound):
             await kit.engine.read("a.1.run", 1, "log", 0)
@@ -415,23 +431,23 @@ class EngineConformance:
     # --- restarts ---
 
     async def test_a_running_gang_survives_a_restart(self, kit: EngineKit) -> None:
-        launched = await kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=2))
+        launched = await kit.launch(kit.gang("a.1.run", RunForever(), ranks=2))
         await kit.in_effect("a.1.run")
         await kit.restart()
         found = (await kit.engine.gangs())["a.1.run"]
         assert found.phase is Phase.RUNNING
         assert [rank.pid for rank in found.ranks] == [rank.pid for rank in launched.ranks]
-        assert (await kit.engine.launch(kit.gang("a.1.run", RunForever(), ranks=2))).ranks == found.ranks
+        assert (await kit.launch(kit.gang("a.1.run", RunForever(), ranks=2))).ranks == found.ranks
         await kit.engine.stop("a.1.run")
         assert exits(await kit.settle("a.1.run")) == dict.fromkeys((0, 1), (None, signal.SIGTERM, True))
 
     async def test_an_end_while_no_engine_was_there_is_seen(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Fail(9, after_s=0.2)))
+        await kit.launch(kit.gang("a.1.run", Fail(9, after_s=0.2)))
         await kit.restart(down_s=1.0)
         assert exits(await kit.settle("a.1.run")) == {0: (9, None, False)}
 
     async def test_a_late_watcher_hears_of_ends_before_the_restart(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Fail(9)))
+        await kit.launch(kit.gang("a.1.run", Fail(9)))
         await kit.settle("a.1.run")
         await kit.restart()
         async with asyncio.timeout(30):
@@ -441,7 +457,7 @@ class EngineConformance:
                     break
 
     async def test_a_log_goes_on_over_a_restart(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Print(("one", "two"), after_s=0.3)))
+        await kit.launch(kit.gang("a.1.run", Print(("one", "two"), after_s=0.3)))
         await kit.in_effect("a.1.run")
         first = await kit.engine.read("a.1.run", 0, "log", 0, limit=4)
         await kit.restart()
@@ -452,7 +468,7 @@ class EngineConformance:
     # --- forget and sweep ---
 
     async def test_ended_gangs_are_known_until_forgotten(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", Print(("kept",))))
+        await kit.launch(kit.gang("a.1.run", Print(("kept",))))
         ended = await kit.settle("a.1.run")
         assert (await kit.engine.gangs())["a.1.run"] == ended
         await kit.engine.forget("a.1.run")
@@ -465,7 +481,7 @@ class EngineConformance:
         assert await kit.log("a.1.run") == "kept\n"
 
     async def test_forgetting_a_running_gang_stops_it(self, kit: EngineKit) -> None:
-        await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
+        await kit.launch(kit.gang("a.1.run", IgnoreTerm(), grace_s=600))
         await kit.in_effect("a.1.run")
         await kit.engine.forget("a.1.run")
         assert await kit.engine.status("a.1.run") is None
@@ -473,7 +489,7 @@ class EngineConformance:
 
     async def test_a_sweep_ends_what_nobody_knows_and_nothing_else(self, kit: EngineKit) -> None:
         for name in ("known.1.run", "orphan.1.run"):
-            await kit.engine.launch(kit.gang(name, RunForever()))
+            await kit.launch(kit.gang(name, RunForever()))
         assert await kit.engine.sweep(frozenset({"known.1.run"})) == ("orphan.1.run",)
         known = await kit.engine.status("known.1.run")
         assert known is not None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.core import Device, Node
 from shoal.engine import Gang, GangStatus, RankSpec
-from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock
+from shoal.engine.simulated import POOL, Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from tests.engine.conformance import (
     Behaviour,
     Cooperate,
@@ -45,11 +46,15 @@ def script_of(behaviour: Behaviour) -> Script:
 
 
 class SimulatedKit(EngineKit):
+    ahead: float | None = None
+
     def __init__(self) -> None:
         devices = tuple(Device(f"gpu{index}", "a100", index) for index in range(4))
         nodes = [Node(f"node{number}", devices, 8000, 1 << 34) for number in range(2)]
         self.scripts: dict[str, Script] = {}
-        self.cluster = SimulatedCluster(nodes, clock=VirtualClock(), behaviour=lambda gang: self.scripts[gang.name])
+        self.cluster = SimulatedCluster(
+            nodes, clock=VirtualClock(), behaviour=lambda gang: self.scripts[gang.name], ahead=self.ahead
+        )
         self.engine = SimulatedEngine(self.cluster)
 
     def gang(
@@ -106,6 +111,34 @@ class TestSimulated(EngineConformance):
     @pytest.fixture
     async def kit(self) -> AsyncIterator[SimulatedKit]:
         kit = SimulatedKit()
+        await kit.engine.open()
+        yield kit
+        await kit.engine.close()
+
+
+class DelegatedKit(SimulatedKit):
+    """The same machines behind a scheduler of the cluster's own."""
+
+    ahead = 0.25
+
+    def gang(
+        self,
+        name: str,
+        behaviour: Behaviour,
+        *,
+        ranks: int = 1,
+        by_rank: Mapping[int, Behaviour] | None = None,
+        grace_s: float = 10.0,
+    ) -> Gang:
+        placed = super().gang(name, behaviour, ranks=ranks, by_rank=by_rank, grace_s=grace_s)
+        return replace(placed, ranks=tuple(RankSpec(rank, POOL) for rank in range(ranks)))
+
+
+@pytest.mark.virtual_time
+class TestDelegated(EngineConformance):
+    @pytest.fixture
+    async def kit(self) -> AsyncIterator[DelegatedKit]:
+        kit = DelegatedKit()
         await kit.engine.open()
         yield kit
         await kit.engine.close()

@@ -229,6 +229,7 @@ class ClusterIndex:
         at_risk_s: float | None = None,
         expected_end: float | None = None,
         stopping: bool | None = None,
+        queued: bool | None = None,
     ) -> None:
         """Change what is known of a running job; None leaves a value as it is. Unknown jobs are ignored."""
         self._check_thread()
@@ -241,7 +242,22 @@ class ClusterIndex:
             at_risk_s=running.at_risk_s if at_risk_s is None else at_risk_s,
             expected_end=running.expected_end if expected_end is None else expected_end,
             stopping=running.stopping if stopping is None else stopping,
+            queued=running.queued if queued is None else queued,
         )
+        self._remember(changed, held.need, held.charge, held.slots)
+
+    def begin(self, job_id: str, at: float) -> None:
+        """A running job that waited in a queue of the cluster until then begins now: its times count from there."""
+        self._check_thread()
+        running = self._running.get(job_id)
+        if running is None:
+            return
+        held, later = self._forget(job_id), max(0.0, at - running.started_at)
+        end, latest = running.expected_end, running.latest_end
+        changed = replace(
+            running, started_at=running.started_at + later, queued=False,
+            expected_end=None if end is None else end + later, latest_end=None if latest is None else latest + later,
+        )  # fmt: skip
         self._remember(changed, held.need, held.charge, held.slots)
 
     def stop(self, job_id: str, *, ran_s: float | None = None, completed: bool = True) -> Running | None:

@@ -240,6 +240,8 @@ class Evictor:
 
 def at_risk_s(snapshot: Snapshot, running: Running) -> float:
     """The run time that a job is taken to lose if it ends now."""
+    if running.queued:
+        return 0.0
     if running.at_risk_s is not None:
         return running.at_risk_s
     if snapshot.median_at_risk_s is not None:

@@ -47,7 +47,8 @@ class Pending:
 class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
-    `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never."""
+    `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
+    while a cluster that it was handed over to has not started it: it loses nothing."""
 
     job_id: str
     tenant: str
@@ -60,6 +61,7 @@ class Running:
     expected_end: float | None = None
     stopping: bool = False
     latest_end: float | None = None
+    queued: bool = False
 
 
 class Seats(NamedTuple):

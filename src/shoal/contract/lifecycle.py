@@ -89,6 +89,7 @@ class ErrorCode(StrEnum):
     MAX_RUNTIME = "U105-max-runtime"
     DEADLINE = "U106-deadline"
     OVER_LIMIT = "U107-over-limit"
+    REFUSED = "U108-refused-by-cluster"
     INPUT = "U201-input-data"
     OUTPUT = "U202-output-data"
     SECRET = "U301-secret-missing"  # noqa: S105 - the name of a failure, not a secret

@@ -22,10 +22,13 @@ from shoal.control.job_repository import JobRepository
 from shoal.control.phases import Layout
 from shoal.control.transitions import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
-from shoal.core import Fault
-from shoal.engine import Engine, Gang, GangStatus, LaunchFailed
+from shoal.core import Fault, Reason
+from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Phase, Refused
 
 log = structlog.get_logger("shoal.attempt_runner")
+
+_PHASES = list(Phase)
+"""In the order in which a gang goes through them."""
 
 
 class AttemptRunner:
@@ -64,6 +67,11 @@ class AttemptRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def waits_for(self, name: str) -> bool:
+        """Whether this gang was handed over and has not ended, as far as was told."""
+        status = self._statuses.get(name)
+        return status is not None and not status.ended
 
     def driven(self, job_id: str) -> bool:
         return job_id in self._tasks
@@ -125,7 +133,7 @@ class AttemptRunner:
         try:
             if phases.has_download(manifest) and live.job.state in (JobState.STARTING, JobState.DOWNLOADING):
                 end = await self._phase(live, DOWNLOAD, JobState.DOWNLOADING, "fetching inputs")
-                if end.code is not None or _stopped(live):
+                if end.code is not None or (_stopped(live) and await self._engine.status(_run_of(live)) is None):
                     return end if end.code else AttemptEnd(ErrorCode.SIGNAL, "stopped before it began", end.ranks)
             end = await self._phase(live, RUN, JobState.RUNNING, "all ranks started")
             finished = end.code is None and not transitions.left_early(live.job, _must(live.attempt), end)
@@ -151,13 +159,19 @@ class AttemptRunner:
             if _stopped(live):
                 return AttemptEnd(ErrorCode.SIGNAL, f"stopped before {cause}", rolled_back=True)
             return AttemptEnd(ErrorCode.RANK_LOST, "no trace of its processes was found")
-        self._statuses[name] = status
+        told = self._statuses.get(name, status)
+        self._statuses[name] = max(status, told, key=lambda each: _PHASES.index(each.phase))  # told meanwhile
         self._fault("after-launch")
+        status = await self._until(live, name, phase, lambda now: now.phase not in (Phase.QUEUED, Phase.STARTING))
+        if status.fault is not None and status.reason is not None:
+            raise LaunchFailed(status.reason.text, fault=status.fault, where=name)
+        if status.ended and _stopped(live) and not any(rank.started_at for rank in status.ranks):
+            return AttemptEnd(ErrorCode.SIGNAL, f"stopped before {cause}", rolled_back=True)
         await self._jobs.change(
             live.job.id,
             lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
         )
-        ended = await self._until_ended(live, name, phase)
+        ended = await self._until(live, name, phase, lambda now: now.ended)
         end = transitions.read_end(ended, _must(live.attempt).placement, phase=phase)
         if end.code is None or phase == RUN:
             return end
@@ -188,20 +202,30 @@ class AttemptRunner:
             return phases.store_gang(*arguments, finished=finished)
         return phases.run_gang(*arguments)
 
-    async def _until_ended(self, live: Live, name: str, phase: str) -> GangStatus:
-        """Wait for the gang's end; pass on a stop that was asked for, and ask for one when a limit is reached."""
+    async def _until(self, live: Live, name: str, phase: str, there: Callable[[GangStatus], bool]) -> GangStatus:
+        """Wait until the gang is there; pass on a stop that was asked for, and ask for one when a limit is reached."""
         asked: Stop | None = None
         while True:
             live.wake.clear()
             status = self._statuses[name]
-            if status.ended:
+            if there(status):
                 return status
+            if status.phase is Phase.QUEUED and status.reason is not None:
+                await self._note_queue(live, status.reason)
             attempt = _must(live.attempt)
             if attempt.stop is not None and attempt.stop is not asked and phase != STORE:
                 asked = attempt.stop
                 await self._ask_to_stop(live, name, attempt)
                 continue
             await self._wait(live, phase)
+
+    async def _note_queue(self, live: Live, reason: Reason) -> None:
+        """What the cluster says changes often; written down is a new cause, not a new count."""
+        self._jobs.cache.handed_over(live, reason)
+        await self._jobs.change(
+            live.job.id,
+            lambda job, _: transitions.note_queue(job, reason, self._jobs.now(), f"engine:{self._engine.name}"),
+        )
 
     async def _wait(self, live: Live, phase: str) -> None:
         limit = self._next_limit(live) if phase == RUN else None
@@ -260,6 +284,8 @@ class AttemptRunner:
 
     def _not_launched(self, live: Live, error: LaunchFailed) -> AttemptEnd:
         code = ErrorCode.COMMAND_NOT_FOUND if error.fault is Fault.USER else ErrorCode.LAUNCH
+        if isinstance(error, Refused):
+            code = ErrorCode.REFUSED
         if error.fault is not Fault.USER and self._jobs.cache.missing(live):
             code = ErrorCode.NODE_LOST
         return AttemptEnd(code, str(error), rolled_back=True)
@@ -269,6 +295,10 @@ def _must(attempt: AttemptRecord | None) -> AttemptRecord:
     if attempt is None:
         raise AssertionError("an active job has an attempt")
     return attempt
+
+
+def _run_of(live: Live) -> str:
+    return gang_name(live.job.id, live.job.attempt, RUN)
 
 
 def _stopped(live: Live) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shoal.admission import Explanation, Layout, Outlook, Snapshot, explain, obstacles
+from shoal.admission import Blocker, Explanation, Layout, Outlook, Snapshot, explain, obstacles
 from shoal.core import Clock, Quota, Reason, Resources, Tenant
 
 _SHARE = 0.1
@@ -70,3 +70,10 @@ class Explainer:
 def _explain_all(outlook: Outlook, job_ids: Sequence[str]) -> list[Explanation]:
     waiting = outlook.snapshot.pending.by_id
     return [explain(outlook.snapshot, job_id, outlook) for job_id in job_ids if job_id in waiting]
+
+
+def handed_over(job_id: str, queue: Reason) -> Explanation:
+    """Of a job that admission started and the cluster's own scheduler has not: both levels."""
+    admitted = Blocker("admission", False, Reason("placed", "admitted: quota, share and capacity of the pool"))
+    waits = Blocker("cluster", True, queue, "the cluster decides: see its own queue")
+    return Explanation(job_id, (admitted, waits), 0, None, f"admitted, and waits in the cluster's queue: {queue.text}")

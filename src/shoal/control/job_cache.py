@@ -28,6 +28,8 @@ class Live:
     wait: Reason | None = None
     wait_since: float = 0.0
     """Since when it waits for a cause of this kind."""
+    queue: Reason | None = None
+    """Why the cluster that it was handed over to has not started it, as it said last."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     _manifest: JobManifest | None = None
 
@@ -68,6 +70,7 @@ class JobCache:
         self.drained: dict[str, str] = {}
         """Why, by name: also of nodes that are not there now."""
         self._places: dict[str, frozenset[str]] = {}
+        self._pools: frozenset[str] = frozenset()
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._live
@@ -118,6 +121,7 @@ class JobCache:
         """These are the nodes from now on."""
         self.inventory = inventory
         self._places = {node.name: frozenset(device.id for device in node.devices) for node in inventory.nodes}
+        self._pools = frozenset(node.name for node in inventory.nodes if node.pooled)
         self._set_nodes()
 
     def drain(self, name: str, because: str | None) -> None:
@@ -136,6 +140,8 @@ class JobCache:
     def missing(self, live: Live) -> Missing | None:
         """What the present attempt of a job was given and is gone; None when all of it is there."""
         for rank in live.attempt.placement if live.attempt is not None else ():
+            if rank.node in self._pools:
+                continue  # which of its machines are gone, the engine knows
             there = self._places.get(rank.node)
             if there is None:
                 return Missing(f"node {rank.node} is gone", whole_node=True)
@@ -174,6 +180,12 @@ class JobCache:
             live.wake.set()
         return live
 
+    def handed_over(self, live: Live, reason: Reason) -> None:
+        """The cluster has a job and has not started it: taking it back loses nothing."""
+        if live.queue is None:
+            self.index.update_running(live.job.id, queued=True)
+        live.queue = reason
+
     def progressed(self, job_id: str, progress: Mapping[str, Any], position: ReadPosition | None, now: float) -> None:
         """Follow a report: what is at risk if the job is stopped now, and when it is likely to end."""
         live = self._live.get(job_id)
@@ -201,6 +213,9 @@ class JobCache:
         elif new.state.active:
             if not old.state.active:
                 self._occupy(live)
+            elif live.queue is not None and live.attempt is not None:
+                live.queue = None
+                self.index.begin(new.id, live.attempt.running_at or new.updated_at)
         else:
             self._vacate(live, old, new)
             if new.state.terminal:
@@ -218,6 +233,7 @@ class JobCache:
             self._owned.pop(job.owner_id, None)
 
     def _vacate(self, live: Live, old: JobRecord, new: JobRecord) -> None:
+        live.queue = None
         if old.state.active:
             self._active.pop(old.id, None)
             # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.

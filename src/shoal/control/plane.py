@@ -34,7 +34,7 @@ from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.decider import Decide, Decider
-from shoal.control.explaining import Explainer, Obstacles
+from shoal.control.explaining import Explainer, Obstacles, handed_over
 from shoal.control.extensions import Chosen, Extensions, Facilities
 from shoal.control.garbage import GarbageCollector
 from shoal.control.job_cache import JobCache, Live
@@ -326,6 +326,8 @@ class ControlPlane:
             if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
                 return found[0]
             now = self.job(job_id)
+            if live is not None and live.queue is not None:
+                return handed_over(job_id, live.queue)
             return Explanation(job_id, (), 0, now.started_at, transitions.describe(now))
 
         return await (usual() if live is None else self.extensions.explain(self.snapshot(), live, usual))

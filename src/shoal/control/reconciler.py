@@ -87,9 +87,14 @@ class Reconciler:
         vanished = {
             gang_name(live.job.id, live.job.attempt, RUN): live.job.id
             for live in self._jobs.cache
-            if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING)
+            if live.job.state in (JobState.STARTING, JobState.RUNNING, JobState.CHECKPOINTING)
         }
-        vanished = {name: job_id for name, job_id in vanished.items() if name not in gangs}
+        vanished = {
+            name: job_id
+            for name, job_id in vanished.items()
+            if name not in gangs and (self._jobs.cache[job_id].job.state is not JobState.STARTING
+                                      or self._runner.waits_for(name))
+        }  # fmt: skip
         suspects = frozenset(orphans | undriven | vanished.keys())
         for name in sorted(suspects & self._suspects):
             await self._repair(name, orphan=name in orphans, vanished=vanished.get(name))

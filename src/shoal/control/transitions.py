@@ -117,6 +117,14 @@ def note_wait(job: JobRecord, reason: Reason, now: float) -> Change | None:
     )
 
 
+def note_queue(job: JobRecord, reason: Reason, now: float, actor: str) -> Change | None:
+    """Record why a job that was handed over to a cluster waits there, once for each new cause."""
+    if job.state is not JobState.STARTING or (job.reason or {}).get("code") == reason.code:
+        return None
+    after = job.evolve(version=job.version + 1, updated_at=now, reason=reason.as_json())
+    return Change(job, after, (event(job, now, EventKind.JOB_WAITING, actor, reason.text, reason=reason.as_json()),))
+
+
 def adopt(job: JobRecord, attempt: AttemptRecord, *, epoch: int, now: float) -> Change | None:
     """After a restart, the attempt runner of the new epoch takes over an attempt that an earlier one drove."""
     if attempt.epoch == epoch or not job.state.active:

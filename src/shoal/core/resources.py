@@ -90,13 +90,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine that an engine can start processes on."""
+    """A machine that an engine can start processes on; or, where `pooled`, the pool of many among which the engine's
+    own scheduler picks. The devices of a pool are places: so many may be handed over at once."""
 
     name: str
     devices: tuple[Device, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    pooled: bool = False
 
     def capacity(self) -> Resources:
         kinds: dict[str, int] = {}

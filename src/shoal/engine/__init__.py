@@ -20,9 +20,10 @@ from shoal.engine.protocol import (
     Phase,
     RankSpec,
     RankStatus,
+    Refused,
 )
 
 __all__ = [
     "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk",
-    "LogTimes", "Phase", "RankSpec", "RankStatus", "inspect",
+    "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "inspect",
 ]  # fmt: skip

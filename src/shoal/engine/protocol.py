@@ -2,6 +2,10 @@
 
 A *gang* is a named set of ranks that starts whole or not at all. Names are chosen by the caller and deterministic
 (`job.attempt.phase`), so every call may be repeated after a crash of either side.
+
+An engine works in one of two ways, and its inventory shows which. *Placed*: its nodes are machines, and the caller
+names node and devices of every rank. *Delegated*: its nodes are pools (`Node.pooled`), the caller admits to a pool,
+and the cluster's own scheduler picks the machines; until it has, a gang is QUEUED.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from shoal.core import Capability, Fault, Node, Reason, Share, ShoalError
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """One process of a gang: where it runs and what it is given. `env` adds to the gang's."""
+    """One process of a gang: where it runs and what it is given. `env` adds to the gang's. On a pool, `devices` are
+    places: how many of which type it needs, not which."""
 
     rank: int
     node: str
@@ -51,7 +56,7 @@ class Gang:
     the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which it has as `share` says,
     with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
     it is killed.
-    Ranks that are not all ready within `launch_timeout_s` are rolled back.
+    Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
     """
 
     name: str
@@ -93,9 +98,10 @@ class Inventory:
 
 
 class Phase(StrEnum):
-    """A gang's or rank's phase. STARTING: some rank is not ready yet; RUNNING: all user processes were let go;
-    ENDED: no process of it is left."""
+    """A gang's or rank's phase. QUEUED: handed over to the cluster, which has not picked machines yet; STARTING: some
+    rank is not ready yet; RUNNING: all user processes were let go; ENDED: no process of it is left."""
 
+    QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     ENDED = "ended"
@@ -137,12 +143,15 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """`reason` says why a gang was rolled back or ended when no exit tells."""
+    """`reason` says why a gang was rolled back or ended when no exit tells, and of one that is QUEUED what the cluster
+    says it waits for. `fault` is set where a gang ended before its ranks were let go, and not because it was stopped:
+    whose fault that was."""
 
     name: str
     phase: Phase
     ranks: tuple[RankStatus, ...] = ()
     reason: Reason | None = None
+    fault: Fault | None = None
 
     @property
     def ended(self) -> bool:
@@ -175,6 +184,13 @@ class LaunchFailed(ShoalError):
         self.fault = fault
 
 
+class Refused(LaunchFailed):
+    """No machine of the engine could ever run such a gang."""
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what, fault=Fault.USER, where=where, hint=hint)
+
+
 class Engine(Protocol):
     """See the module's docstring. All methods may be repeated; none blocks the event loop for long."""
 
@@ -203,9 +219,10 @@ class Engine(Protocol):
     async def launch(self, gang: Gang) -> GangStatus:
         """Start the gang whole, or nothing of it.
 
-        Returns once the ranks were let go (RUNNING, or already ENDED). A gang of this name that exists already is
-        adopted: if it was past its barrier its status is returned, if it was not, the launch is completed or rolled
-        back. Raises LaunchFailed after a rollback.
+        Returns once the ranks were let go (RUNNING, or already ENDED); of a gang for a pool once the cluster has it,
+        and the rest arrives through `changes`. A gang of this name that exists already is adopted: if it was past its
+        barrier its status is returned, if it was not, the launch is completed or rolled back. Raises LaunchFailed after
+        a rollback.
         """
         ...
 

@@ -9,14 +9,14 @@ dropping the engine and everything above it, and opens another on the same clust
     await engine.open()
 """
 
-from shoal.engine.simulated.cluster import SimulatedCluster
+from shoal.engine.simulated.cluster import POOL, SimulatedCluster
 from shoal.engine.simulated.engine import SimulatedEngine, by_last_word, simulated_engine
 from shoal.engine.simulated.history import Happening, Overlap, find_overlaps
 from shoal.engine.simulated.script import CHECKPOINTED, Line, Script
 from shoal.engine.simulated.virtual_time import Deadlock, RealIO, VirtualClock, VirtualLoop, run
 
 __all__ = [
-    "CHECKPOINTED", "Deadlock", "Happening", "Line", "Overlap", "RealIO", "Script", "SimulatedCluster",
+    "CHECKPOINTED", "POOL", "Deadlock", "Happening", "Line", "Overlap", "RealIO", "Script", "SimulatedCluster",
     "SimulatedEngine", "VirtualClock", "VirtualLoop", "by_last_word", "find_overlaps", "run",
     "simulated_engine",
 ]  # fmt: skip

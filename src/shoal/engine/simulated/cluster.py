@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from shoal.core import Clock, Fault, Invalid, Node, NotFound, Reason
+from shoal.engine.pool import described, pool_of
 from shoal.engine.protocol import Exit, Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.simulated.agenda import Agenda
 from shoal.engine.simulated.gang import Link, SimulatedGang
@@ -21,6 +22,8 @@ from shoal.engine.simulated.history import Happening, Overlap, find_overlaps
 from shoal.engine.simulated.machines import Machines
 from shoal.engine.simulated.script import Script
 
+POOL = "pool"
+"""The name of the one pool of a cluster that has a scheduler of its own."""
 _FIRST_PID = 1000
 _TERM_AT = 0.8
 """A rank that did not leave by itself gets SIGTERM at this part of its grace, as from the local engine's supervisor."""
@@ -28,9 +31,15 @@ _NEVER_STARTED = Exit(stopped=True, detail="not started: the launch was rolled b
 
 
 class SimulatedCluster:
-    """`behaviour` says for each launched gang what it does. One per simulated world; engines come and go."""
+    """`behaviour` says for each launched gang what it does. One per simulated world; engines come and go.
 
-    def __init__(self, nodes: Sequence[Node], *, clock: Clock, behaviour: Callable[[Gang], Script]) -> None:
+    With `ahead`, the cluster has a scheduler of its own, first come, first served as far as it fits: it shows all
+    machines as one pool, with so many places beyond what they have (`shoal.engine.pool`).
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], *, clock: Clock, behaviour: Callable[[Gang], Script], ahead: float | None = None
+    ) -> None:
         self.history: list[Happening] = []
         self.launch_calls: Counter[str] = Counter()
         """How often each name was asked for."""
@@ -40,6 +49,8 @@ class SimulatedCluster:
         self._agenda = Agenda(clock)
         self._behaviour = behaviour
         self._machines = Machines(nodes)
+        self._ahead = ahead
+        self._queue: dict[str, SimulatedGang] = {}
         self._gangs: dict[str, SimulatedGang] = {}
         self._forgotten: dict[str, SimulatedGang] = {}
         self._watchers: list[Callable[[GangStatus], None]] = []
@@ -72,6 +83,14 @@ class SimulatedCluster:
     def kill_supervisor(self, name: str, rank: int = 0) -> None:
         """The rank is gone, and how it ended is unknown."""
         self._lose(self._known(name), (rank,), "its supervisor died")
+
+    def lose_gang(self, name: str) -> None:
+        """The cluster knows nothing of it any more, and tells nobody; its processes are gone."""
+        gang = self._gangs.pop(name)
+        if self._queue.pop(name, None) is None:
+            self._machines.give_back(gang.spec)
+        self._forgotten[name] = gang
+        self._note(name, "end")
 
     def lose_node(self, node: str) -> None:
         """The machine and all ranks on it are gone; launches there fail until `restore_node`."""
@@ -132,7 +151,11 @@ class SimulatedCluster:
             self._node_watchers.remove(nodes)
 
     def inventory(self) -> Inventory:
-        return self._machines.inventory()
+        shown = self._machines.inventory()
+        if self._ahead is None:
+            return shown
+        opened = [node for node in shown.nodes if node.name not in shown.closed]
+        return Inventory((pool_of(POOL, opened, ahead=self._ahead),))
 
     def statuses(self) -> dict[str, GangStatus]:
         return {name: gang.status for name, gang in self._gangs.items()}
@@ -145,7 +168,7 @@ class SimulatedCluster:
         self._note(spec.name, "launch")
         self.launch_calls[spec.name] += 1
         gang = self._gangs.get(spec.name) or self._begin(spec)
-        if gang.phase is Phase.STARTING:
+        if gang.phase is Phase.STARTING and self._ahead is None:
             if gang.ready:
                 self._let_go(gang)
             else:
@@ -180,7 +203,9 @@ class SimulatedCluster:
         self._note(name, "stop")
         if any(rank.node in self._machines.unreachable for rank in gang.ranks.values()):
             return
-        if gang.phase is Phase.STARTING:
+        if gang.phase is Phase.QUEUED:
+            self._leave_queue(gang, Reason("stopped", reason or "asked to stop"))
+        elif gang.phase is Phase.STARTING:
             self._give_up(gang)
         else:
             self._stop_running(
@@ -218,13 +243,52 @@ class SimulatedCluster:
     def _begin(self, spec: Gang) -> SimulatedGang:
         if not spec.argv or not spec.ranks or [rank.rank for rank in spec.ranks] != list(range(len(spec.ranks))):
             raise Invalid("a gang needs a command, and ranks numbered from 0 without gaps", where=spec.name)
+        if self._ahead is not None:
+            return self._hand_over(spec)
+        self._take(spec)
+        gang = self._gangs[spec.name] = SimulatedGang(spec, self._behaviour(spec))
+        self._make_processes(gang)
+        return gang
+
+    def _take(self, spec: Gang) -> None:
         try:
             self._machines.take(spec)
         except LaunchFailed:
             self._note(spec.name, "refused")
             raise
-        script = self._behaviour(spec)
-        gang = self._gangs[spec.name] = SimulatedGang(spec, script)
+
+    def _hand_over(self, spec: Gang) -> SimulatedGang:
+        self._machines.check(spec)
+        gang = self._gangs[spec.name] = self._queue[spec.name] = SimulatedGang(spec, self._behaviour(spec), queued=True)
+        self._note(spec.name, "queued")
+        self._schedule()
+        return gang
+
+    def _schedule(self) -> None:
+        """The cluster's own scheduler."""
+        for gang in list(self._queue.values()):
+            if gang.phase is not Phase.QUEUED:
+                continue  # started meanwhile: one that could not be launched made way for it
+            placed = self._machines.pick(gang.spec)
+            if placed is not None:
+                del self._queue[gang.spec.name]
+                self._take(placed)
+                gang.start(placed)
+                self._make_processes(gang)
+            elif gang.wait(Reason("resources", f"needs {described(gang.spec)}, {self._machines.free_in_words()}")):
+                self._tell(gang)
+
+    def _leave_queue(self, gang: SimulatedGang, reason: Reason) -> None:
+        del self._queue[gang.spec.name]
+        gang.ask_to_stop(reason)
+        gang.reason = reason
+        self._never_start(gang)
+        gang.close()
+        self._note(gang.spec.name, "end")
+        self._tell(gang)
+
+    def _make_processes(self, gang: SimulatedGang) -> None:
+        spec, script = gang.spec, gang.script
         self.starts[spec.name] += 1
         self._note(spec.name, "start")
         failure = self._launch_failure(script)
@@ -239,7 +303,6 @@ class SimulatedCluster:
             self._roll_back(gang, *failure)
         else:
             self._let_go(gang)
-        return gang
 
     def _launch_failure(self, script: Script) -> tuple[Fault, Reason] | None:
         if script.launch_error is not None:
@@ -254,7 +317,8 @@ class SimulatedCluster:
         if gang.phase is not Phase.STARTING:
             return
         gang.ready = True
-        if len(gang.ranks) == 1 or any(link.alive and not answer.done() for link, answer in gang.waiters):
+        alone = len(gang.ranks) == 1 or self._ahead is not None
+        if alone or any(link.alive and not answer.done() for link, answer in gang.waiters):
             self._let_go(gang)
 
     def _let_go(self, gang: SimulatedGang) -> None:
@@ -271,10 +335,13 @@ class SimulatedCluster:
         if gang.phase is not Phase.STARTING:
             return
         gang.failure, gang.reason = fault, reason
-        for number in gang.live_ranks():
-            gang.end_rank(number, _NEVER_STARTED, at=self._agenda.now, wall=self._agenda.wall)
+        self._never_start(gang)
         self._note(gang.spec.name, "rolled-back")
         self._finish(gang)
+
+    def _never_start(self, gang: SimulatedGang) -> None:
+        for number in gang.live_ranks():
+            gang.end_rank(number, _NEVER_STARTED, at=self._agenda.now, wall=self._agenda.wall)
 
     def _give_up(self, gang: SimulatedGang) -> None:
         why = "the launch was given up before all ranks were ready"
@@ -308,7 +375,9 @@ class SimulatedCluster:
                 self._agenda.after(delay_s, partial(self._end, gang, numbers, Exit(signal=signum)))
 
     def _kill(self, gang: SimulatedGang) -> None:
-        if gang.phase is Phase.STARTING:
+        if gang.phase is Phase.QUEUED:
+            self._leave_queue(gang, Reason("stopped", "killed by the engine"))
+        elif gang.phase is Phase.STARTING:
             self._give_up(gang)
         else:
             gang.ask_to_stop(Reason("stopped", "killed by the engine"))
@@ -342,6 +411,7 @@ class SimulatedCluster:
         self._note(gang.spec.name, "end")
         self._answer(gang)
         self._tell(gang)
+        self._schedule()
 
     # --- small ---
 
@@ -353,6 +423,7 @@ class SimulatedCluster:
             watcher(gang.status)
 
     def _tell_nodes(self) -> None:
+        self._schedule()
         for watcher in self._node_watchers:
             watcher(self.inventory())
 

@@ -26,25 +26,37 @@ class SimulatedGang:
         "spec", "waiters",
     )  # fmt: skip
 
-    def __init__(self, spec: Gang, script: Script) -> None:
+    def __init__(self, spec: Gang, script: Script, *, queued: bool = False) -> None:
         self.spec = spec
         self.script = script
-        self.phase = Phase.STARTING
+        self.phase = Phase.QUEUED if queued else Phase.STARTING
         self.ready = False
         self.asked_to_stop = False
         self.reason: Reason | None = None
         self.failure: Fault | None = None
         self.running_at: float | None = None
         self.ended: dict[int, float] = {}
-        self.ranks = {r.rank: RankStatus(r.rank, Phase.STARTING, r.node) for r in spec.ranks}
+        self.ranks = {r.rank: RankStatus(r.rank, self.phase, "" if queued else r.node) for r in spec.ranks}
         self.waiters: list[tuple[Link, asyncio.Future[None]]] = []
         self._status: GangStatus | None = None
 
     @property
     def status(self) -> GangStatus:
         if self._status is None:
-            self._status = GangStatus(self.spec.name, self.phase, tuple(self.ranks.values()), self.reason)
+            ranks = tuple(self.ranks.values())
+            self._status = GangStatus(self.spec.name, self.phase, ranks, self.reason, self.failure)
         return self._status
+
+    def wait(self, reason: Reason) -> bool:
+        """Queued, it waits for this; whether that is news."""
+        news = self.reason is None or self.reason.text != reason.text
+        self.reason, self._status = reason, None
+        return news
+
+    def start(self, placed: Gang) -> None:
+        """The cluster picked machines for it."""
+        self.spec, self.phase, self.reason, self._status = placed, Phase.STARTING, None, None
+        self.ranks = {rank.rank: RankStatus(rank.rank, Phase.STARTING, rank.node) for rank in placed.ranks}
 
     def by_script(self) -> list[tuple[Script, tuple[int, ...]]]:
         """The live ranks, those of one script together."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.core import Device, Fault, Node, NotFound, Share
-from shoal.engine.protocol import Gang, Inventory, LaunchFailed
+from shoal.engine.pool import described, wanted
+from shoal.engine.protocol import Gang, Inventory, LaunchFailed, RankSpec, Refused
 
 
 class Machines:
@@ -76,6 +77,53 @@ class Machines:
             self._cpu_milli[name] += ranks * gang.cpu_milli
             self._memory_bytes[name] += ranks * gang.memory_bytes
 
+    def pick(self, gang: Gang) -> Gang | None:
+        """The gang with machines and devices for its ranks, each on the first open machine with so much free; None
+        where not all of them fit now."""
+        ranks = self._places(gang)
+        return None if ranks is None else replace(gang, ranks=ranks)
+
+    def check(self, gang: Gang) -> None:
+        """Raise Refused where its ranks would not fit if nothing ran here and nothing was lost."""
+        if self._places(gang, empty=True) is None:
+            raise Refused(f"the machines of this cluster do not have {described(gang)}", where=gang.name)
+
+    def free_in_words(self) -> str:
+        """`3 of 8 a100 free`."""
+        have, held = Counter[str](), Counter[str]()
+        for node in self.inventory().nodes:
+            for device in node.devices:
+                have[device.type] += 1
+                held[device.type] += bool(self._holders.get((node.name, device.id)))
+        return ", ".join(f"{count - held[kind]} of {count} {kind} free" for kind, count in sorted(have.items()))
+
+    def _places(self, gang: Gang, *, empty: bool = False) -> tuple[RankSpec, ...] | None:
+        """`empty`: as if all machines were there, and free."""
+        shown = self.inventory()
+        nodes = [node for node in shown.nodes if node.name not in shown.closed]
+        if empty:
+            nodes = list(self._nodes.values())
+        cores = {node.name: node.cpu_milli - self._cpu_milli[node.name] * (not empty) for node in nodes}
+        memory = {node.name: node.memory_bytes - self._memory_bytes[node.name] * (not empty) for node in nodes}
+        free = {
+            node.name: [d for d in node.devices if empty or not self._holders.get((node.name, d.id))] for node in nodes
+        }
+        ranks = []
+        for rank in gang.ranks:
+            needs = wanted(rank)
+            for name, devices in free.items():
+                kinds = Counter(device.type for device in devices)
+                if needs <= kinds and gang.cpu_milli <= cores[name] and gang.memory_bytes <= memory[name]:
+                    break
+            else:
+                return None
+            cores[name] -= gang.cpu_milli
+            memory[name] -= gang.memory_bytes
+            taken = [device for kind, count in needs.items() for device in _first(devices, kind, count)]
+            free[name] = [device for device in devices if device not in taken]
+            ranks.append(replace(rank, node=name, devices=tuple(device.id for device in taken)))
+        return tuple(ranks)
+
     def give_back(self, gang: Gang) -> None:
         for rank in gang.ranks:
             for device in rank.devices:
@@ -106,6 +154,10 @@ def _has_room(device: Device, holders: Sequence[Gang], gang: Gang) -> bool:
         and of[Share.GUARANTEED] <= 1
         and (device.memory_bytes is None or sum(each.device_memory_bytes for each in together) <= device.memory_bytes)
     )
+
+
+def _first(devices: Sequence[Device], kind: str, count: int) -> list[Device]:
+    return [device for device in devices if device.type == kind][:count]
 
 
 def _refused(gang: Gang, what: str) -> LaunchFailed:
