@@ -14,6 +14,7 @@ from shoal.core.errors import (
     Unavailable,
 )
 from shoal.core.money import Money
+from shoal.core.prediction import Estimate, Lifetimes, Speeds
 from shoal.core.reason import Reason
 from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, Throughput
 from shoal.core.tenant import PriorityClass, Quota, Tenant
@@ -26,10 +27,12 @@ __all__ = [
     "Clock",
     "Conflict",
     "Device",
+    "Estimate",
     "Fault",
     "Forbidden",
     "Invalid",
     "LeaseLost",
+    "Lifetimes",
     "ManualClock",
     "Money",
     "Node",
@@ -41,6 +44,7 @@ __all__ = [
     "Resources",
     "Share",
     "ShoalError",
+    "Speeds",
     "SystemClock",
     "Tenant",
     "Throughput",
