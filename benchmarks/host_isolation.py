@@ -1,5 +1,6 @@
 """Host isolation, live: an input pipeline beside an unmodified neighbour that floods memory, under every setting.
 
+    python benchmarks/host_isolation.py --quick --duration 330 --patience 20     # under six minutes
     python benchmarks/host_isolation.py [--json] [--quick] [--duration 600] [--patience 120] [--keep FILE] [--only TEXT]
         [--set] [--trials N]
 
@@ -15,10 +16,11 @@ the server starts it, with its own loop, sensors and mechanisms.
   settings of each mix: the best of them, known afterwards only, is a mark for what a policy could reach.
 
 Whether two virtual CPUs share a memory domain can change at any moment. A ping-pong tells before, after and every
-second of a trial; one during which it changed is dropped, and so is one whose pipeline alone was not as fast after as
-before. Both states are reported; the script waits `--patience` seconds in all for the one in which there is still
-something to measure. With `--keep FILE`, trials are added to those that earlier runs left there, so that short runs
-make a table.
+second of a trial. It counts when it says the same twice, and is asked again where other work disturbed it. A trial
+during which it changed is dropped and measured again, and so is one whose pipeline alone was not as fast after as
+before. What was dropped is listed by its cause. Both states are reported; the script waits `--patience` seconds in all
+for the one in which there is still something to measure. With `--keep FILE`, trials are added to those that earlier
+runs left there, so that short runs make a table.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -313,10 +317,10 @@ def live(rig: Rig, options: argparse.Namespace) -> Iterator[Trial]:
             yield Trial(mix.trial(policy), limit, mix.phases, settle_s=1.2, quiet_s=0.6, **wanted)
 
 
-def measure(rig: Rig, trials: Trials, options: argparse.Namespace) -> int:
-    """What is wanted most in the present topology is next. Returns how many trials were dropped."""
+def measure(rig: Rig, trials: Trials, options: argparse.Namespace) -> Counter[str]:
+    """What is wanted most in the present topology is next. Returns how many trials were dropped, by cause."""
     began = time.monotonic()
-    waited, dropped = 0.0, 0
+    waited, dropped = 0.0, Counter[str]()
     while time.monotonic() - began < options.duration and waited < options.patience:
         now = rig.same_domain()
         if all(one.wanted(True) <= 0 and one.wanted(False) <= 0 for one in trials.values()):
@@ -329,7 +333,7 @@ def measure(rig: Rig, trials: Trials, options: argparse.Namespace) -> int:
         found = most.run(rig)
         say(time.monotonic() - began, most, found)
         if found is None or found.flaw:
-            dropped += 1
+            dropped[re.sub(r"\d+%", "N%", found.flaw) if found else "the pipeline did no work"] += 1
             continue
         most.results.append(found)
         if options.keep is not None:
@@ -358,8 +362,10 @@ def recall(trials: Trials, keep: Path | None) -> None:
             trial.results.append(Compared(**{**kept, "settled_s": tuple(kept["settled_s"])}))
 
 
-def show(trials: Trials, dropped: int) -> None:
-    print(f"\n  {machine()['cpu']}; {dropped} trials dropped")
+def show(trials: Trials, dropped: Counter[str]) -> None:
+    print(f"\n  {machine()['cpu']}; {dropped.total()} trials dropped")
+    for why, count in dropped.most_common():
+        print(f"    {count} x {why}")
     for same, title in ((True, "same memory domain"), (False, "different memory domains")):
         if not any(one.count(same) for one in trials.values()):
             print(f"\n  {title}: not seen in this run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from shoal.core import Unavailable
 from shoal.host.bench.neighbour import counter
 from shoal.host.bench.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
-from shoal.host.bench.rig import Phase, Rig, Window
+from shoal.host.bench.rig import Phase, Rig, Window, told_twice
 from shoal.host.bench.trial import compare, settled_s
 from shoal.host.native import MemoryKernel
 from shoal.ring import Unit
@@ -24,9 +25,9 @@ def steps(began_s: float, seconds: float, cpu_s: float) -> tuple[Unit, ...]:
     return tuple(Unit(began_s + (n + 1) * cpu_s, cpu_s, cpu_s) for n in range(int(seconds / cpu_s)))
 
 
-def window(*units: Unit, same: bool | None = True, moved: int = 0) -> Window:
+def window(*units: Unit, told: Collection[bool] = (True,), moved: int = 0) -> Window:
     first, last = units[0], units[-1]
-    return Window(same, first.end_s - first.wall_s, last.end_s, units, {MemoryKernel.NT_STORE: moved}, 0.01)
+    return Window(frozenset(told), first.end_s - first.wall_s, last.end_s, units, {MemoryKernel.NT_STORE: moved}, 0.01)
 
 
 def test_contention_is_settled_when_steps_are_fast_again_and_stay_so() -> None:
@@ -54,8 +55,8 @@ def test_ratios_are_to_alone_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("hit", "after", "flaw"),
     [
-        (window(*steps(1.0, 0.5, ALONE_S), same=False), window(*steps(2.0, 0.5, ALONE_S)), "another memory domain"),
-        (window(*steps(1.0, 0.5, ALONE_S), same=None), window(*steps(2.0, 0.5, ALONE_S)), "another memory domain"),
+        (window(*steps(1.0, 0.5, ALONE_S), told={False}), window(*steps(2.0, 0.5, ALONE_S)), "another memory domain"),
+        (window(*steps(1.0, 0.5, ALONE_S), told={True, False}), window(*steps(2.0, 0.5, ALONE_S)), "a CPU moved"),
         (window(*steps(1.0, 0.5, ALONE_S)), window(*steps(2.0, 0.5, 1.2 * ALONE_S)), "18% faster or slower"),
         (window(*steps(1.0, 0.01, ALONE_S)), window(*steps(2.0, 0.5, ALONE_S)), "interrupted"),
         (
@@ -75,6 +76,34 @@ def test_what_says_nothing_of_the_setting_is_named(hit: Window, after: Window, f
     found = compare([Phase((MemoryKernel.NT_STORE,), 0.5)], before, [hit], after, max_slowdown=1.05)
     assert found is not None
     assert flaw in found.flaw
+
+
+def test_where_nothing_was_told_of_the_cpus_the_windows_around_tell() -> None:
+    alone, untold = window(*steps(0.0, 0.5, ALONE_S)), window(*steps(1.0, 0.5, ALONE_S), told=())
+    phase = [Phase((MemoryKernel.NT_STORE,), 0.5)]
+    found = compare(phase, alone, [untold], alone, max_slowdown=1.05)
+    assert found is not None
+    assert (found.same, found.flaw) == (True, "")
+    found = compare(phase, untold, [untold], untold, max_slowdown=1.05)
+    assert found is not None
+    assert found.flaw == "whether the CPUs share a memory domain could not be told"
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([True, True], True),
+        ([None, None, True, None, True], True),
+        ([False, True, None, True], True),
+        ([False, False], False),
+        ([None] * 12, None),
+        ([True, *[None] * 11], None),
+    ],
+)
+def test_a_single_answer_about_two_cpus_is_not_believed(answers: list[bool | None], told: bool | None) -> None:
+    left = iter(answers)
+    assert told_twice(lambda: next(left)) is told
+    assert next(left, "none") == "none", "it is asked no more often than needed"
 
 
 def test_onsets_are_where_a_flood_follows_upon_none() -> None:

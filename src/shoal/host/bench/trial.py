@@ -74,8 +74,8 @@ def compare(
     everything = (before, *found, after)
     if not all(len(window.steps_s) for window in everything):
         return None
-    sames = {window.same for window in everything}
-    same = sames.pop() if len(sames) == 1 else None
+    told = frozenset[bool]().union(*(window.told for window in everything))
+    same = next(iter(told)) if len(told) == 1 else None
     steps = np.concatenate([window.steps_s for window in found])
     wall = np.array([unit.wall_s for window in found for unit in window.units])
     first, last = before.mean_s(), after.mean_s()
@@ -91,7 +91,7 @@ def compare(
 
     return Compared(
         same=same,
-        flaw=_flaw(same, everything, abs(first - last) / alone),
+        flaw=_flaw(told, everything, abs(first - last) / alone),
         speed=alone / float(steps.mean()),
         p50=tail(50),
         p95=tail(95),
@@ -111,8 +111,10 @@ def compare(
     )
 
 
-def _flaw(same: bool | None, windows: Sequence[Window], drift: float) -> str:
-    if same is None:
+def _flaw(told: frozenset[bool], windows: Sequence[Window], drift: float) -> str:
+    if not told:
+        return "whether the CPUs share a memory domain could not be told"
+    if len(told) > 1:
         return "a CPU moved to another memory domain"
     if (least := min(window.cpu for window in windows)) < LEAST_CPU:
         return f"the pipeline got {least:.0%} of its CPU"
