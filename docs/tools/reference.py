@@ -321,6 +321,7 @@ ENDS = {
     "U105-max-runtime": "the job ran for longer than its `max_runtime`",
     "U106-deadline": "the job had not ended by its `deadline`",
     "U107-over-limit": "a rank went over its limit of disk, or (without cgroups) of processes",
+    "U108-refused-by-cluster": "no machine of the cluster could ever run such a gang",
     "U201-input-data": "an input could not be fetched",
     "U202-output-data": "an output could not be stored",
     "U301-secret-missing": "a secret that the manifest names is not stored",

@@ -10,6 +10,7 @@ from shoal.admission import Policy, Spread, decide
 from shoal.admission.capacity import Capacity
 from shoal.admission.snapshot import resolve
 from shoal.core import ANY, Resources
+from shoal.engine.pool import pool_of
 
 from .cases import NOW, B, decide_on, devices, fits, free_of, index_of, job, need, node, nodes, running
 
@@ -176,3 +177,22 @@ def test_room_finds_a_place_exactly_when_brute_force_does(made, asked, spread) -
             for name, (kinds, cpu, memory) in free_of(snapshot, taken[:-1]).items():
                 if fits({name: (kinds, cpu, memory)}, wanted, 1):
                     assert free[chosen] <= free[name]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), max_size=8), st.integers(0, 7))
+def test_of_a_pool_each_place_is_given_once_and_what_fits_starts(asked: list[tuple[int, int]], taken: int) -> None:
+    """Places have no neighbours: which of them a job gets does not matter, how many does."""
+    pool = pool_of("pool", [node("n0", {"a100": 4}), node("n1", {"a100": 4})], ahead=0.0)
+    held = [running("r", {"pool": [f"a100:{at}" for at in range(taken)]})] if taken else []
+    waiting = [job(f"j{at}", resources=count, ranks=ranks, at=float(at)) for at, (count, ranks) in enumerate(asked)]
+    starts = decide_on([pool], waiting, held).starts
+    given_away = [place for start in starts for rank in start.placement for place in rank.devices]
+    assert len(set(given_away)) == len(given_away)
+    assert not {f"a100:{at}" for at in range(taken)} & set(given_away)
+    wanted = {f"j{at}": (count, ranks) for at, (count, ranks) in enumerate(asked)}
+    for start in starts:
+        count, ranks = wanted[start.job_id]
+        assert [len(rank.devices) for rank in start.placement] == [count] * ranks
+    if sum(count * ranks for count, ranks in asked) <= 8 - taken:
+        assert len(starts) == len(asked)

@@ -465,10 +465,10 @@ def _use_up(amount: Amount, used: Amount) -> None:
 
 def _pick(ids: list[str], count: int, index_of: Mapping[str, int]) -> tuple[str, ...]:
     """Take `count` devices out of `ids` (sorted by index): the shortest run of neighbours that is long enough, the
-    lowest if several are; without one, the lowest indices."""
-    if count == len(ids):
-        taken = tuple(ids)
-        ids.clear()
+    lowest if several are; without one, the lowest indices. The places of a pool, which have no index, have none."""
+    if count == len(ids) or not index_of:
+        taken = tuple(ids[-count:])
+        del ids[-count:]
         return taken
     best_start, best_length, start = -1, len(ids) + 1, 0
     for end in range(1, len(ids) + 1):

@@ -130,7 +130,10 @@ def _layout(nodes: list[Node]) -> Layout:
     return Layout(
         names=tuple(node.name for node in nodes),
         position={node.name: at for at, node in enumerate(nodes)},
-        index_of=tuple({device.id: device.index for device in devices} for devices in by_index),
+        index_of=tuple(
+            {} if node.pooled else {device.id: device.index for device in devices}
+            for node, devices in zip(nodes, by_index, strict=True)
+        ),
         type_of=tuple({device.id: device.type for device in devices} for devices in by_index),
         kinds=tuple(kinds.items()),
         types=tuple(sorted({name for kind in kinds for name in kind.capacity.accelerators})),
