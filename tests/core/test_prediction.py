@@ -13,7 +13,7 @@ def test_scaling_moves_all_three():
     assert Estimate(4.0, 2.0, 8.0, 0.9, "measured").scaled(3) == Estimate(12.0, 6.0, 24.0, 0.9, "measured")
 
 
-@pytest.mark.parametrize("low, median, high", [(2, 1, 3), (1, 4, 3)])
+@pytest.mark.parametrize(("low", "median", "high"), [(2, 1, 3), (1, 4, 3)])
 def test_a_median_outside_its_interval_is_refused(low, median, high):
     with pytest.raises(ValueError, match="lies outside its interval"):
         Estimate(median, low, high, 0.9, "wrong")

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A predicted number: the truth lies between `low` and `high` in a part `level` of all cases, below `median` in half
-    of them. `source` is a sentence that says what it was inferred from."""
+    """A predicted number: the truth lies between `low` and `high` in a part `level` of all cases, below `median` in
+    half of them. `source` is a sentence that says what it was inferred from."""
 
     median: float
     low: float
