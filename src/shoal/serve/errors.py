@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.http.errors import TooLarge as TooLarge
+from shoal.base.http import TooLarge as TooLarge
 from shoal.core import Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
 

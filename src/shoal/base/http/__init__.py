@@ -15,6 +15,7 @@ from shoal.base.http.errors import (
     TooManyConnections,
     TooSlow,
     UnsupportedCoding,
+    status_of,
 )
 from shoal.base.http.limits import Limits
 
@@ -28,4 +29,5 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "UnsupportedCoding",
+    "status_of",
 ]

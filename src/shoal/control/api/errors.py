@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from shoal.base.http import TooLarge as TooLarge
-from shoal.base.http.errors import status_of as server_status
+from shoal.base.http import status_of as server_status
 from shoal.contract import models
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable

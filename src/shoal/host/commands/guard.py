@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
-from shoal.base.home import default_home
-from shoal.core import Invalid, NotFound
+from shoal.core import Invalid
+from shoal.host.commands import run
+from shoal.host.commands.places import journal_of
 
 if TYPE_CHECKING:
     from shoal.host.simulate import Scenario
@@ -27,9 +27,7 @@ GroupArgument = Annotated[str | None, typer.Argument(metavar="[GROUP]", help="On
 
 
 def register(app: typer.Typer) -> None:
-    from shoal.host.commands import run as guard_run
-
-    guard_run.register(guard_app)
+    run.register(guard_app)
     app.add_typer(guard_app, name="guard", rich_help_panel="Host")
 
 
@@ -167,19 +165,3 @@ def status(journal: JournalOption = None, home: HomeOption = None, json: JsonFla
             raise typer.Exit(FAILED)
 
     guarded(context, act)
-
-
-def home_of(home: Path | None) -> Path:
-    return home or default_home(os.environ)
-
-
-def guard_folder(home: Path | None) -> Path:
-    return home_of(home) / "guard"
-
-
-def journal_of(home: Path | None, journal: Path | None) -> Path:
-    """Raises NotFound if there is none."""
-    path = journal or guard_folder(home) / "journal.jsonl"
-    if not path.is_file():
-        raise NotFound("no guard has kept a journal there", where=str(path), hint="shoal guard run --config guard.yaml")
-    return path

@@ -11,6 +11,7 @@ import typer
 
 from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
 from shoal.core import Invalid
+from shoal.host.commands.places import guard_folder, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,8 +111,6 @@ def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag 
 
 
 def _file(path: Path | None, home: Path | None) -> Path:
-    from shoal.host.commands.guard import home_of
-
     return path or home_of(home) / "guard.yaml"
 
 
@@ -129,8 +128,6 @@ def _config(path: Path, policy: str | None) -> GuardConfig:
 
 
 def _folder(home: Path | None) -> Path:
-    from shoal.host.commands.guard import guard_folder
-
     folder = guard_folder(home)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)

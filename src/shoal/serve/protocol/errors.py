@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from shoal.base.http.errors import HeadTooLarge, TooSlow, UnsupportedCoding
+from shoal.base.http import HeadTooLarge, TooSlow, UnsupportedCoding
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.serve.errors import (
     BadModel,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from shoal.base.http import Stopping, TooLarge
 from shoal.base.http.answers import JSON, document
 from shoal.base.http.connection import Connection
-from shoal.base.http.errors import Stopping, TooLarge
 from shoal.base.http.head import Head, read_number
 from shoal.base.http.receiver import Buffer
 from shoal.serve.gateway.http import answers
