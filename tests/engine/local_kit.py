@@ -90,6 +90,11 @@ class LocalKit(EngineKit):
     def node(self) -> str:
         return os.uname().nodename
 
+    @property
+    def device(self) -> str:
+        """What devices' ids begin with."""
+        return "cpu"
+
     def gang(
         self,
         name: str,
@@ -101,7 +106,7 @@ class LocalKit(EngineKit):
         **more: Any,
     ) -> Gang:
         each = {rank: (by_rank or {}).get(rank, behaviour) for rank in range(ranks)}
-        specs = tuple(RankSpec(rank, self.node, (f"cpu{rank}",), self._env(each[rank])) for rank in each)
+        specs = tuple(RankSpec(rank, self.node, (f"{self.device}{rank}",), self._env(each[rank])) for rank in each)
         return Gang(name, ("behave",), specs, self.root / "run" / name, grace_s=grace_s, **more)
 
     def script(self, name: str, *argv: str, ranks: int = 1, **more: Any) -> Gang:

@@ -135,13 +135,13 @@ class LocalEngine:
     # --- launching ---
 
     async def launch(self, gang: Gang) -> GangStatus:
-        self._check(gang)
+        check_gang(gang)
         lock = self._locks.setdefault(gang.name, asyncio.Lock())
         async with lock:
             known = self._registry.gangs.get(gang.name)
             if known is not None:
                 if known.failure is not None:
-                    raise _again(known.failure)
+                    raise again(known.failure)
                 if known.dir.decide(ABORT) == GO:
                     await known.until_let_go()
                     return known.status
@@ -165,7 +165,7 @@ class LocalEngine:
         except OSError as problem:
             with contextlib.suppress(OSError):
                 (directory.path / "gang.json").unlink(missing_ok=True)
-            raise _platform_failure(problem) from problem
+            raise platform_failure(problem) from problem
         local = LocalGang.of(launched, directory, awaited=True)
         self._registry.add(local)
         try:
@@ -193,13 +193,13 @@ class LocalEngine:
             what = f"not all ranks were ready within {gang.launch_timeout_s:g} s"
             raise LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name) from problem
         except OSError as problem:
-            raise _platform_failure(problem) from problem
+            raise platform_failure(problem) from problem
 
     async def _start_supervisors(self, gang: Gang, local: LocalGang) -> None:
         types = {device.id: device.type for device in self._node.devices}
         for number, rank in enumerate(local.ranks):
             if rank.ended:  # the gang was stopped during its launch
-                raise _given_up(local)
+                raise given_up(local)
             rank_dir = local.dir.rank_dir(number)
             env = rank_environment(
                 gang,
@@ -243,14 +243,14 @@ class LocalEngine:
                 if end is not None and end.lost:
                     raise LaunchFailed(end.detail, fault=Fault.PLATFORM, where=where)
             if local.dir.decision() == ABORT:
-                raise _given_up(local)
+                raise given_up(local)
             if alone and local.status.phase is not Phase.STARTING:
                 return
             if not alone and all(rank.record.get("state") == READY for rank in local.ranks):
                 break
             await local.next_pulse()
         if local.dir.decide(GO) != GO:
-            raise _given_up(local)
+            raise given_up(local)
         self._registry.wake(local)
         await local.until_let_go()
 
@@ -375,22 +375,6 @@ class LocalEngine:
 
     # --- inner parts ---
 
-    def _check(self, gang: Gang) -> None:
-        if not _NAME.fullmatch(gang.name):
-            hint = "letters, digits, dot, dash and underscore, at most 200"
-            raise Invalid(f"{gang.name!r} cannot name a gang", where="name", hint=hint)
-        if not gang.argv or not gang.argv[0]:
-            raise Invalid("a gang needs a command", where=f"{gang.name}: argv")
-        if not gang.ranks or [spec.rank for spec in gang.ranks] != list(range(len(gang.ranks))):
-            raise Invalid("ranks must be numbered from 0 without gaps", where=f"{gang.name}: ranks")
-        environments = (gang.env, gang.secrets, *(spec.env for spec in gang.ranks))
-        for text in (*gang.argv, *(part for env in environments for item in env.items() for part in item)):
-            if "\0" in text:
-                raise Invalid("arguments and environment cannot hold a NUL character", where=gang.name)
-        for name in (name for env in environments for name in env):
-            if not name or "=" in name:
-                raise Invalid(f"{name!r} cannot name an environment variable", where=f"{gang.name}: env")
-
     def _check_place(self, gang: Gang) -> None:
         ours = {device.id for device in self._node.devices}
         for spec in gang.ranks:
@@ -415,19 +399,37 @@ class LocalEngine:
             raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
 
 
-def _again(failure: LaunchFailed) -> LaunchFailed:
+def check_gang(gang: Gang) -> None:
+    """Raise Invalid for a gang that no engine could start."""
+    if not _NAME.fullmatch(gang.name):
+        hint = "letters, digits, dot, dash and underscore, at most 200"
+        raise Invalid(f"{gang.name!r} cannot name a gang", where="name", hint=hint)
+    if not gang.argv or not gang.argv[0]:
+        raise Invalid("a gang needs a command", where=f"{gang.name}: argv")
+    if not gang.ranks or [spec.rank for spec in gang.ranks] != list(range(len(gang.ranks))):
+        raise Invalid("ranks must be numbered from 0 without gaps", where=f"{gang.name}: ranks")
+    environments = (gang.env, gang.secrets, *(spec.env for spec in gang.ranks))
+    for text in (*gang.argv, *(part for env in environments for item in env.items() for part in item)):
+        if "\0" in text:
+            raise Invalid("arguments and environment cannot hold a NUL character", where=gang.name)
+    for name in (name for env in environments for name in env):
+        if not name or "=" in name:
+            raise Invalid(f"{name!r} cannot name an environment variable", where=f"{gang.name}: env")
+
+
+def again(failure: LaunchFailed) -> LaunchFailed:
     """A copy to raise, without the first one's traceback."""
     return LaunchFailed(failure.what, fault=failure.fault, where=failure.where, hint=failure.hint)
 
 
-def _given_up(local: LocalGang) -> LaunchFailed:
+def given_up(local: LocalGang) -> LaunchFailed:
     wish = local.dir.stop_wish()
     why = f": {wish['reason']}" if wish else ""
     what = f"the launch was given up before all ranks were ready{why}"
     return LaunchFailed(what, fault=Fault.PLATFORM, where=local.name)
 
 
-def _platform_failure(problem: OSError) -> LaunchFailed:
+def platform_failure(problem: OSError) -> LaunchFailed:
     where = str(problem.filename) if problem.filename else None
     return LaunchFailed(f"the ranks cannot be set up: {problem.strerror}", fault=Fault.PLATFORM, where=where)
 

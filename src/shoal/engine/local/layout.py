@@ -75,10 +75,10 @@ class GangDir:
         """Write everything that must not fail later; `gang.json` last, since a directory without it counts as none."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clear()
-        _preallocate(self.path / "stop")
+        preallocate(self.path / "stop")
         for rank in range(len(launched.nodes)):
             self.rank_dir(rank).mkdir(mode=0o700, exist_ok=True)
-            _preallocate(self.rank_dir(rank) / "record")
+            preallocate(self.rank_dir(rank) / "record")
         write_whole(self.path / "gang.json", json.dumps(asdict(launched)), durable=False)
 
     def load(self) -> Launched | None:
@@ -145,7 +145,8 @@ class GangDir:
                 path.unlink(missing_ok=True)
 
 
-def _preallocate(path: Path) -> None:
+def preallocate(path: Path) -> None:
+    """A record in full size, so that a full disk cannot keep it from being written later."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, b"\n" * RECORD_BYTES)

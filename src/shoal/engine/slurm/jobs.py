@@ -1,0 +1,103 @@
+"""Slurm's jobs as its commands print them, and what the state of one means for a gang. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shoal.engine.protocol import Exit, RankStatus
+
+FORMAT = "%i|%T|%k|%N|%j|%r"
+"""Job, state, comment, nodes, name, reason: for `squeue -o`."""
+
+NO_SHARED_DIRECTORY, NO_PYTHON = 87, 88
+"""What a job's script leaves with where its node lacks what it needs."""
+
+_OVER = frozenset(
+    {
+        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+        "OUT_OF_MEMORY", "REVOKED", "SPECIAL_EXIT",
+    }
+)  # fmt: skip
+_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    id: str
+    state: str
+    mark: str
+    nodes: str
+    name: str
+    reason: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in _OVER
+
+    @property
+    def waiting(self) -> bool:
+        return self.state in _WAITING
+
+
+def read_jobs(printed: str) -> list[SlurmJob]:
+    """The lines of `squeue -h -o FORMAT`."""
+    found = []
+    for line in printed.splitlines():
+        fields = line.split("|", 5)
+        if len(fields) == 6:
+            number, state, mark, nodes, name, reason = (field.strip() for field in fields)
+            found.append(SlurmJob(number, state, mark, nodes, name, reason))
+    return found
+
+
+def read_facts(printed: str) -> dict[str, str]:
+    """`NAME=VALUE` fields of one line of `scontrol show -o`; a value may hold spaces."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in printed.split():
+        key, equals, value = word.partition("=")
+        if equals and key and key[0].isupper():
+            name = key
+            found[name] = value
+        elif name:
+            found[name] += f" {word}"
+    return found
+
+
+def exit_code(facts: dict[str, str]) -> int | None:
+    """What a job's script left with, of `scontrol show job`."""
+    code = facts.get("ExitCode", "").partition(":")[0]
+    return int(code) if code.isdigit() else None
+
+
+def why_over(job: SlurmJob | None, facts: dict[str, str]) -> str:
+    """Why Slurm ended a job, in words."""
+    if job is None:
+        return "Slurm no longer knows its job"
+    words = {
+        "PREEMPTED": "Slurm preempted it",
+        "TIMEOUT": f"it ran into Slurm's time limit of {facts.get('TimeLimit', 'its partition')}",
+        "CANCELLED": "it was cancelled in Slurm",
+        "NODE_FAIL": "its node failed",
+        "BOOT_FAIL": "its node did not boot",
+        "OUT_OF_MEMORY": "Slurm's memory limit killed it",
+    }
+    return f"{words.get(job.state, f'its Slurm job ended as {job.state}')} (Slurm job {job.id})"
+
+
+def seen_by_slurm(rank: RankStatus, job: SlurmJob | None, why: str) -> RankStatus:
+    """A rank's end as it is to be told when nothing of ours asked for it: Slurm ended its job, and how says whose
+    doing it was. A rank that ended by itself before that ended as it did."""
+    end = rank.exit
+    if end is None or not (end.lost or end.stopped):
+        return rank
+    state = job.state if job is not None else ""
+    if end.lost and end.detail and state in ("COMPLETED", "FAILED", ""):
+        return rank  # the supervisor's own words say more
+    if state == "TIMEOUT":
+        told = replace(end, lost=False, stopped=False, limit="time", detail=why)
+    elif state == "OUT_OF_MEMORY":
+        told = replace(end, lost=False, stopped=False, oom=True, detail=why)
+    else:
+        told = Exit(lost=True, node_lost=state in ("NODE_FAIL", "BOOT_FAIL"), detail=why)
+    return replace(rank, exit=told)

@@ -1,0 +1,27 @@
+"""The Slurm engine keeps the protocol, on real daemons."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.engine.slurm.private import PrivateCluster, private_cluster
+from tests.engine.conformance import EngineConformance
+from tests.engine.slurm_kit import SlurmKit, needs_slurm, slurm_kit
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    with private_cluster((8, 1)) as cluster:
+        yield cluster
+
+
+@needs_slurm
+class TestSlurm(EngineConformance):
+    @pytest.fixture
+    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[SlurmKit]:
+        async with slurm_kit(tmp_path, cluster) as kit:
+            yield kit
+            await kit.restore_devices()
