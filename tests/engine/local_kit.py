@@ -137,8 +137,8 @@ class LocalKit(EngineKit):
         for rank in status.ranks:
             await until_exists(self.rank_dir(name, rank.rank) / "in-effect")
 
-    async def settle(self, name: str) -> GangStatus:
-        async with asyncio.timeout(ENDS_WITHIN_S):
+    async def settle(self, name: str, *, within_s: float = ENDS_WITHIN_S) -> GangStatus:
+        async with asyncio.timeout(within_s):
             async for status in self.engine.changes():
                 if status.name == name and status.ended:
                     return status

@@ -31,7 +31,7 @@ class SlurmKit(LocalKit):
         super().__init__(root, **options)
 
     def new_engine(self) -> None:
-        options = {"lease_s": 3.0, "look_every_s": 0.3, "poll_s": 0.3, **self.options}
+        options = {"lease_s": 3.0, "look_every_s": 0.3, "poll_s": 0.3, "ahead": 0.0, **self.options}
         del options["slots"], options["accelerators"]
         commands = Commands({**os.environ, **self.cluster.environment})
         self.engine = SlurmEngine(self.home, commands=commands, **options)
@@ -65,9 +65,11 @@ class SlurmKit(LocalKit):
 
 
 @contextlib.asynccontextmanager
-async def slurm_kit(root: Path, cluster: PrivateCluster, **options: Any) -> AsyncIterator[SlurmKit]:
+async def slurm_kit(
+    root: Path, cluster: PrivateCluster, kind: type[SlurmKit] = SlurmKit, **options: Any
+) -> AsyncIterator[SlurmKit]:
     """An open kit that leaves no process and no job behind, and fails the test that did."""
-    kit = SlurmKit(root, cluster, **options)
+    kit = kind(root, cluster, **options)
     await kit.engine.open()
     try:
         yield kit

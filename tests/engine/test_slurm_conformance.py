@@ -25,3 +25,24 @@ class TestSlurm(EngineConformance):
         async with slurm_kit(tmp_path, cluster) as kit:
             yield kit
             await kit.restore_devices()
+
+
+class PooledKit(SlurmKit):
+    """Slurm picks the nodes."""
+
+    @property
+    def node(self) -> str:
+        return "shoal"
+
+    @property
+    def device(self) -> str:
+        return "h200:"
+
+
+@needs_slurm
+class TestPooledSlurm(EngineConformance):
+    @pytest.fixture
+    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[SlurmKit]:
+        async with slurm_kit(tmp_path, cluster, PooledKit, delegate=True) as kit:
+            yield kit
+            await kit.restore_devices()

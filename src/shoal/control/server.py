@@ -228,7 +228,8 @@ def make_engine(settings: Settings) -> Engine:
     found = find_one("shoal.engines", settings.values.engine)
     assert found is not None, "the settings were checked"
     make: Callable[[EngineOptions], Engine] = found.load()
-    return make(EngineOptions(settings.home.path, settings.values.slots))
+    section = getattr(settings.values, settings.values.engine, None)
+    return make(EngineOptions(settings.home.path, settings.values.slots, section))
 
 
 async def _answer(

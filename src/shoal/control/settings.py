@@ -57,8 +57,11 @@ def installed_extensions() -> tuple[type[Extension], ...]:
 
 
 def settings_model(extensions: Sequence[type[Extension]]) -> type[ServerSettings]:
-    """The server's settings and a field for each extension's section."""
+    """The server's settings and a field for each section of an extension or an engine."""
     sections: dict[str, Any] = {one.name: (one.settings, Field(default_factory=one.settings)) for one in extensions}
+    for name, found in find("shoal.engine_settings").items():
+        section = found.load()
+        sections[name] = (section, Field(default_factory=section))
     return create_model("Settings", __base__=ServerSettings, **sections)
 
 

@@ -78,10 +78,11 @@ class Gang:
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """What the server makes an engine from. `home` is its directory; `slots`, where declared, is the number of CPU
-    slots to offer instead of what the machines have."""
+    slots to offer instead of what the machines have; `settings` is the engine's own section, where it has one."""
 
     home: Path
     slots: int | None = None
+    settings: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ of its name ends at once. What Slurm gives up is fenced before it is called lost
 Senses: squeue, scontrol, records. Decides nothing. Acts: sbatch, scancel, files that supervisors read.
 """
 
-from shoal.engine.slurm.engine import SlurmEngine
+from shoal.engine.slurm.engine import SlurmEngine, slurm_engine
+from shoal.engine.slurm.settings import SlurmSettings
 
-__all__ = ["SlurmEngine"]
+__all__ = ["SlurmEngine", "SlurmSettings", "slurm_engine"]

@@ -20,10 +20,10 @@ _SILENT = (
 """What a command says when no controller answered it: it may be said again."""
 
 
-class Refused(ShoalError):
+class NotTaken(ShoalError):
     """Slurm answered, and said no."""
 
-    code = "refused"
+    code = "not-taken"
 
 
 class Commands:
@@ -40,7 +40,7 @@ class Commands:
         return tuple(name for name in wanted if shutil.which(name, path=path) is None)
 
     async def run(self, *command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> str:
-        """Raises Unavailable where no controller answers, Refused where it says no."""
+        """Raises Unavailable where no controller answers, NotTaken where it says no."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, command, stdin, {**self._environ, **(extra or {})})
 
@@ -68,4 +68,4 @@ def failure(command: str, said: str) -> ShoalError:
     if any(sign in what.lower() for sign in _SILENT):
         hint = "is slurmctld running, and is SLURM_CONF right?"
         return Unavailable(f"Slurm's controller does not answer: {what}", where="slurmctld", hint=hint)
-    return Refused(what, where=command)
+    return NotTaken(what, where=command)

@@ -9,40 +9,50 @@ import py_compile
 import re
 import secrets
 import signal
-import socket
 import sys
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 
 from shoal.base.files import write_whole
 from shoal.base.locks import lock_file
-from shoal.core import Capability, Clock, Conflict, Fault, NotFound, SystemClock, Unavailable
+from shoal.core import Capability, Clock, Conflict, Fault, Invalid, NotFound, SystemClock, Unavailable
 from shoal.engine.local import bundle, streams, supervisor
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.engine import again, check_gang, given_up, platform_failure
 from shoal.engine.local.layout import Launched
 from shoal.engine.local.supervisor import ABORT, GO, disk_bytes
-from shoal.engine.present import Present
-from shoal.engine.protocol import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
-from shoal.engine.slurm import nodes, rank, submission
-from shoal.engine.slurm.commands import Commands, Refused
+from shoal.engine.pool import AHEAD
+from shoal.engine.protocol import (
+    EngineOptions,
+    Gang,
+    GangStatus,
+    Inventory,
+    LaunchFailed,
+    LogChunk,
+    LogTimes,
+    Phase,
+)
+from shoal.engine.slurm import rank, submission
+from shoal.engine.slurm.cluster import Cluster
+from shoal.engine.slurm.commands import Commands, NotTaken
 from shoal.engine.slurm.gangs import Gangs, SlurmGang
-from shoal.engine.slurm.jobs import FORMAT, NO_SHARED_DIRECTORY, SlurmJob, exit_code, read_facts, read_jobs, why_over
+from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, read_facts, read_jobs, why_over
 from shoal.engine.slurm.layout import SlurmDir
+from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
 _END_S = 60.0
 _RETRY_S = 1.0
-_BLIND_NODE_S = 60.0
-"""A node that did not see the shared directory is not tried again for so long."""
+_BEFORE = (Phase.QUEUED, Phase.STARTING)
 
 
 class SlurmEngine:
     """Runs gangs as jobs of a Slurm cluster. `home` lies on a directory that all nodes see under the same path.
 
+    With `delegate`, Slurm picks nodes, and the partition is shown as a pool with `ahead` more places than it has.
     A gang that Slurm has given up is lost `lease_s` later, when no process of it can be left. Nodes are asked for every
     `look_every_s`, jobs every `poll_s` while any is there.
     """
@@ -53,9 +63,9 @@ class SlurmEngine:
         self,
         home: Path,
         *,
-        partition: str = "",
-        account: str = "",
-        qos: str = "",
+        target: Target | None = None,
+        delegate: bool = False,
+        ahead: float = AHEAD,
         lease_s: float = 15.0,
         commands: Commands | None = None,
         clock: Clock | None = None,
@@ -63,26 +73,21 @@ class SlurmEngine:
         poll_s: float = 1.0,
     ) -> None:
         self._home = home.absolute()
-        self._target = Target(partition, account, qos)
         self._lease_s = lease_s
         self._slurm = commands or Commands()
         self._clock = clock or SystemClock()
+        self._cluster = Cluster(self._slurm, target or Target(), self._clock, pooled=delegate, ahead=ahead)
         self._look_every_s = look_every_s
         self._poll_s = poll_s
         self._changes = Changes()
-        self._gangs = Gangs(self._home, self._changes, self._clock, lease_s=lease_s, cancel=self._cancel_soon)
+        self._gangs = self._new_gangs()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._nodes = Present(Inventory(()))
-        self._seen = False
-        self._blind: dict[str, tuple[str, float]] = {}
-        self._looking = asyncio.Lock()
         self._listing = asyncio.Lock()
         self._list_now = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock_fd: int | None = None
         self._hints: asyncio.DatagramTransport | None = None
         self._runner = Path(rank.__file__)
-        self._facts: dict[str, str] = {}
         self._leaving: set[str] = set()
         self._mark = ""
 
@@ -106,20 +111,26 @@ class SlurmEngine:
             hint = "stop it first, or give this one another home"
             raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
         self._mark = submission.mark_of(self._home)
-        self._gangs = Gangs(self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon)
-        await self._know_cluster()
+        self._gangs.close()
+        self._gangs = self._new_gangs()
+        await self._cluster.open()
         await self._listen()
-        await self.inventory()
-        self._gangs.adopt_all()
+        self._gangs.adopt_all(pooled=self._cluster.pooled)
         await self._list()
         self._start(self._look_now_and_then(), "slurm-nodes")
         self._start(self._list_now_and_then(), "slurm-jobs")
+
+    def _new_gangs(self) -> Gangs:
+        return Gangs(
+            self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
+            blind=self._cluster.close_blind,
+        )  # fmt: skip
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._nodes.close()
+        self._cluster.present.close()
         self._gangs.close()
         self._changes.close()
         if self._hints is not None:
@@ -137,20 +148,10 @@ class SlurmEngine:
             py_compile.compile(str(source), str(folder / f"{source.stem}.pyc"), doraise=True)
         return folder / "rank.pyc"
 
-    async def _know_cluster(self) -> None:
-        self._facts = _settings(await self._slurm.run("scontrol", "show", "config"))
-        default, names = nodes.default_partition(await self._slurm.run("scontrol", "show", "partition", "-o"))
-        partition = self._target.partition or default
-        if partition not in names:
-            what = f"there is no partition {partition!r}" if partition else "the cluster has no default partition"
-            hint = f"its partitions are: {', '.join(names) or 'none'}; set slurm.partition"
-            raise Unavailable(what, where="slurm", hint=hint)
-        self._target = Target(partition, self._target.account, self._target.qos)
-
     async def _listen(self) -> None:
         """Hear of changes from supervisors, at the address that this machine has towards the controller."""
         loop = asyncio.get_running_loop()
-        host = _own_address(self._facts)
+        host = self._cluster.own_address()
         self._hints, _ = await loop.create_datagram_endpoint(lambda: _Hints(self._hear), local_addr=(host, 0))
         address = self._hints.get_extra_info("sockname")
         write_whole(self._home / "engine.address", f"{address[0]}:{address[1]}", durable=False)
@@ -166,47 +167,18 @@ class SlurmEngine:
     # --- nodes ---
 
     def capabilities(self) -> tuple[Capability, ...]:
-        devices = [device for node in self._nodes.value.nodes for device in node.devices]
-        kinds = sorted({device.type for device in devices})
-        return (
-            Capability("slurm", True, f"version {self._facts.get('SLURM_VERSION', 'unknown')}, partition "
-                                      f"{self._target.partition}, {len(self._nodes.value.nodes)} nodes"),
-            Capability("accelerators", bool(devices), f"{len(devices)} ({', '.join(kinds)})" if devices else "no node",
-                       "" if devices else "no job can start until a node is there"),
-        )  # fmt: skip
+        return self._cluster.capabilities()
 
     async def inventory(self) -> Inventory:
-        async with self._looking:
-            try:
-                printed = await self._slurm.run("scontrol", "show", "node", "-o")
-            except Refused as problem:
-                if "no nodes" not in problem.what.lower():
-                    raise Unavailable(problem.what, where="scontrol") from problem
-                printed = ""
-            except Unavailable as problem:
-                if not self._seen:
-                    raise
-                self._nodes.set(nodes.closed_all(self._nodes.value, problem.what))
-                return self._nodes.value
-            self._seen = True
-            found = nodes.read_nodes(printed, self._target.partition)
-            now = self._clock.now()
-            self._blind = {name: (why, until) for name, (why, until) in self._blind.items() if until > now}
-            closed = [(name, why) for name, (why, _) in self._blind.items()]
-            self._target = Target(
-                self._target.partition, self._target.account, self._target.qos, _memory_share(self._facts, found)
-            )
-            self._nodes.set(nodes.closed_some(found, closed))
-            return self._nodes.value
+        return await self._cluster.look()
 
     def nodes(self) -> AsyncIterator[Inventory]:
-        return self._nodes.follow()
+        return self._cluster.present.follow()
 
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self._look_every_s)
-            with contextlib.suppress(Unavailable):
-                await self.inventory()
+            await self._cluster.look()
 
     # --- jobs ---
 
@@ -225,9 +197,8 @@ class SlurmEngine:
             listed = frozenset(name for name, gang in self._gangs.known.items() if gang.submitted)
             try:
                 printed = await self._slurm.run("squeue", "-h", "-t", "all", "-o", FORMAT)
-            except (Unavailable, Refused) as problem:
-                if self._seen:
-                    self._nodes.set(nodes.closed_all(self._nodes.value, problem.what))
+            except (Unavailable, NotTaken) as problem:
+                self._cluster.close_all(problem.what)
                 return ()
             jobs = tuple(job for job in read_jobs(printed) if job.mark == self._mark)
             await self._ask_why({job.name: job for job in jobs if job.over})
@@ -242,7 +213,7 @@ class SlurmEngine:
             if gang is not None and not gang.status.ended and not gang.why:
                 try:
                     facts = read_facts(await self._slurm.run("scontrol", "show", "job", "-o", job.id))
-                except (Unavailable, Refused):
+                except (Unavailable, NotTaken):
                     facts = {}
                 gang.why, gang.exit_code = why_over(job, facts), exit_code(facts)
 
@@ -251,12 +222,12 @@ class SlurmEngine:
 
     async def _cancel(self, job: str) -> None:
         if job:
-            with contextlib.suppress(Unavailable, Refused):  # it is over, or the next list tries again
+            with contextlib.suppress(Unavailable, NotTaken):  # it is over, or the next list tries again
                 await self._slurm.run("scancel", job)
             self._list_now.set()
 
-    def _start(self, work: object, name: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -270,17 +241,14 @@ class SlurmEngine:
             if known is not None:
                 if known.failure is not None:
                     raise again(known.failure)
-                if known.submitted and known.dir.decision() != ABORT:
+                if known.status.ended or known.dir.decision() == GO or known.submitted:
                     return await self._brought_up(gang, known)
-                if known.dir.decide(ABORT) == GO:
-                    await known.until_let_go()
-                    return known.status
                 await self._end_now(known)  # an earlier life's launch that was cut short: nothing of it ever ran
                 self._drop(known)
             return await self._launch_anew(gang)
 
     async def _launch_anew(self, gang: Gang) -> GangStatus:
-        self._check_place(gang)
+        self._cluster.check(gang)
         launched = Launched.of(gang, master_port=0, created_at=self._clock.now())
         directory = SlurmDir(self._home / "gangs" / gang.name)
         try:
@@ -290,97 +258,82 @@ class SlurmEngine:
             with contextlib.suppress(OSError):
                 (directory.path / "gang.json").unlink(missing_ok=True)
             raise platform_failure(problem) from problem
-        new = SlurmGang.of(launched, directory, awaited=True)
-        assert isinstance(new, SlurmGang)
+        new = SlurmGang.anew(launched, directory, pooled=self._cluster.pooled)
         self._gangs.add(new)
         return await self._brought_up(gang, new)
 
     async def _brought_up(self, gang: Gang, known: SlurmGang) -> GangStatus:
         try:
-            if not known.submitted:
+            if known.dir.decision() is None and not known.submitted:
                 await self._submit(gang, known)
-            await self._let_go(gang, known)
+            if not known.pooled:
+                await self._let_go(gang, known)
         except LaunchFailed as failure:
-            await self._roll_back(known, failure)
+            self._gangs.fail(known, failure)
+            await self._end_now(known)
             raise
+        if known.failure is not None:
+            raise again(known.failure)
         return known.status
 
     async def _submit(self, gang: Gang, known: SlurmGang) -> None:
         """Hand the gang to Slurm; while no controller answers, it waits. Raises LaunchFailed."""
         if gang.bundle is not None:
-            await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir, limit_bytes=gang.limits.unpacked_bytes)
+            most = gang.limits.unpacked_bytes
+            await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir, limit_bytes=most)
         token = secrets.token_hex(8)
         sealed, key = submission.seal(gang.secrets)
-        types = {(node.name, device.id): device.type for node in self._nodes.value.nodes for device in node.devices}
+        types, pooled = self._cluster.device_types(), self._cluster.pooled
+        spec = submission.spec_of(
+            gang, home=self._home, gang_dir=known.dir.path, lease_s=self._lease_s, sealed=sealed, pooled=pooled,
+            types=types,
+        )  # fmt: skip
         try:
-            known.files.write_spec(token, submission.spec_of(
-                gang, home=self._home, gang_dir=known.dir.path, lease_s=self._lease_s, sealed=sealed,
-            ))  # fmt: skip
+            known.files.write_spec(token, spec)
         except OSError as problem:
             raise platform_failure(problem) from problem
-        script = submission.script(
-            known.dir.path, token, python=os.path.realpath(sys.executable), runner=self._runner,
-            alone=len(gang.ranks) == 1,
-        )  # fmt: skip
-        options = submission.arguments(gang, self._target, mark=self._mark, device_types=types)
+        python, alone = os.path.realpath(sys.executable), len(gang.ranks) == 1
+        script = submission.script(known.dir.path, token, python=python, runner=self._runner, alone=alone)
+        options = submission.arguments(
+            gang, self._cluster.target, mark=self._mark, device_types=types, pooled=pooled, avoid=self._cluster.blind()
+        )
         extra = {"SHOAL_SEAL": key} if key else {}
         while known.dir.decision() != ABORT:
             try:
                 printed = await self._slurm.run("sbatch", *options, stdin=script, extra=extra)
             except Unavailable as problem:
-                self._nodes.set(nodes.closed_all(self._nodes.value, problem.what))
-                if await self._submitted_after_all(known):
-                    return
+                self._cluster.close_all(problem.what)
+                await self._list()
+                if known.submitted:
+                    return  # only the answer was lost
                 await asyncio.sleep(_RETRY_S)
-            except Refused as problem:
-                raise LaunchFailed(f"Slurm refused it: {problem.what}", fault=Fault.PLATFORM, where=gang.name) from None
+            except NotTaken as problem:
+                raise submission.refusal(problem.what, gang.name) from None
             else:
-                known.submitted, known.unseen = True, 0
+                known.submitted, known.unseen, known.over = True, 0, False
                 known.files.keep_job(printed.strip().partition(";")[0])
                 return
         raise given_up(known)
-
-    async def _submitted_after_all(self, known: SlurmGang) -> bool:
-        """Whether a submission whose answer was lost arrived."""
-        await self._list()
-        return known.submitted
 
     async def _let_go(self, gang: Gang, known: SlurmGang) -> None:
         """Return when every rank's process was started; raise LaunchFailed when one cannot be."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(gang.launch_timeout_s):
-                while not self._started(known):
+                while known.failure is None and known.status.phase in _BEFORE:
+                    if known.forgotten_by_slurm:
+                        known.files.drop_specs()
+                        await self._submit(gang, known)
                     await known.next_pulse()
-                return
+        if known.failure is not None:
+            raise again(known.failure)
+        if known.status.phase not in _BEFORE:
+            return
         if known.dir.decide(ABORT) == GO:
             await known.until_let_go()
             return
         waits = f": Slurm says {known.job.reason}" if known.job is not None and known.job.waiting else ""
         what = f"not all ranks were ready within {gang.launch_timeout_s:g} s{waits}"
         raise LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name)
-
-    def _started(self, known: SlurmGang) -> bool:
-        for each in known.ranks:
-            end = each.status.exit
-            where = f"{known.name}: rank {each.status.rank}"
-            if end is not None and "fault" in each.record:
-                raise LaunchFailed(end.detail, fault=Fault(each.record["fault"]), where=where)
-        if known.over and known.dir.decision() == ABORT and not known.dir.stop_wish():
-            if known.exit_code == NO_SHARED_DIRECTORY and known.job is not None:
-                until = self._clock.now() + _BLIND_NODE_S
-                why = f"does not see the shared directory {self._home}"
-                self._blind |= {each.status.node: (why, until) for each in known.ranks}
-                self._nodes.set(nodes.closed_some(self._nodes.value, [(name, why) for name in self._blind]))
-            raise submission.not_started(known.exit_code, self._home, known.name, known.why)
-        if known.dir.decision() == ABORT:
-            raise given_up(known)
-        return known.status.phase is not Phase.STARTING
-
-    async def _roll_back(self, known: SlurmGang, failure: LaunchFailed) -> None:
-        known.failure = failure
-        with contextlib.suppress(OSError):
-            known.dir.keep_failure(failure)
-        await self._end_now(known)
 
     async def _end_now(self, known: SlurmGang) -> None:
         """End all of the gang: by its supervisors, then by Slurm."""
@@ -508,18 +461,6 @@ class SlurmEngine:
 
     # --- inner parts ---
 
-    def _check_place(self, gang: Gang) -> None:
-        there = {node.name: {device.id for device in node.devices} for node in self._nodes.value.nodes}
-        for spec in gang.ranks:
-            where = f"{gang.name}: rank {spec.rank}"
-            if spec.node not in there:
-                hint = f"partition {self._target.partition} has {', '.join(there) or 'no nodes'}"
-                raise LaunchFailed(f"there is no node {spec.node!r}", fault=Fault.PLATFORM, where=where, hint=hint)
-            foreign = set(spec.devices) - there[spec.node]
-            if foreign:
-                what = f"node {spec.node} has no device {', '.join(sorted(foreign))}"
-                raise LaunchFailed(what, fault=Fault.PLATFORM, where=where)
-
     def _drop(self, gang: SlurmGang) -> None:
         job = gang.files.job
         with contextlib.suppress(FileNotFoundError):
@@ -530,41 +471,21 @@ class SlurmEngine:
 
 
 class _Hints(asyncio.DatagramProtocol):
-    def __init__(self, hear: object) -> None:
+    def __init__(self, hear: Callable[[str], None]) -> None:
         self._hear = hear
 
     def datagram_received(self, data: bytes, _address: object) -> None:
-        self._hear(data.decode(errors="replace"))  # type: ignore[operator]
+        self._hear(data.decode(errors="replace"))
 
 
-def _settings(printed: str) -> dict[str, str]:
-    """`NAME = VALUE` lines of `scontrol show config`."""
-    found = {}
-    for line in printed.splitlines():
-        name, equals, value = line.partition("=")
-        if equals:
-            found[name.strip()] = value.strip()
-    return found
-
-
-def _memory_share(facts: Mapping[str, str], found: Inventory) -> int:
-    """MiB of memory for each core of a job that asks for none. Without it, Slurm would give such a job all of a node's
-    memory where it counts memory at all."""
-    counted = "MEMORY" in facts.get("SelectTypeParameters", "").upper()
-    default = facts.get("DefMemPerCPU") or facts.get("DefMemPerNode") or "UNLIMITED"
-    if not counted or default != "UNLIMITED":
-        return 0
-    shares = [node.memory_bytes * 1000 // node.cpu_milli >> 20 for node in found.nodes if node.cpu_milli]
-    return max(1, min(shares, default=1))
-
-
-def _own_address(facts: Mapping[str, str]) -> str:
-    """The address of this machine towards the controller: its nodes reach it there too."""
-    host = re.sub(r".*\((.*)\)", r"\1", facts.get("SlurmctldHost[0]", "") or facts.get("SlurmctldAddr", ""))
-    port = facts.get("SlurmctldPort", "6817").partition("-")[0]
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host or "127.0.0.1", int(port)))
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError):
-        return "127.0.0.1"
+def slurm_engine(options: EngineOptions) -> SlurmEngine:
+    """The cluster that this machine is a client of."""
+    if options.slots is not None:
+        hint = "leave `slots` out: Slurm's nodes say what they have"
+        raise Invalid("CPU slots cannot be declared on a Slurm cluster", where="slots", hint=hint)
+    section = options.settings
+    assert isinstance(section, SlurmSettings)
+    target = Target(section.partition, section.account, section.qos)
+    return SlurmEngine(
+        options.home, target=target, delegate=section.delegate, ahead=section.ahead, lease_s=section.lease_s
+    )

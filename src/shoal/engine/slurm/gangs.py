@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.core import Clock
+from shoal.core import Clock, Fault
 from shoal.engine.local import gangs as state
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
+from shoal.engine.local.layout import Launched
 from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO
-from shoal.engine.protocol import GangStatus, Phase
-from shoal.engine.slurm.jobs import SlurmJob, read_jobs, seen_by_slurm, why_over
+from shoal.engine.protocol import GangStatus, LaunchFailed, Phase, RankStatus
+from shoal.engine.slurm.jobs import NO_SHARED_DIRECTORY, SlurmJob, expand, seen_by_slurm, why_over, why_waiting
 from shoal.engine.slurm.layout import SlurmDir
+from shoal.engine.slurm.submission import not_started
 
 _SAID = (EXITED, FAILED, ABORTED)
 _MARGIN_S = 1.0
@@ -30,11 +32,17 @@ _PATIENCE_S = 15.0
 """So long after its grace a stopped gang may still be there before Slurm is asked to end its job."""
 
 
+_LEAVES_S = 3.0
+"""So long a job may stay in Slurm's list after its last process."""
+
+
 @dataclass(slots=True)
 class SlurmGang(LocalGang):
-    """`job` is as Slurm last listed it. `over`: Slurm has ended it, or does not know it. `cancel_at`: when Slurm is to
-    end what did not stop by itself."""
+    """`pooled`: Slurm picks its nodes. `job` is as Slurm last listed it. `over`: Slurm has ended it, or does not know
+    it. `cancel_at`: when Slurm is to end what did not stop by itself. `leaves_by`: when it is to forget a job without
+    processes. `asked_at`: since when its word is awaited on why the ranks ended."""
 
+    pooled: bool = False
     job: SlurmJob | None = None
     submitted: bool = False
     unseen: int = 0
@@ -42,37 +50,58 @@ class SlurmGang(LocalGang):
     why: str = ""
     exit_code: int | None = None
     cancel_at: float | None = None
+    leaves_by: float | None = None
+    asked_at: float | None = None
+
+    @classmethod
+    def anew(cls, launched: Launched, directory: SlurmDir, *, pooled: bool) -> SlurmGang:
+        phase = Phase.QUEUED if pooled else Phase.STARTING
+        ranks = [Rank(RankStatus(number, phase, "" if pooled else node)) for number, node in enumerate(launched.nodes)]
+        status = GangStatus(launched.name, phase, tuple(rank.status for rank in ranks))
+        return cls(launched, directory, ranks, status, pooled=pooled)
 
     @property
     def files(self) -> SlurmDir:
         assert isinstance(self.dir, SlurmDir)
         return self.dir
 
+    @property
+    def forgotten_by_slurm(self) -> bool:
+        """Slurm lost its job before it started."""
+        return self.over and self.job is None and self.dir.decision() is None
+
+    async def until_let_go(self) -> None:
+        while self.status.phase in (Phase.QUEUED, Phase.STARTING):
+            await self.next_pulse()
+
 
 class Gangs:
     """All known gangs by name. Belongs to one event loop."""
 
-    def __init__(self, home: Path, changes: Changes, clock: Clock, *, lease_s: float, cancel: Callable[[str], None]):
+    def __init__(
+        self, home: Path, changes: Changes, clock: Clock, *,
+        lease_s: float, cancel: Callable[[str], None], blind: Callable[[Iterable[str], str], None],
+    ) -> None:  # fmt: skip
         self.known: dict[str, SlurmGang] = {}
         self._home = home
         self._changes = changes
         self._clock = clock
         self._lease_s = lease_s
         self._cancel = cancel
+        self._blind = blind
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def close(self) -> None:
         self._socket.close()
 
-    def adopt_all(self) -> None:
+    def adopt_all(self, *, pooled: bool) -> None:
         """Find the gangs of earlier lives. Those that Slurm still holds back, or that are about to start, go on by
         themselves: what they need was handed over with their jobs."""
         for path in sorted((self._home / "gangs").iterdir()):
             directory = SlurmDir(path)
             launched = directory.load()
             if launched is not None:
-                gang = SlurmGang.of(launched, directory, awaited=False)
-                assert isinstance(gang, SlurmGang)
+                gang = SlurmGang.anew(launched, directory, pooled=pooled)
                 gang.failure = directory.failure()
                 gang.submitted = bool(directory.job)
                 self.known[gang.name] = gang
@@ -88,7 +117,10 @@ class Gangs:
         by_name: dict[str, list[SlurmJob]] = {}
         for job in jobs:
             by_name.setdefault(job.name, []).append(job)
-        for gang in [gang for gang in self.known.values() if not gang.status.ended]:
+        for gang in list(self.known.values()):
+            if gang.status.ended:
+                self._clear_up(gang, by_name.get(gang.name, []))
+                continue
             self._see(gang, by_name.get(gang.name, []), gang.name in listed)
             with contextlib.suppress(OSError):  # the shared directory may answer again at the next look
                 self.look(gang)
@@ -103,20 +135,32 @@ class Gangs:
                 self._cancel(job.id)  # a second one of its name: it may not run the gang
         if mine is None:
             gang.unseen += listed
-            gang.over = gang.submitted and gang.unseen >= _UNSEEN
+            if gang.submitted and gang.unseen >= _UNSEEN:
+                gang.over, gang.job = True, None
             return
         gang.submitted, gang.unseen, gang.job, gang.over = True, 0, mine, mine.over
         if gang.cancel_at is not None and self._clock.now() >= gang.cancel_at and not mine.over:
             gang.cancel_at = self._clock.now() + _PATIENCE_S
             self._cancel(mine.id)
 
+    def _clear_up(self, gang: SlurmGang, jobs: list[SlurmJob]) -> None:
+        """No process of the gang is left. Where Slurm does not see that by itself, it is told."""
+        left = [job for job in jobs if not job.over]
+        now = self._clock.now()
+        if left and gang.leaves_by is None:
+            gang.leaves_by = now + _LEAVES_S
+        elif left and gang.leaves_by is not None and now >= gang.leaves_by:
+            gang.leaves_by = now + _PATIENCE_S
+            for job in left:
+                self._cancel(job.id)
+
     # --- what the shared directory says ---
 
     def look(self, gang: SlurmGang) -> None:
         """Read the records again and tell what is new."""
         decision = gang.dir.decision()
-        if gang.over and decision is None:
-            decision = gang.dir.decide(ABORT)
+        if gang.over and decision is None and (gang.job is not None or gang.pooled):
+            decision = gang.dir.decide(ABORT)  # a placed one that Slurm merely forgot is submitted again
         why = gang.why or why_over(gang.job, {})
         for rank in gang.ranks:
             if rank.ended:
@@ -127,29 +171,69 @@ class Gangs:
             if not said and gang.over and decision == GO:
                 said = self._fence(gang, rank, why)
             no_more = decision == ABORT and (gang.over or not gang.submitted)
-            status = state.rank_status(rank.status, rank.record, alive=not (said or no_more), decision=decision)
-            rank.status = replace(status, node=rank.record.get("node") or status.node)
+            found = state.rank_status(rank.status, rank.record, alive=not (said or no_more), decision=decision)
+            rank.status = replace(found, node=rank.record.get("node") or found.node)
         wish = gang.dir.stop_wish()
         failed = state.first_failure(gang)
-        if failed is not None and failed.exit is not None and not wish and decision == GO and not gang.over:
-            if not all(rank.ended for rank in gang.ranks):
-                text = f"rank {failed.rank} {state.describe(failed.exit)}; the others were stopped"
-                self.ask_to_stop(gang, gang.launched.grace_s, reason=text, code="rank-failed")
-                wish = gang.dir.stop_wish()
-        status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
-        if status.ended and not wish and decision == GO and _asks_why(status):
+        left = not gang.over and not all(rank.ended for rank in gang.ranks)
+        if failed is not None and failed.exit is not None and left and not wish and decision == GO:
+            text = f"rank {failed.rank} {state.describe(failed.exit)}; the others were stopped"
+            self.ask_to_stop(gang, gang.launched.grace_s, reason=text, code="rank-failed")
+            wish = gang.dir.stop_wish()
+        if gang.failure is None:
+            failure = self._failure(gang, decision, wish, why)
+            if failure is not None:
+                self.fail(gang, failure)
+        status = self._status(gang, decision, wish)
+        if status.ended and decision == GO and _asks_why(gang, wish):
             status = self._judged(gang, status, why)
         if status != gang.status:
             gang.status = status
             self._changes.put(status)
         gang.pulse.set()
 
+    def _status(self, gang: SlurmGang, decision: str | None, wish: Mapping[str, str]) -> GangStatus:
+        status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
+        waits = gang.job is None or gang.job.waiting
+        if status.ended:
+            return replace(status, fault=gang.failure.fault if gang.failure is not None else None)
+        if gang.pooled and status.phase is Phase.STARTING and waits and not any(rank.record for rank in gang.ranks):
+            ranks = tuple(replace(rank, phase=Phase.QUEUED) for rank in status.ranks)
+            told = why_waiting(gang.job) if gang.job is not None else status.reason
+            return replace(status, phase=Phase.QUEUED, ranks=ranks, reason=told)
+        return status
+
+    def _failure(self, gang: SlurmGang, decision: str | None, wish: Mapping[str, str], why: str) -> LaunchFailed | None:
+        """Why the gang was never let go, where nothing of ours asked for that."""
+        for rank in gang.ranks:
+            if rank.ended and "fault" in rank.record and rank.status.exit is not None:
+                where = f"{gang.name}: rank {rank.status.rank}"
+                return LaunchFailed(rank.status.exit.detail, fault=Fault(rank.record["fault"]), where=where)
+        if decision != ABORT or wish:
+            return None
+        if gang.over:
+            if gang.exit_code == NO_SHARED_DIRECTORY and gang.job is not None and gang.job.nodes:
+                self._blind(expand(gang.job.nodes), f"does not see the shared directory {self._home}")
+            return not_started(gang.exit_code, self._home, gang.name, why)
+        if any(not rank.ended for rank in gang.ranks):
+            return None  # which rank is to blame may be told in a moment
+        what = f"not all ranks were ready within {gang.launched.launch_timeout_s:g} s of the first"
+        return LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name)
+
+    def fail(self, gang: SlurmGang, failure: LaunchFailed) -> None:
+        """It was never let go, and is not to be."""
+        gang.failure = failure
+        with contextlib.suppress(OSError):  # a full disk: after a restart the launch is simply tried anew
+            gang.dir.keep_failure(failure)
+
     def _judged(self, gang: SlurmGang, status: GangStatus, why: str) -> GangStatus:
         """Ranks were stopped, and not by us: that they ended is told together with what Slurm says of it."""
-        if not gang.over:
+        now = self._clock.now()
+        gang.asked_at = now if gang.asked_at is None else gang.asked_at
+        if not gang.over and now < gang.asked_at + _LEAVES_S:
             ranks = tuple(replace(rank, phase=Phase.RUNNING, exit=None, ended_at=None) for rank in status.ranks)
             return replace(gang.status, ranks=ranks) if gang.status.phase is Phase.RUNNING else gang.status
-        for rank in gang.ranks:
+        for rank in gang.ranks if gang.over else ():
             rank.status = seen_by_slurm(rank.status, gang.job, why)
         return replace(status, ranks=tuple(rank.status for rank in gang.ranks))
 
@@ -192,10 +276,13 @@ class Gangs:
                     self._socket.sendto(b"look", (host, int(port)))
 
 
-def _asks_why(status: GangStatus) -> bool:
-    """Whether a rank was ended from outside."""
-    return any(rank.exit is not None and not rank.exit.ok and (rank.exit.stopped or rank.exit.lost)
-               for rank in status.ranks)  # fmt: skip
-
-
-__all__ = ["Gangs", "SlurmGang", "read_jobs"]
+def _asks_why(gang: SlurmGang, wish: Mapping[str, str]) -> bool:
+    """Whether a rank was ended from outside, and not by us: a supervisor cannot know why. One that left with a code of
+    its own, or over a limit, ended by itself."""
+    if wish and wish.get("code") != "rank-failed":
+        return False
+    first = state.first_failure(gang)
+    if first is None or first.exit is None:
+        return not wish and any(rank.status.exit is not None and rank.status.exit.stopped for rank in gang.ranks)
+    end = first.exit
+    return (end.signal is not None or end.lost) and not (end.oom or end.limit)

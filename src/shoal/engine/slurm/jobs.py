@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
+from shoal.core import Reason
 from shoal.engine.protocol import Exit, RankStatus
 
 FORMAT = "%i|%T|%k|%N|%j|%r"
@@ -64,6 +66,46 @@ def read_facts(printed: str) -> dict[str, str]:
     return found
 
 
+def expand(nodes: str) -> list[str]:
+    """The names in `n[1-3,07],gpu1`."""
+    names: list[str] = []
+    for stem, ranges, rest in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?([^,\[]*)", nodes):
+        if not ranges:
+            names.append(stem + rest)
+        for part in ranges.split(",") if ranges else ():
+            first, _, last = part.partition("-")
+            names += [f"{stem}{number:0{len(first)}}{rest}" for number in range(int(first), int(last or first) + 1)]
+    return names
+
+
+_WAITS = {
+    "Resources": ("resources", "the resources that it needs are in use"),
+    "Priority": ("priority", "jobs with a higher priority in Slurm wait too"),
+    "ReqNodeNotAvail": ("nodes", "nodes that it needs are not available"),
+    "PartitionDown": ("partition", "its partition is down"),
+    "PartitionInactive": ("partition", "its partition is inactive"),
+    "PartitionNodeLimit": ("limit", "it asks for more nodes than its partition allows"),
+    "PartitionTimeLimit": ("limit", "it asks for more time than its partition allows"),
+    "JobHeldAdmin": ("held", "an operator of the cluster holds it"),
+    "JobHeldUser": ("held", "it is held in Slurm"),
+    "Licenses": ("licenses", "a licence that it needs is in use"),
+    "Reservation": ("reservation", "its reservation has not begun"),
+    "BeginTime": ("begin", "Slurm starts it later"),
+    "None": ("scheduling", "Slurm has not looked at it yet"),
+}
+
+
+def why_waiting(job: SlurmJob) -> Reason:
+    """Slurm's reason in our words, with its own."""
+    told = job.reason.partition(",")[0].strip() or "None"
+    code, words = _WAITS.get(told, ("", ""))
+    if not code and told.startswith(("Assoc", "QOS")):
+        code, words = "quota", "a limit of its Slurm account or QOS is reached"
+    if not code:
+        code, words = "cluster", "Slurm does not start it yet"
+    return Reason(code, f"Slurm: {told}: {words}", {"slurm": told, "slurm_job": job.id})
+
+
 def exit_code(facts: dict[str, str]) -> int | None:
     """What a job's script left with, of `scontrol show job`."""
     code = facts.get("ExitCode", "").partition(":")[0]
@@ -89,11 +131,9 @@ def seen_by_slurm(rank: RankStatus, job: SlurmJob | None, why: str) -> RankStatu
     """A rank's end as it is to be told when nothing of ours asked for it: Slurm ended its job, and how says whose
     doing it was. A rank that ended by itself before that ended as it did."""
     end = rank.exit
-    if end is None or not (end.lost or end.stopped):
-        return rank
     state = job.state if job is not None else ""
-    if end.lost and end.detail and state in ("COMPLETED", "FAILED", ""):
-        return rank  # the supervisor's own words say more
+    if end is None or end.code is not None or state in ("COMPLETED", "FAILED", ""):
+        return rank  # its own record says more
     if state == "TIMEOUT":
         told = replace(end, lost=False, stopped=False, limit="time", detail=why)
     elif state == "OUT_OF_MEMORY":

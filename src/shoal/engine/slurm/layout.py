@@ -41,7 +41,7 @@ class SlurmDir(GangDir):
     def job(self) -> str:
         """The Slurm job that runs the gang, else the one that was submitted for it; empty when none is known."""
         try:
-            return os.readlink(self.path / "owner")
+            return str((self.path / "owner").readlink())
         except OSError:
             pass
         try:

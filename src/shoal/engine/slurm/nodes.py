@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from shoal.core import CPU_SLOT, Device, Node
 from shoal.engine.protocol import Inventory
 from shoal.engine.slurm.jobs import read_facts
 
-_GONE = frozenset({"DOWN", "FUTURE", "ERROR", "UNKNOWN", "POWERED_DOWN_DOWN"})
+_GONE = frozenset({"DOWN", "FUTURE", "ERROR"})
 _CLOSED = {
     "DRAIN": "drained", "FAIL": "failing", "MAINT": "in maintenance", "REBOOT_REQUESTED": "to be rebooted",
     "REBOOT_ISSUED": "rebooting", "NOT_RESPONDING": "not responding", "INVAL": "not as configured",
-    "RESERVED": "reserved", "INVALID_REG": "not as configured",
+    "RESERVED": "reserved", "INVALID_REG": "not as configured", "UNKNOWN": "not heard of yet",
 }  # fmt: skip
 _GRES = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)(?:\(.*?\))?")
 
@@ -80,13 +79,3 @@ def default_partition(printed: str) -> tuple[str, tuple[str, ...]]:
             if facts.get("Default") == "YES":
                 default = facts["PartitionName"]
     return default, tuple(names)
-
-
-def closed_all(inventory: Inventory, why: str) -> Inventory:
-    """The same nodes with no new work on any: nothing can be asked of them now."""
-    return Inventory(inventory.nodes, {node.name: why for node in inventory.nodes})
-
-
-def closed_some(inventory: Inventory, closed: Iterable[tuple[str, str]]) -> Inventory:
-    names = {node.name for node in inventory.nodes}
-    return Inventory(inventory.nodes, {**inventory.closed, **{name: why for name, why in closed if name in names}})

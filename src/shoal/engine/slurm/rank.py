@@ -28,7 +28,7 @@ try:
     from shoal.engine.local import supervisor as base
 except ImportError:  # an isolated interpreter: the module lies beside this one
     sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
-    import supervisor as base  # type: ignore[no-redef]
+    import supervisor as base  # type: ignore[import-not-found,no-redef]
 
 LEASE_CLOCK = time.CLOCK_BOOTTIME
 """Goes on while a machine sleeps."""
@@ -45,6 +45,7 @@ class RankSupervisor(base.Supervisor):
         self.guard = guard
         self.hints = hints
         self.signals_read = 0
+        self.parent = os.getppid()
         self.facts |= {"node": spec["node"], "slurm_job": spec["slurm_job"]}
         if hints is not None:
             self.facts["hints"] = "{}:{}".format(*hints.getsockname())
@@ -105,8 +106,19 @@ class RankSupervisor(base.Supervisor):
 
     def _read_stop(self) -> None:
         super()._read_stop()
+        self._look_up()
         self._beat()
         self._pass_signals()
+
+    def _stop(self, grace_s: float, notice: str) -> None:
+        super()._stop(grace_s, notice)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Slurm's own supervisor of this step ended: what it keeps track of must end too."""
+        if os.getppid() != self.parent and not self.over:
+            self.over = {"lost": 1, "detail": "Slurm's supervisor of its step was killed"}
+            self._stop(0.0, "")
 
     def _exceeds(self) -> bool:
         self._read_stop()  # once a second, should a hint have been lost
@@ -258,7 +270,7 @@ def rank_here(spec: dict[str, Any], environ: dict[str, str]) -> int | None:
     """The number of the rank that this task of a Slurm job is; None for a task too many."""
     local = int(environ.get("SLURM_LOCALID", "0"))
     nodes = spec["nodes"]
-    if not any(nodes):
+    if not nodes:
         return int(environ.get("SLURM_PROCID", "0"))
     here = [rank for rank, node in enumerate(nodes) if node == environ.get("SLURMD_NODENAME")]
     return here[local] if local < len(here) else None
@@ -268,7 +280,7 @@ def place_environment(spec: dict[str, Any], rank: int, environ: dict[str, str]) 
     """What only the node knows: the rank's place among its neighbours, and the accelerators that Slurm gave it."""
     local = int(environ.get("SLURM_LOCALID", "0"))
     nodes = spec["nodes"]
-    if any(nodes):
+    if nodes:
         beside = nodes.count(nodes[rank])
         number = list(dict.fromkeys(nodes)).index(nodes[rank])
     else:
@@ -349,7 +361,7 @@ def unseal(sealed: bytes, key: str) -> dict[str, str]:
     """The secrets, from the two halves that travelled apart: this one in the gang's directory, the key with the job."""
     if not sealed:
         return {}
-    from _sha3 import shake_256
+    from _sha3 import shake_256  # type: ignore[import-not-found]  # hashlib takes longer to start
 
     stream = shake_256(bytes.fromhex(key)).digest(len(sealed))
     found: dict[str, str] = marshal.loads(bytes(a ^ b for a, b in zip(sealed, stream, strict=True)))  # noqa: S302

@@ -7,14 +7,15 @@ import marshal
 import os
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.core import CPU_SLOT, Fault
 from shoal.engine.local.environment import rank_environment, supervisor_spec
-from shoal.engine.protocol import Gang, LaunchFailed
+from shoal.engine.pool import wanted
+from shoal.engine.protocol import Gang, LaunchFailed, Refused
 from shoal.engine.slurm.jobs import NO_PYTHON, NO_SHARED_DIRECTORY
 
 _PLACED_BY_NODE = (
@@ -25,26 +26,24 @@ _PLACED_BY_NODE = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where in a cluster jobs go. `account` and `qos` may name `{tenant}`; empty: Slurm's own default.
+    """Where in a cluster jobs go. `account` and `qos` may name `{tenant}`; empty: Slurm's own default, as for
+    the partition.
     `memory_share_mib` is a core's part of a node's memory, where Slurm would else give a job all of it."""
 
-    partition: str
+    partition: str = ""
     account: str = ""
     qos: str = ""
     memory_share_mib: int = 0
 
 
-def arguments(gang: Gang, target: Target, *, mark: str, device_types: Mapping[tuple[str, str], str]) -> list[str]:
-    """Options of `sbatch`. `device_types` gives the type of each (node, device)."""
-    ranks = [rank for rank in gang.ranks if rank.node]
-    each = len(gang.ranks[0].devices)
-    per_node: dict[str, list[tuple[str, str]]] = {rank.node: [] for rank in ranks}
-    for rank in ranks:
-        per_node[rank.node] += [(rank.node, device) for device in rank.devices]
-    types = {node: sorted(device_types.get(one, "gpu") for one in devices) for node, devices in per_node.items()}
-    slots = any(CPU_SLOT in found for found in types.values())
-    cpus = max(1, -(-gang.cpu_milli // 1000), each if slots else 0)
-    tasks = [[rank.node for rank in ranks].count(node) for node in per_node]
+def arguments(
+    gang: Gang, target: Target, *, mark: str, device_types: Mapping[tuple[str, str], str], pooled: bool = False,
+    avoid: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
+    """Options of `sbatch`. `device_types` gives the type of each (node, device); `pooled`: Slurm picks the nodes, but
+    none to `avoid`."""
+    asked = _of_pool(gang, avoid) if pooled else _of_nodes(gang, device_types)
+    cpus = max(1, -(-gang.cpu_milli // 1000), asked.slots)
     tenant = gang.env.get("SHOAL_TENANT", "")
     options = {
         "job-name": gang.name,
@@ -52,16 +51,52 @@ def arguments(gang: Gang, target: Target, *, mark: str, device_types: Mapping[tu
         "partition": target.partition,
         "account": target.account.format(tenant=tenant),
         "qos": target.qos.format(tenant=tenant),
-        "nodelist": ",".join(per_node),
-        "nodes": str(len(per_node)),
-        "ntasks-per-node": str(max(tasks)),
         "cpus-per-task": str(cpus),
-        "gres": "" if slots else _gres(list(types.values())),
         "mem-per-cpu": _memory(gang.memory_bytes, cpus, target.memory_share_mib),
+        **asked.options,
     }
     given = [f"--{name}={value}" for name, value in options.items() if value]
     quiet = ["--output=/dev/null", "--error=/dev/null", "--input=/dev/null", "--chdir=/"]
     return ["--parsable", "--no-requeue", *quiet, *given]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """`slots`: cores of each rank that stand for devices."""
+
+    slots: int
+    options: Mapping[str, str]
+
+
+def _of_nodes(gang: Gang, device_types: Mapping[tuple[str, str], str]) -> _Asked:
+    per_node: dict[str, list[tuple[str, str]]] = {rank.node: [] for rank in gang.ranks}
+    for rank in gang.ranks:
+        per_node[rank.node] += [(rank.node, device) for device in rank.devices]
+    types = {node: sorted(device_types.get(one, "gpu") for one in devices) for node, devices in per_node.items()}
+    slots = any(CPU_SLOT in found for found in types.values())
+    tasks = max([rank.node for rank in gang.ranks].count(node) for node in per_node)
+    options = {
+        "nodelist": ",".join(per_node),
+        "nodes": str(len(per_node)),
+        "ntasks-per-node": str(tasks),
+        "gres": "" if slots else _gres(list(types.values())),
+    }
+    return _Asked(len(gang.ranks[0].devices) if slots else 0, options)
+
+
+def _of_pool(gang: Gang, avoid: Sequence[str]) -> _Asked:
+    each = wanted(gang.ranks[0])
+    slots = each.pop(CPU_SLOT, 0)
+    options = {"ntasks": str(len(gang.ranks)), "exclude": ",".join(avoid)}
+    if len(gang.ranks) == 1:
+        options |= {"nodes": "1", "gres": _counted(each, "gpu:")}
+    elif each:
+        options["gpus-per-task"] = _counted(each, "")
+    return _Asked(slots, options)
+
+
+def _counted(each: Mapping[str, int], name: str) -> str:
+    return ",".join(f"{name}{'' if kind == 'gpu' else f'{kind}:'}{count}" for kind, count in sorted(each.items()))
 
 
 def _gres(types: list[list[str]]) -> str:
@@ -70,8 +105,7 @@ def _gres(types: list[list[str]]) -> str:
         return ""
     if any(found != types[0] for found in types):
         return f"gpu:{max(map(len, types))}"
-    counts = {kind: types[0].count(kind) for kind in types[0]}
-    return ",".join(f"gpu:{count}" if kind == "gpu" else f"gpu:{kind}:{count}" for kind, count in counts.items())
+    return _counted({kind: types[0].count(kind) for kind in types[0]}, "gpu:")
 
 
 def _memory(memory_bytes: int, cpus: int, share_mib: int) -> str:
@@ -96,7 +130,16 @@ def script(gang_dir: Path, token: str, *, python: str, runner: Path, alone: bool
     )
 
 
-def spec_of(gang: Gang, *, home: Path, gang_dir: Path, lease_s: float, sealed: bytes) -> dict[str, Any]:
+def spec_of(
+    gang: Gang,
+    *,
+    home: Path,
+    gang_dir: Path,
+    lease_s: float,
+    sealed: bytes,
+    pooled: bool,
+    types: Mapping[tuple[str, str], str],
+) -> dict[str, Any]:
     """What the ranks read on their nodes: see `rank.py`."""
     names = set(gang.secrets)
     bare = replace(gang, env=_without(gang.env, names), secrets={}, ranks=tuple(
@@ -113,13 +156,19 @@ def spec_of(gang: Gang, *, home: Path, gang_dir: Path, lease_s: float, sealed: b
             )
         )
     return {
-        "nodes": [rank.node for rank in gang.ranks],
+        "nodes": [] if pooled else [rank.node for rank in gang.ranks],
         "ranks": len(gang.ranks),
-        "accelerators": len(gang.ranks[0].devices),
+        "accelerators": len(_accelerators(gang, types)),
         "lease_s": lease_s,
         "sealed": sealed,
         "each": each,
     }
+
+
+def _accelerators(gang: Gang, types: Mapping[tuple[str, str], str]) -> list[str]:
+    """The devices of each rank that are no CPU slots."""
+    first = gang.ranks[0]
+    return [one for one in first.devices if types.get((first.node, one), one.partition(":")[0]) != CPU_SLOT]
 
 
 def _without(env: Mapping[str, str], names: set[str]) -> dict[str, str]:
@@ -147,6 +196,13 @@ def not_started(code: int | None, home: Path, where: str, why: str) -> LaunchFai
     else:
         return LaunchFailed(f"Slurm ended its job before it started: {why}", fault=Fault.PLATFORM, where=where)
     return LaunchFailed(what, fault=Fault.PLATFORM, where=where, hint=hint)
+
+
+def refusal(said: str, gang: str) -> LaunchFailed:
+    """What `sbatch` refused a gang for. What no node could ever run is the job's own fault."""
+    if "node configuration is not available" in said.lower():
+        return Refused("no node of the partition could ever run it", where=gang, hint="ask for fewer of its resources")
+    return LaunchFailed(f"Slurm refused it: {said}", fault=Fault.PLATFORM, where=gang)
 
 
 def mark_of(home: Path) -> str:

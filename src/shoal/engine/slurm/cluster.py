@@ -1,0 +1,154 @@
+"""The cluster as the control plane sees it: its nodes one by one, or one pool where Slurm picks them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from shoal.core import Capability, Clock, Fault, Unavailable
+from shoal.engine.pool import AHEAD, pool_of
+from shoal.engine.present import Present
+from shoal.engine.protocol import Gang, Inventory, LaunchFailed
+from shoal.engine.slurm.commands import Commands, NotTaken
+from shoal.engine.slurm.nodes import default_partition, read_nodes
+from shoal.engine.slurm.submission import Target
+
+_BLIND_S = 60.0
+"""A node that did not see the shared directory is not tried again for so long."""
+
+
+class Cluster:
+    """`pooled`: the nodes are shown as one pool, with `ahead` more places than it has."""
+
+    def __init__(
+        self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, ahead: float = AHEAD
+    ) -> None:
+        self.target = target
+        self.facts: dict[str, str] = {}
+        self.present = Present(Inventory(()))
+        self.pooled = pooled
+        self._ahead = ahead
+        self._slurm = slurm
+        self._clock = clock
+        self._machines = Inventory(())
+        self._seen = False
+        self._blind: dict[str, tuple[str, float]] = {}
+        self._looking = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Raises Unavailable where no controller answers, and where there is no such partition."""
+        self.facts = settings_of(await self._slurm.run("scontrol", "show", "config"))
+        default, names = default_partition(await self._slurm.run("scontrol", "show", "partition", "-o"))
+        partition = self.target.partition or default
+        if partition not in names:
+            what = f"there is no partition {partition!r}" if partition else "the cluster has no default partition"
+            hint = f"its partitions are: {', '.join(names) or 'none'}; set slurm.partition"
+            raise Unavailable(what, where="slurm", hint=hint)
+        self.target = replace(self.target, partition=partition)
+        await self.look()
+
+    async def look(self) -> Inventory:
+        """What there is now. Where no controller answers, what was known before takes no new work."""
+        async with self._looking:
+            try:
+                printed = await self._slurm.run("scontrol", "show", "node", "-o")
+            except (Unavailable, NotTaken) as problem:
+                if not self._seen:
+                    raise Unavailable(problem.what, where=problem.where, hint=problem.hint) from problem
+                self.close_all(problem.what)
+                return self.present.value
+            self._seen = True
+            self._machines = read_nodes(printed, self.target.partition)
+            self.target = replace(self.target, memory_share_mib=_memory_share(self.facts, self._machines))
+            self._show()
+            return self.present.value
+
+    def close_all(self, why: str) -> None:
+        """Nothing can be asked of any node now."""
+        shown = self.present.value
+        self.present.set(Inventory(shown.nodes, {node.name: why for node in shown.nodes}))
+
+    def close_blind(self, names: Iterable[str], why: str) -> None:
+        """These nodes do not see the shared directory."""
+        self._blind |= {name: (why, self._clock.now() + _BLIND_S) for name in names}
+        self._show()
+
+    def _show(self) -> None:
+        now = self._clock.now()
+        self._blind = {name: told for name, told in self._blind.items() if told[1] > now}
+        nodes = self._machines.nodes
+        blind = {node.name: self._blind[node.name][0] for node in nodes if node.name in self._blind}
+        closed = {**self._machines.closed, **blind}
+        if self.pooled:
+            ready = [node for node in nodes if node.name not in closed]
+            self.present.set(Inventory((pool_of(self.target.partition, ready, ahead=self._ahead),)))
+        else:
+            self.present.set(Inventory(nodes, closed))
+
+    def device_types(self) -> dict[tuple[str, str], str]:
+        return {(node.name, device.id): device.type for node in self._machines.nodes for device in node.devices}
+
+    def blind(self) -> tuple[str, ...]:
+        """Nodes that Slurm is not to pick."""
+        return tuple(sorted(self._blind))
+
+    def check(self, gang: Gang) -> None:
+        """Raise LaunchFailed for a gang on nodes or devices that are not there."""
+        there = {node.name: {device.id for device in node.devices} for node in self.present.value.nodes}
+        for spec in gang.ranks:
+            where = f"{gang.name}: rank {spec.rank}"
+            if spec.node not in there:
+                hint = f"partition {self.target.partition} has {', '.join(there) or 'no nodes'}"
+                raise LaunchFailed(f"there is no node {spec.node!r}", fault=Fault.PLATFORM, where=where, hint=hint)
+            foreign = set(spec.devices) - there[spec.node]
+            if foreign and not self.pooled:  # a pool's places are counts: what was there a moment ago is waited for
+                what = f"node {spec.node} has no device {', '.join(sorted(foreign))}"
+                raise LaunchFailed(what, fault=Fault.PLATFORM, where=where)
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        nodes = self._machines.nodes
+        kinds = sorted({device.type for node in nodes for device in node.devices})
+        count = sum(len(node.devices) for node in nodes)
+        who = "Slurm picks nodes" if self.pooled else "Shoal picks nodes"
+        version = self.facts.get("SLURM_VERSION", "unknown")
+        return (
+            Capability("slurm", True, f"version {version}, partition {self.target.partition}; {who}"),
+            Capability("accelerators", bool(count), f"{count} on {len(nodes)} nodes: {', '.join(kinds)}" if count else
+                       "no node is there", "" if count else "no job can start until one is"),
+        )  # fmt: skip
+
+    def own_address(self) -> str:
+        """The address of this machine towards the controller: its nodes reach it there too."""
+        told = self.facts.get("SlurmctldHost[0]", "")
+        host = re.sub(r".*\((.*)\)", r"\1", told)
+        port = self.facts.get("SlurmctldPort", "6817").partition("-")[0]
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((host or "127.0.0.1", int(port)))
+                return str(probe.getsockname()[0])
+        except (OSError, ValueError):
+            return "127.0.0.1"
+
+
+def settings_of(printed: str) -> dict[str, str]:
+    """`NAME = VALUE` lines of `scontrol show config`."""
+    found = {}
+    for line in printed.splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _memory_share(facts: Mapping[str, str], found: Inventory) -> int:
+    """MiB of memory for each core of a job that asks for none. Without it, Slurm would give such a job all of a node's
+    memory where it counts memory at all."""
+    counted = "MEMORY" in facts.get("SelectTypeParameters", "").upper()
+    default = facts.get("DefMemPerCPU") or facts.get("DefMemPerNode") or "UNLIMITED"
+    if not counted or default != "UNLIMITED":
+        return 0
+    shares = [node.memory_bytes * 1000 // node.cpu_milli >> 20 for node in found.nodes if node.cpu_milli]
+    return max(1, min(shares, default=1))
