@@ -1,7 +1,6 @@
 """An example extension: jobs with the label `curfew` start only at set hours, so that they do not wake the building.
 
-It brings a section of the settings, a loop, a wrapper around the decision, a cause for `shoal explain`, a line in
-`shoal status` and a command.
+It brings a section of the settings, a table, a loop, a decision, a cause for `shoal explain`, a status and a command.
 """
 
 from __future__ import annotations
@@ -14,18 +13,19 @@ from typing import Any, ClassVar
 
 import typer
 from pydantic import Field
+from sqlalchemy import Column, Connection, Table, insert, select
 
 from shoal.admission import Blocker, Decision, Explanation, Snapshot, without
 from shoal.base.console.command import CommandContext, command
 from shoal.core import Reason
 from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+from shoal.store import Key, Tables, new_metadata
 
-LABEL = "curfew"
+metadata = new_metadata()
+night = Table("night", metadata, Column("day", Key, primary_key=True))  # days on which jobs could start
 
 
 class CurfewSettings(Section):
-    """In the settings file: `curfew: {opens: "20:00", closes: "06:00"}`."""
-
     opens: time = Field(time(20), description="from when jobs with the label `curfew` may start, UTC")
     closes: time = Field(time(6), description="until when")
 
@@ -43,57 +43,57 @@ def next_opening(now: float, settings: CurfewSettings) -> float | None:
 class Curfew(Extension):
     name: ClassVar[str] = "curfew"
     settings: ClassVar[type[Section]] = CurfewSettings
+    tables: ClassVar[Tables | None] = Tables("curfew", metadata)
 
     def __init__(self, server: Server, settings: CurfewSettings) -> None:
         self._server, self._settings = server, settings
+        self._reason = Reason("curfew", f"waits for {settings.opens:%H:%M} UTC: it has the label `curfew`")
 
     async def open(self) -> None:
-        self._task = asyncio.create_task(self._wake_at_opening())
+        self._task = asyncio.create_task(self._follow_the_hours())
 
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _wake_at_opening(self) -> None:
-        """The loop: decisions are made when something changes, and an opening is no such change."""
-        while True:
+    async def _follow_the_hours(self) -> None:
+        while True:  # decisions are made when something changes, and an opening is no such change
             opening = next_opening(self._server.clock.now(), self._settings)
+            if opening is None:
+                await self._server.store.transact(self._note)
             await asyncio.sleep(60.0 if opening is None else max(0.1, opening - self._server.clock.now()))
             self._server.wake()
 
+    def _note(self, connection: Connection) -> bool:
+        today = f"{datetime.fromtimestamp(self._server.clock.now(), UTC):%F}"
+        known = connection.scalar(select(night.c.day).where(night.c.day == today))
+        return known is None and bool(connection.execute(insert(night).values(day=today)).rowcount)
+
     def _kept(self, job: LiveJob | None) -> bool:
-        return job is not None and LABEL in job.manifest.labels
+        return job is not None and "curfew" in job.manifest.labels
 
     def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        opening = next_opening(snapshot.now, self._settings)
-        kept = [job_id for job_id in snapshot.pending.by_id if self._kept(self._server.job(job_id))]
-        if opening is None or not kept:
-            return admit(snapshot)
-        decision = admit(without(snapshot, kept))
-        return replace(decision, waits={**decision.waits, **dict.fromkeys(kept, self._reason(opening))})
+        closed = next_opening(snapshot.now, self._settings) is not None
+        kept = [job_id for job_id in snapshot.pending.by_id if closed and self._kept(self._server.job(job_id))]
+        decision = admit(without(snapshot, kept) if kept else snapshot)
+        return replace(decision, waits={**decision.waits, **dict.fromkeys(kept, self._reason)})
 
     async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
         told, opening = await usual(), next_opening(snapshot.now, self._settings)
         if opening is None or not self._kept(job) or job.job.id not in snapshot.pending.by_id:
             return told
-        reason = self._reason(opening)
-        cause = Blocker("curfew", True, reason, f"remove the label `{LABEL}`")
-        return replace(told, causes=(cause, *told.causes), summary=reason.text, estimated_start=opening)
-
-    def _reason(self, opening: float) -> Reason:
-        text = f"waits for {self._settings.opens:%H:%M} UTC: it has the label `{LABEL}`"
-        return Reason("curfew", text, {"opens_at": opening})
+        cause = Blocker("curfew", True, self._reason, "remove the label `curfew`")
+        return replace(told, causes=(cause, *told.causes), summary=self._reason.text, estimated_start=opening)
 
     def status(self) -> Mapping[str, Any]:
-        return {"open": next_opening(self._server.clock.now(), self._settings) is None}
+        nights = [row.day for row in self._server.store.rows(select(night))]
+        return {"open": next_opening(self._server.clock.now(), self._settings) is None, "nights": nights}
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "curfew")(curfew)
-
-
-def curfew(context: CommandContext) -> None:
-    """Whether jobs with the label `curfew` may start now (admin)."""
-    with context.client() as client:
-        found = (client.status().model_extra or {}).get("curfew", {"open": True})
-    context.show(found, lambda: print("open" if found["open"] else "closed"))
+    @command(app, "curfew")
+    def curfew(context: CommandContext) -> None:
+        """Whether jobs with the label `curfew` may start now (admin)."""
+        with context.client() as client:
+            found = (client.status().model_extra or {})["curfew"]
+        context.show(found, lambda: print("open" if found["open"] else "closed"))

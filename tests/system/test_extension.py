@@ -59,11 +59,11 @@ def submit(shoal: Shoal, folder: Path, name: str, **fields: object) -> str:
     return found
 
 
-def test_its_settings_loop_decision_cause_status_and_command_are_the_servers(shoal: Shoal, tmp_path: Path) -> None:
+def test_its_settings_table_loop_decision_cause_and_command_are_the_servers(shoal: Shoal, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     assert "curfew.opens" in {row["name"] for row in shoal("settings")}
     shoal.up(now + timedelta(hours=2), now + timedelta(hours=3))
-    assert shoal("curfew") == {"open": False}
+    assert shoal("curfew") == {"open": False, "nights": []}
     kept = submit(shoal, tmp_path, "kept", labels={"curfew": "yes"})
     free = submit(shoal, tmp_path, "free")
     assert shoal("wait", free)
@@ -73,6 +73,9 @@ def test_its_settings_loop_decision_cause_status_and_command_are_the_servers(sho
     assert shoal("show", kept)["state"] == "QUEUED"
     shoal("down")
     shoal.up(now - timedelta(hours=1), now + timedelta(hours=2))
-    assert shoal("curfew") == {"open": True}
+    assert shoal("curfew")["open"]
     shoal("wait", kept)
     assert shoal("show", kept)["state"] == "SUCCEEDED"
+    shoal("down")
+    shoal.up(now + timedelta(hours=2), now + timedelta(hours=3))
+    assert f"{now:%F}" in shoal("curfew")["nights"], "its table outlives the server"
