@@ -7,6 +7,7 @@ seed is reproduced by one line: `simulate(Seed)`.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from shoal.admission import Outlook, explain
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
-from shoal.contract.records import JobFilter
+from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Fault, Node, PriorityClass, Quota
@@ -301,11 +302,12 @@ async def simulate(
     ranges: bool = False,
     questions: bool = False,
     ahead: float | None = None,
+    linked: bool = False,
 ) -> World:
     """A day in the life of a cluster, with everything drawn from the seed: jobs, failures, kills and wishes. With
     `schedule`, its nodes have two types of accelerators, and rounds decide. With `ranges`, half of the jobs leave open
     how many ranks they have. With `questions`, every job is asked after every event why it waits. With `ahead`, the
-    cluster has a scheduler of its own."""
+    cluster has a scheduler of its own. With `linked`, jobs wait for others, and some are arrays."""
     draw = random.Random(seed)
 
     def behaviour(gang: Gang) -> Script:
@@ -342,8 +344,12 @@ async def simulate(
             grace="2s",
         )
     acknowledged: dict[str, str] = {}
-    for key, job in wanted.items():
-        acknowledged[key] = await _submit(world, key, job, tenant=draw.choice(("ada", "bob", "cyd")))
+    theirs: dict[str, list[str]] = {}
+    for key, plain in wanted.items():
+        tenant = draw.choice(("ada", "bob", "cyd"))
+        job = link(plain, draw, theirs.setdefault(tenant, [])) if linked else plain
+        acknowledged[key] = await _submit(world, key, job, tenant=tenant)
+        theirs.setdefault(tenant, []).append(acknowledged[key].rpartition("-")[0] if job.array else acknowledged[key])
         if draw.random() < 0.3:
             await asyncio.sleep(draw.choice((0.1, 1.0, 7.0)))
         if draw.random() < 0.2:
@@ -359,13 +365,63 @@ async def simulate(
     await _finish(world, set(acknowledged.values()))
     assert world.store is not None
     stored = {job.id for job in world.store.jobs(JobFilter(limit=100_000))}
-    assert stored == set(acknowledged.values())
+    if linked:
+        check_links(world.store)
+    else:
+        assert stored == set(acknowledged.values())
     check_history(world.store, world.cluster)
     check_sizes(world)
     if world.questioner is not None:
         assert world.questioner.wrong == []
         assert world.questioner.asked > jobs
     return world
+
+
+def link(job: JobManifest, draw: random.Random, earlier: list[str]) -> JobManifest:
+    """The job, perhaps as an array, and perhaps waiting for some of the earlier ones."""
+    fields: dict[str, object] = {}
+    if draw.random() < 0.3:
+        fields["array"] = draw.choice(("0-4%2", "3,5,7", "0-3%1"))
+    if earlier and draw.random() < 0.6:
+        chosen = draw.sample(earlier, min(len(earlier), draw.choice((1, 1, 2))))
+        fields["after"] = [{"job": ref, "when": draw.choice(("success", "failure", "end", "end"))} for ref in chosen]
+    return JobManifest.model_validate({**job.model_dump(by_alias=True, exclude_none=True), **fields})
+
+
+def check_links(store: Store) -> None:
+    """From the records alone: what each job waited for had come before it started, or could not come any more when it
+    was cancelled for that; and no array ever had more tasks in place than its limit."""
+    jobs = {job.id: job for job in store.jobs(JobFilter(limit=100_000))}
+    arrays: dict[str, list[JobRecord]] = {}
+    for job in jobs.values():
+        if job.array_id is not None:
+            arrays.setdefault(job.array_id, []).append(job)
+    for job in jobs.values():
+        first = next(iter(store.attempts(job.id)), None)
+        verdicts = []
+        for one in parse_manifest(job.manifest).after:
+            targets = arrays.get(one.job) or [jobs[one.job]]
+            over = all(target.state.terminal for target in targets)
+            bad = any(target.state.terminal and target.state is not JobState.SUCCEEDED for target in targets)
+            verdicts.append({"success": False if bad else over or None, "failure": bad if over else None,
+                             "end": over or None}[one.when])  # fmt: skip
+            if first is not None:
+                assert all((target.ended_at or math.inf) <= first.created_at for target in targets), job.id
+        if first is not None:
+            assert all(verdicts)
+        dropped = any(event.actor == "dependencies" for event in store.events(job_id=job.id))
+        assert not dropped or (False in verdicts and first is None)
+        if job.state is JobState.QUEUED:
+            assert None in verdicts or job.array_id is not None
+            assert False not in verdicts
+    for tasks in arrays.values():
+        assert store.array(tasks[0].array_id or "") is not None
+        array = parse_manifest(tasks[0].manifest).tasks
+        assert array is not None
+        assert sorted(task.array_index or 0 for task in tasks) == list(array.indices)
+        spans = [(one.created_at, one.ended_at or math.inf) for task in tasks for one in store.attempts(task.id)]
+        most = max((sum(start <= at < end for start, end in spans) for at, _ in spans), default=0)
+        assert array.limit is None or most <= array.limit
 
 
 def crash_at(draw: random.Random, rate: float, point: str) -> None:
@@ -493,7 +549,9 @@ async def _finish(world: World, job_ids: set[str]) -> None:
 
     def over() -> bool:
         return all(
-            plane.job(job_id).state.terminal or plane.job(job_id).state is JobState.SUSPENDED for job_id in job_ids
+            live.job.state is JobState.SUSPENDED or live.job.id in plane.cache.held
+            for live in plane.cache
+            if live.job.array_id is not None or live.job.id in job_ids
         )
 
     await world.until(over, within_s=36_000)

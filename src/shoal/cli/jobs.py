@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
-from shoal.cli import times
+from shoal.cli import arrays, times
 from shoal.cli.context import CliContext
 from shoal.contract.lifecycle import JobOrder, JobState
-from shoal.core import Invalid, NotFound
+from shoal.core import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
-    from shoal.sdk.models import ExplanationView, JobDetail, JobView, SubmittedView
+    from shoal.sdk.models import ArrayChange, ExplanationView, JobDetail, JobView, SubmittedView
 
 PANEL = "Jobs"
 _LISTED = 10
@@ -78,7 +78,8 @@ def submit(
                 job = client.submit(manifest, tenant=tenant, idempotency_key=key)
                 accepted.append(job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
-                    print(job.id if quiet else f"{job.id}  {job.name} ({job.tenant})", flush=True)
+                    ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
+                    print(ref if quiet else f"{ref}  {name} ({job.tenant})", flush=True)
                 warn(context, job)
         finally:
             if context.json and accepted:
@@ -130,7 +131,7 @@ def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) ->
     """Wait until all of these jobs are over. The exit code is 0 only if all succeeded."""
     with context.client(patience_s=30.0) as client:
         refs, _ = _meant(client, job, tenant, _UNFINISHED)
-        ended = [client.wait(ref, tenant=tenant) for ref in refs]
+        ended = [one for ref in refs for one in _ended(client, ref, tenant)]
     failed = [one for one in ended if one.state is not JobState.SUCCEEDED]
 
     def human() -> None:
@@ -141,6 +142,17 @@ def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) ->
     context.show(ended, human)
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _ended(client: Client, ref: str, tenant: str | None) -> Iterable[JobView]:
+    """A job once it is over, or all tasks of an array."""
+    try:
+        return [client.wait(ref, tenant=tenant)]
+    except (NotFound, Conflict) as error:
+        found = arrays.wait(client, ref, tenant)
+        if found is None:
+            raise error from None
+        return found
 
 
 def _meant(
@@ -189,6 +201,7 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Replicas of services as well.")] = False,
+    tasks: Annotated[bool, typer.Option("--tasks", help="Tasks of job arrays, each in its own line.")] = False,
     since: Annotated[
         str | None, typer.Option(metavar="DURATION|TIME", help="Only those submitted since then: 15m, 2h, 2026-11-22.")
     ] = None,
@@ -196,23 +209,23 @@ def jobs(
         JobOrder, typer.Option(help="The newest, latest or longest first; names and states by the alphabet.")
     ] = JobOrder.SUBMITTED,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first. A job array is one line, unless tasks are asked for: `--tasks`, or a state or name."""
     states = [_state(one) for one in state] if state else None
     oldest = None if since is None else times.since(since)
     with context.client() as client:
         found = client.jobs(
             tenant=tenant, state=states, name=name, since=oldest, sort=sort, limit=limit, before=before,
-            owned=everything,
+            owned=everything, fold=not (tasks or states or name or sort is not JobOrder.SUBMITTED),
         )  # fmt: skip
 
     def human() -> None:
         from shoal.base.console import output
         from shoal.cli import views
 
-        if not found.jobs:
+        if not found.jobs and not found.arrays:
             print("no jobs")
             return
-        output.put(views.jobs(found.jobs))
+        output.put(views.jobs(found.jobs, found.arrays))
         if found.next:
             context.note(f"there are more: the same with --before {found.next}")
 
@@ -230,7 +243,14 @@ def _state(word: str) -> JobState:
 def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> None:
     """All about one job: where it is and why, its attempts and ranks."""
     with context.client() as client:
-        found = client.job(job, tenant=tenant)
+        try:
+            found = client.job(job, tenant=tenant)
+        except (NotFound, Conflict) as error:
+            array = arrays.find(client, job, tenant)
+            if array is None:
+                raise error from None
+            context.show(array, lambda: arrays.show(array))
+            return
     context.show(found, lambda: _show(found))
 
 
@@ -296,7 +316,13 @@ def explain(
         if subject is not None:
             subject.explain(context)
             return
-        found = client.explain(job, tenant=tenant)
+        try:
+            found = client.explain(job, tenant=tenant)
+        except (NotFound, Conflict) as error:
+            array = arrays.find(client, job, tenant)
+            if array is None:
+                raise error from None
+            found = client.explain_array(array.id, tenant=tenant)
     context.show(found, lambda: _explain(found))
 
 
@@ -341,7 +367,7 @@ def resume(
 
 
 def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str, yes: bool) -> None:
-    changed: list[JobView] = []
+    changed: list[JobView | ArrayChange] = []
     with context.client() as client:
         meant, many = _meant(client, refs, tenant, (JobState.SUSPENDED,) if verb == "resume" else _UNFINISHED)
         if many and not yes:
@@ -349,7 +375,16 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
         act = {"cancel": client.cancel, "suspend": client.suspend, "resume": client.resume}[verb]
         try:
             for ref in meant:
-                job = act(ref, tenant=tenant, cause=cause)
+                try:
+                    job = act(ref, tenant=tenant, cause=cause)
+                except (NotFound, Conflict) as error:
+                    part = arrays.change(client, verb, ref, tenant, cause)
+                    if part is None:
+                        raise error from None
+                    changed.append(part)
+                    if not context.json:
+                        print(f"{part.array.id}  {part.array.name}: {verb} asked of {len(part.changed)} tasks")
+                    continue
                 changed.append(job)
                 if not context.json:
                     wish = "" if job.state.terminal or verb == "resume" else f", {verb} asked for"

@@ -13,7 +13,7 @@ import typer
 from shoal import __version__
 from shoal.base.console.command import NO_SERVER, command
 from shoal.cli.context import CliContext
-from shoal.core import ShoalError
+from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
@@ -55,6 +55,9 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
     ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait, and take over once the present server is gone (PostgreSQL only).")
+    ] = False,
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start although the database has lost what it acknowledged.")
     ] = False,
@@ -77,6 +80,11 @@ def up(
     }  # fmt: skip
     settings = load_settings(flags, sets=sets or (), config=config)
     home = settings.home
+    if detach and standby:
+        raise Invalid(
+            "a standby answers only once it has taken over: it cannot be waited for", where="--detach",
+            hint="run it under a service manager, or behind `nohup`",
+        )  # fmt: skip
     if detach:
         words = _again({**flags, "home": home.path}, sets or (), config)
         info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
@@ -87,8 +95,13 @@ def up(
         tell_starter(info)
         context.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
 
+    def standing_by(who: str) -> None:
+        context.line({"standby": who}, lambda: print(f"standing by: {who}", flush=True))
+
     try:
-        run_server(settings, ready=ready, accept_data_loss=accept_data_loss)
+        run_server(
+            settings, ready=ready, accept_data_loss=accept_data_loss, standing_by=standing_by if standby else None
+        )
     except ShoalError as error:
         tell_starter(error)
         raise

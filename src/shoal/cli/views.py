@@ -12,7 +12,7 @@ from shoal.contract.lifecycle import JobState
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.sdk.models import JobView, NodeView, QuotaView
+    from shoal.sdk.models import ArrayView, JobView, NodeView, QuotaView
 
 STATE_STYLES = {
     JobState.QUEUED: "yellow",
@@ -74,16 +74,25 @@ def why(job: JobView) -> str:
     return job.message
 
 
-def jobs(found: Iterable[JobView], *, tenants: bool = True) -> Table:
+def jobs(found: Iterable[JobView], arrays: Iterable[ArrayView] = (), *, tenants: bool = True) -> Table:
     columns = ["job", "name", "tenant", "state", "class", "needs", "try", "waited", "ran", "progress", "why"]
-    rows = []
+    dated = [(one.submitted_at, one.id, _array_row(one)) for one in arrays]
     for job in found:
         row = [
             job.id, job.name, job.tenant, state(job), job.priority_class.value, gang(job),
             job.attempt, output.duration(waited(job)), output.duration(ran(job)), progress(job), why(job),
         ]  # fmt: skip
-        rows.append(row if tenants else row[:2] + row[3:])
+        dated.append((job.submitted_at, job.id, row))
+    if dated and arrays:
+        dated.sort(key=lambda one: one[:2], reverse=True)
+    rows = [row if tenants else row[:2] + row[3:] for _, _, row in dated]
     return output.table(columns if tenants else columns[:2] + columns[3:], rows)
+
+
+def _array_row(array: ArrayView) -> list[Any]:
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(array.states.items()))
+    name = f"{array.name}[{array.indices}]"
+    return [array.id, name, array.tenant, "array", "-", "-", "-", "-", "-", "-", counts]
 
 
 def quota(limits: QuotaView) -> str:

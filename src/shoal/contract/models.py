@@ -45,7 +45,7 @@ class JobView(View):
     """A job. `resources` is per rank. `ranks` is the most ranks that it may have and `min_ranks` the fewest; `size` is
     how many its present attempt has, or its last one once it is over. `reason` says why it is where it is, `wait_cause`
     why it had waited. `owner_id` names what an extension has it for, such as the service
-    of a replica."""
+    of a replica. A task of a job array has `array_id` and its index."""
 
     id: str
     tenant: str
@@ -79,6 +79,8 @@ class JobView(View):
     progress: dict[str, Any] = Field(default_factory=dict)
     idempotency_key: str | None = None
     owner_id: str | None = None
+    array_id: str | None = None
+    array_index: int | None = None
 
     @property
     def terminal(self) -> bool:
@@ -86,9 +88,39 @@ class JobView(View):
 
 
 class SubmittedView(JobView):
-    """A job that was accepted; `warnings` says why it can never start as nodes and quotas are now."""
+    """A job that was accepted; `warnings` says why it can never start as nodes and quotas are now. Of a job array it is
+    the first task, and `array` the whole."""
 
     warnings: list[ReasonView] = Field(default_factory=list)
+    array: ArrayView | None = None
+
+
+class ArrayView(View):
+    """A job array: how many of its tasks are in which state. `limit` of them may run at once; null: any number."""
+
+    id: str
+    tenant: str
+    name: str
+    indices: str
+    tasks: int
+    limit: int | None = None
+    submitted_at: float
+    states: dict[JobState, int] = Field(default_factory=dict)
+
+    @property
+    def terminal(self) -> bool:
+        return all(state.terminal for state in self.states)
+
+
+class ArrayList(View):
+    arrays: list[ArrayView]
+
+
+class ArrayChange(View):
+    """What was asked of an array's tasks: `changed` are the ids of those that it was asked of."""
+
+    array: ArrayView
+    changed: list[str]
 
 
 class PlacementView(View):
@@ -123,9 +155,11 @@ class JobDetail(JobView):
 
 
 class JobList(View):
-    """`next` continues the listing (as `before`); absent when there is no more."""
+    """`next` continues the listing (as `before`); absent when there is no more. With `fold`, tasks of job arrays are
+    not among the jobs: their arrays are in `arrays`, newest first as well."""
 
     jobs: list[JobView]
+    arrays: list[ArrayView] = Field(default_factory=list)
     next: str | None = None
 
 

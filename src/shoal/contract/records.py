@@ -45,7 +45,8 @@ class JobRecord(_Evolving):
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
     eta_s, checkpoint_at, checkpoint_step, metrics); no change touches it, nor `read_position`. `owner_id` names
-    what an extension has this job for; it is among that extension's own rows.
+    what an extension has this job for; it is among that extension's own rows. `array_id` names the job array of which
+    it is a task; its own id is that with its index behind it.
     """
 
     id: str
@@ -82,6 +83,12 @@ class JobRecord(_Evolving):
     min_ranks: int = 1
     size: int | None = None
     read_position: ReadPosition | None = None
+    array_id: str | None = None
+
+    @property
+    def array_index(self) -> int | None:
+        """Which task of its array it is."""
+        return None if self.array_id is None else int(self.id.rpartition("-")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +195,26 @@ class BundleRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayRecord:
+    """A job array: tasks that were submitted together. `indices` is as in its manifest: `0-99%10`."""
+
+    id: str
+    tenant: str
+    name: str
+    indices: str
+    tasks: int
+    submitted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How far jobs are that others wait for: how many are not over, and whether any ended without success."""
+
+    open_jobs: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedJob:
     """What has to be known of a job that is over to remove it."""
 
@@ -195,6 +222,7 @@ class FinishedJob:
     tenant: str
     ended_at: float
     attempts: int
+    array_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,9 @@ class Decider:
     def _changes(self, decision: Decision, now: float) -> tuple[list[Change], float]:
         """What the decision writes, and when the causes of waits that are too young for it will be old enough."""
         changes: list[Change] = []
-        note_at = math.inf
+        note_at, cache = math.inf, self._jobs.cache
+        for job_id, cause in cache.held.doomed.items():
+            changes.append(transitions.cancel_waiting(cache[job_id].job, now, "dependencies", cause))
         for start in decision.starts:
             live = self._jobs.cache.get(start.job_id)
             if live is None or live.job.state is not JobState.QUEUED:

@@ -119,7 +119,7 @@ class GarbageCollector:
         self.usage = usage
         return plan(
             [job for job in finished if job.id not in live], runs, bundles, frozenset(named), self._retention,
-            self._jobs.now(),
+            self._jobs.now(), lambda job: self._jobs.cache.held.holds(job.id, job.array_id),
         )  # fmt: skip
 
     async def _told(self, removal: Removal) -> Removed:
@@ -139,10 +139,13 @@ class GarbageCollector:
         size = events = 0
         for start in range(0, len(removal.jobs), _BATCH):
             batch = removal.jobs[start : start + _BATCH]
-            freed = sum([await self._erase(job) for job in batch])
-            size += freed
-            note = self._note(f"{len(batch)} finished jobs were removed", freed, jobs=[job.id for job in batch])
-            events += await self._store.remove_jobs([job.id for job in batch], note)
+            held = self._jobs.cache.held
+            batch = tuple(job for job in batch if not held.holds(job.id, job.array_id))
+            with held.removing(ref for job in batch for ref in (job.id, job.array_id) if ref is not None):
+                freed = sum([await self._erase(job) for job in batch])
+                size += freed
+                note = self._note(f"{len(batch)} finished jobs were removed", freed, jobs=[job.id for job in batch])
+                events += await self._store.remove_jobs([job.id for job in batch], note)
         for start in range(0, len(removal.runs), _BATCH):
             runs = removal.runs[start : start + _BATCH]
             freed = sum([await asyncio.to_thread(_remove_tree, self._run_dir(job)) for job in runs])

@@ -14,7 +14,8 @@ from typing import Any
 from shoal.admission import ClusterIndex, Pending, Running, Spread
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
-from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
+from shoal.contract.records import AttemptRecord, Change, Ends, JobRecord, ReadPosition
+from shoal.control.held import HeldJobs
 from shoal.core import Node, NotFound, Reason, Tenant
 from shoal.engine import Inventory
 
@@ -50,15 +51,20 @@ class Missing:
 
 class JobCache:
     """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again.
-    `offer` says what jobs may be given of a node."""
+    `offer` says what jobs may be given of a node, `ends` how far a stored job or array is."""
 
     def __init__(
         self,
         index: ClusterIndex,
         capacity_changed: Callable[[], None] = lambda: None,
         offer: Callable[[Node], Node] = lambda node: node,
+        ends: Callable[[str], Ends | None] = lambda _: None,
     ) -> None:
         self.index = index
+        self._ends = ends
+        self.held = HeldJobs(self._look)
+        self._tasks: dict[str, int] = {}
+        self._shared: dict[str, JobManifest] = {}
         self._capacity_changed = capacity_changed
         self._offer = offer
         self._live: dict[str, Live] = {}
@@ -114,8 +120,9 @@ class JobCache:
         self.see_nodes(inventory)
         for tenant in tenants:
             self.index.set_tenant(tenant)
-        for job in jobs:
-            self.added(job, attempts.get(job.id))
+        known = [self._register(Live(job, attempts.get(job.id))) for job in jobs]
+        for live in sorted(known, key=lambda live: not live.job.state.active):  # these count against limits of arrays
+            self._take_up(live)
 
     def see_nodes(self, inventory: Inventory) -> None:
         """These are the nodes from now on."""
@@ -151,11 +158,24 @@ class JobCache:
         return None
 
     def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
-        live = self._live[job.id] = Live(job, attempt, _manifest=manifest)
+        self._take_up(self._register(Live(job, attempt, _manifest=manifest)))
+
+    def _register(self, live: Live) -> Live:
+        job = live.job
+        self._live[job.id] = live
+        if job.array_id is not None:
+            self._tasks[job.array_id] = self._tasks.get(job.array_id, 0) + 1
+            if job.array_id not in self._shared:
+                self._shared[job.array_id] = live.manifest
+            live._manifest = self._shared[job.array_id]  # all its tasks have the same: it is parsed once
         if job.deadline_at is not None:
             self.deadlines.add(job.id)
         if job.owner_id is not None:
             self._owned.setdefault(job.owner_id, {})[job.id] = live
+        return live
+
+    def _take_up(self, live: Live) -> None:
+        job = live.job
         if job.state is JobState.QUEUED:
             self._enqueue(live)
         elif job.state.active:
@@ -205,7 +225,7 @@ class JobCache:
     def _moved(self, live: Live, old: JobRecord, new: JobRecord) -> None:
         if old.state is JobState.QUEUED:
             self._queued[old.tenant] -= 1
-            if not new.state.active:
+            if not new.state.active and old.id not in self.held:
                 self.index.remove_pending(old.id)
         if new.state is JobState.QUEUED:
             self._vacate(live, old, new)
@@ -222,7 +242,32 @@ class JobCache:
                 self._live.pop(new.id, None)
                 self.deadlines.discard(new.id)
                 self._disown(new)
+                self._leave_array(new)
+                self._release(self.held.ended(new))
+            else:
+                self._release(self.held.paused(new))
             live.wake.set()
+
+    def _leave_array(self, job: JobRecord) -> None:
+        if job.array_id not in self._tasks:
+            return
+        self._tasks[job.array_id] -= 1
+        if not self._tasks[job.array_id]:
+            del self._tasks[job.array_id], self._shared[job.array_id]
+
+    def _look(self, ref: str) -> Ends | None:
+        """How far a job or an array is that others wait for. What is live is known here, and its end comes here; of
+        what is over the store knows."""
+        if ref in self._live:
+            return Ends(1, failed=False)
+        found = self._ends(ref)
+        return found if found is None or ref not in self._tasks else Ends(self._tasks[ref], found.failed)
+
+    def _release(self, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            self._offer_to_admission(self._live[job_id])
+        if self.held.doomed:
+            self._capacity_changed()
 
     def _disown(self, job: JobRecord) -> None:
         if job.owner_id is None:
@@ -245,7 +290,15 @@ class JobCache:
         job = live.job
         live.wait = None
         self._queued[job.tenant] = self._queued.get(job.tenant, 0) + 1
-        self.index.add_pending(pending_of(job, live.manifest))
+        if self.held.admits(job, live.manifest):
+            self._offer_to_admission(live)
+        else:
+            live.wait = self.held.why(job.id)
+            if self.held.doomed:
+                self._capacity_changed()
+
+    def _offer_to_admission(self, live: Live) -> None:
+        self.index.add_pending(pending_of(live.job, live.manifest))
         self._capacity_changed()
 
     def _occupy(self, live: Live) -> None:
@@ -253,6 +306,7 @@ class JobCache:
         if attempt is None:
             raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
         self._active[job.id] = live
+        self.held.occupies(job, live.manifest)
         began = attempt.running_at or attempt.created_at
         longest = live.manifest.max_runtime_s
         self.index.start(

@@ -125,11 +125,26 @@ def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout
     local = manifest.checkpoint.directory
     checkpoints = layout.checkpoint_dir(job.id) if local is None or "://" in local else local
     return {
+        **array_facts(job, manifest),
         "SHOAL_JOB_ID": job.id,
         "SHOAL_JOB_NAME": job.name,
         "SHOAL_TENANT": job.tenant,
         "SHOAL_ATTEMPT": str(attempt.number),
         "SHOAL_CHECKPOINT_DIR": checkpoints,
+    }
+
+
+def array_facts(job: JobRecord, manifest: JobManifest) -> dict[str, str]:
+    """What a task of a job array finds in its environment."""
+    tasks = manifest.tasks
+    if tasks is None or job.array_id is None:
+        return {}
+    return {
+        "SHOAL_ARRAY_ID": job.array_id,
+        "SHOAL_ARRAY_INDEX": str(job.array_index),
+        "SHOAL_ARRAY_COUNT": str(len(tasks.indices)),
+        "SHOAL_ARRAY_MIN": str(tasks.indices[0]),
+        "SHOAL_ARRAY_MAX": str(tasks.indices[-1]),
     }
 
 

@@ -28,7 +28,7 @@ from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, fingerprint_of
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
-from shoal.control import transitions
+from shoal.control import arrays, transitions
 from shoal.control.attempt_runner import AttemptRunner
 from shoal.control.bundles import BundleLimits, Bundles
 from shoal.control.checks import check_class, check_deadline, check_files
@@ -101,8 +101,9 @@ class ControlPlane:
         self._capabilities: tuple[Capability, ...] = ()
         self._tenants: dict[str, TenantRecord] = {}
         self.cache = JobCache(
-            ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node)
-        )
+            ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
+            store.ends,
+        )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
         self._obstacles = Obstacles()
@@ -197,21 +198,27 @@ class ControlPlane:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
             self.extensions.check_sections(manifest.extensions)
-        except (Invalid, Overloaded):
+            manifest = arrays.resolve(manifest, tenant, self.store, self.cache)
+        except (Invalid, Overloaded, NotFound, Conflict):
             earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
             if earlier is None or earlier.fingerprint != job.fingerprint:
                 raise
             return earlier, False
-        events = (
-            NewEvent(job.submitted_at, EventKind.JOB_SUBMITTED, actor, f"job {manifest.name} was submitted",
-                     tenant=tenant, job_id=job.id, new_state=JobState.QUEUED),
-        )  # fmt: skip
-        await self._bundles.use(tenant, manifest.bundle)
-        with self.repository.writing:
-            stored = await self.store.submit(job, events)
-        created = stored.id == job.id
-        if created:
-            self.cache.added(stored, manifest=manifest)
+        if manifest.after:
+            job = job.evolve(manifest=manifest.canonical_json())
+        array, tasks = arrays.tasks_of(job, manifest)
+        events = arrays.submitted(tasks, actor)
+        with self.cache.held.claimed(manifest.after):
+            await self._bundles.use(tenant, manifest.bundle)
+            with self.repository.writing:
+                if array is None:
+                    stored = await self.store.submit(job, events)
+                else:
+                    stored = await self.store.submit_array(array, tasks, events)
+            created = stored.id == tasks[0].id
+            if created:
+                for task in tasks:
+                    self.cache.added(task, manifest=manifest)
         return stored, created
 
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
@@ -239,12 +246,8 @@ class ControlPlane:
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
-        limit = record.quota.queued_jobs
-        if limit is not None and self.cache.queued(tenant) >= limit:
-            raise Overloaded(
-                f"tenant {tenant} has {limit} jobs queued already", where="quota.queued_jobs",
-                hint="wait until some have started, or ask for a higher quota",
-            )  # fmt: skip
+        count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
+        arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
         if disk is not None and used > disk:
             raise Overloaded(
@@ -259,7 +262,8 @@ class ControlPlane:
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
         self.extensions.check_sections(manifest.extensions)
-        return await self.remarks(job, manifest.secrets)
+        missing = arrays.missing(manifest, tenant, self.store, self.cache)
+        return missing + await self.remarks(job, manifest.secrets)
 
     def obstacles(self, job: JobRecord) -> list[Reason]:
         """Why this job can never start as nodes and quotas are."""
@@ -280,7 +284,8 @@ class ControlPlane:
         job = live.job if live is not None else self.store.job(job_id)
         if job is None:
             raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
-        return job
+        held = self.cache.held.why(job_id)
+        return job if held is None else job.evolve(reason=held.as_json())
 
     async def cancel(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         """Asks for the end of a job; it is CANCELLED at once when it waits, else after its processes ended."""
@@ -321,6 +326,8 @@ class ControlPlane:
         """Why a job waits; for one that does not, a summary of where it is."""
         job = self.job(job_id)
         live = self.cache.get(job_id)
+        if (held := self.cache.held.explain(job_id)) is not None:
+            return held
 
         async def usual() -> Explanation:
             if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):

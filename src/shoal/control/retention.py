@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from shoal.contract.records import BundleRecord, FinishedJob
@@ -42,9 +42,11 @@ def plan(
     named: frozenset[tuple[str, str]],
     retention: Retention,
     now: float,
+    held: Callable[[FinishedJob], bool] = lambda _: False,
 ) -> Removal:
     """`finished` are the jobs that are over, the one that ended first first; `run_bytes` the size of each run directory
-    there is, by job; `named` the (tenant, digest) of bundles that a live job or service names."""
+    there is, by job; `named` the (tenant, digest) of bundles that a live job or service names; `held` says
+    whether others wait for a job, so that its record stays."""
     by_tenant: dict[str, list[FinishedJob]] = defaultdict(list)
     for job in finished:
         by_tenant[job.tenant].append(job)
@@ -54,7 +56,7 @@ def plan(
         too_many = len(theirs) - retention.jobs_per_tenant
         kept: list[FinishedJob] = []
         for n, job in enumerate(theirs):
-            gone = n < too_many or now - job.ended_at >= retention.jobs_s
+            gone = (n < too_many or now - job.ended_at >= retention.jobs_s) and not held(job)
             (jobs if gone else kept).append(job)
         with_runs = [job for job in kept if job.id in run_bytes]
         stored = sum(run_bytes[job.id] for job in with_runs)

@@ -43,6 +43,8 @@ READY_FD = "SHOAL_READY_FD"
 
 _BACKLOG = 2048
 _LEASE_WAIT_S = 5.0
+_STANDBY_TURN_S = 1.0
+_PORT_WAIT_S = 10.0
 _DRAIN_S = 3
 
 
@@ -51,13 +53,24 @@ def run_server(
     *,
     ready: Callable[[ServerInfo], None] = lambda _: None,
     accept_data_loss: bool = False,
+    standing_by: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. `ready` is called once it answers.
+
+    With `standing_by`, wait until no other server controls the database, and serve then; it is called with the name of
+    that server.
 
     Raises Conflict when the home or the port is taken, and Invalid for a host that is not this machine's. Raises
     Unavailable when the plane had to give up, or when the database has lost acknowledged data and that is not accepted.
     """
     home = prepare_home(settings.home.path)
+    if standing_by is not None:
+        from shoal.control import logsetup
+
+        check_standby(settings.database)
+        logsetup.configure(settings.values.log_level)
+        runtime.run(_serve(settings, home, None, ready, accept_data_loss, standing_by))
+        return
     other = running_server(home)
     if other is not None:
         raise Conflict(
@@ -72,6 +85,16 @@ def run_server(
 
         logsetup.configure(settings.values.log_level)
         runtime.run(_serve(settings, home, listener, ready, accept_data_loss))
+
+
+def check_standby(url: str) -> None:
+    """Raises Invalid for a database that a second server cannot wait for."""
+    if url.startswith("sqlite"):
+        raise Invalid(
+            "a standby needs PostgreSQL: SQLite's database is a file of one machine, which ends with that machine",
+            where="--standby",
+            hint="give both servers --db postgresql://..., or let a service manager start the one server again",
+        )
 
 
 def bind(host: str, port: int, *, preferred: int | None = None) -> socket.socket:
@@ -113,8 +136,14 @@ def _url(listener: socket.socket, host: str) -> str:
 
 
 async def _serve(
-    settings: Settings, home: Home, listener: socket.socket, ready: Callable[[ServerInfo], None], accept_data_loss: bool
+    settings: Settings,
+    home: Home,
+    listener: socket.socket | None,
+    ready: Callable[[ServerInfo], None],
+    accept_data_loss: bool,
+    standing_by: Callable[[str], None] = lambda _: None,
 ) -> None:
+    """Without a `listener`, as a standby: that is bound when no other server answers any more."""
     import structlog
 
     from shoal.control.api.app import create_app
@@ -127,7 +156,6 @@ async def _serve(
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
-    url = _url(listener, host)
     if not settings.loopback:
         log.warning(
             "listening beyond this machine",
@@ -143,7 +171,13 @@ async def _serve(
         stop.set()
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
-    with contextlib.closing(_open_whole(settings.database, home, accept_data_loss, tables)) as store:
+    if listener is None:
+        opened = _take_over(settings, home, tables, standing_by)
+        listener = _bind_after(settings, home)
+    else:
+        opened = _open_whole(settings.database, home, accept_data_loss, tables)
+    url = _url(listener, host)
+    with contextlib.closing(listener), contextlib.closing(opened) as store:
         plane = ControlPlane(
             store,
             make_engine(settings),
@@ -175,13 +209,54 @@ async def _serve(
             unfollow()
         finally:
             await plane.close()
-            with contextlib.suppress(FileNotFoundError):
-                home.server_file.unlink()
+            last = read_server(home)
+            if last is not None and last.pid == os.getpid():  # not that of a standby which has taken over
+                home.server_file.unlink(missing_ok=True)
     log.info("stopped", url=url)
     if failures:
         raise Unavailable(
             f"the server had to stop: {failures[0]}", where=str(home.log_file), hint="start it again with `shoal up`"
         ) from failures[0]
+
+
+def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standing_by: Callable[[str], None]) -> Store:
+    """The database under our control, once no other server controls it. Blocks."""
+    from shoal.control import recovery
+    from shoal.store import open_store
+
+    store = open_store(settings.database, tables=tables)
+    told = False
+    try:
+        while True:
+            try:
+                store.acquire(f"shoal-{os.getpid()}", wait_s=_STANDBY_TURN_S)
+                break
+            except Conflict as held:
+                if not told:
+                    standing_by(held.what)
+                told = True
+            except Unavailable:
+                if not told:
+                    raise
+                time.sleep(_STANDBY_TURN_S)  # the database is away for the present server as well
+        recovery.check_gangs(home, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _bind_after(settings: Settings, home: Home) -> socket.socket:
+    """The socket of a server that has just lost control, as soon as it lets go of it."""
+    host, port = settings.values.host, settings.values.port or _last_port(home) or 0
+    until = time.monotonic() + _PORT_WAIT_S
+    while True:
+        try:
+            return bind(host, port)
+        except Conflict:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
 
 
 def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[Tables]) -> Store:

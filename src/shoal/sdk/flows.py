@@ -84,6 +84,20 @@ def wait(
         ref = job.id
 
 
+def wait_array(
+    exchange: Exchange, ref: str, *, tenant: str | None = None, timeout_s: float | None = None
+) -> Flow[models.ArrayView]:
+    """The job array when all its tasks are over, or suspended. Raises Unavailable when `timeout_s` passes before."""
+    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        array = yield from exchange.perform(operations.array(ref, tenant=tenant, wait_s=time_left(give_up_at)))
+        if all(state.terminal or state is JobState.SUSPENDED for state in array.states):
+            return array
+        if give_up_at is not None and time.monotonic() >= give_up_at:
+            raise Unavailable(f"tasks of the array are not over after {timeout_s:g} s", where=array.id)
+        ref = array.id
+
+
 def logs(
     exchange: Exchange,
     ref: str,

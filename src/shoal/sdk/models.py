@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.contract.models import (
+    ArrayChange,
+    ArrayList,
+    ArrayView,
     AttemptView,
     BlockerView,
     BundleView,
@@ -54,6 +57,7 @@ class LogPiece:
 
 
 __all__ = [
+    "ArrayChange", "ArrayList", "ArrayView",
     "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList",
     "EventView", "ExplanationView",
     "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",

@@ -51,14 +51,15 @@ def jobs(
     limit: int = 100,
     before: str | None = None,
     owned: bool = False,
+    fold: bool = False,
 ) -> Call[models.JobList]:
     """Jobs, newest first unless `sort` says otherwise; continue with `before=answer.next`. In `name`, * stands for any
     text and ? for any character. `since`: the Unix time of the earliest submission. `owned` lists those of services
-    as well."""
+    as well. With `fold`, job arrays come in place of their tasks."""
     states = [str(one) for one in state] if state is not None else None
     params = {
         "tenant": tenant, "state": states, "name": name, "since": since, "sort": sort, "limit": limit, "before": before,
-        "owned": "true" if owned else None,
+        "owned": "true" if owned else None, "fold": "true" if fold else None,
     }  # fmt: skip
     return Call("GET", "/v1/jobs", reads(models.JobList), params)
 
@@ -82,6 +83,31 @@ def suspend(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[mod
 def resume(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
     params = {"tenant": tenant, "cause": cause or None}
     return Call("POST", _job(ref, "/resume"), reads(models.JobView), params, repeatable=False)
+
+
+def _array(ref: str, rest: str = "") -> str:
+    return f"/v1/arrays/{path_piece('array', ref)}{rest}"
+
+
+def array(ref: str, *, tenant: str | None = None, wait_s: float = 0.0) -> Call[models.ArrayView]:
+    """One job array by id or name. With `wait_s`, answers when all its tasks are over or that time is."""
+    return Call(
+        "GET", _array(ref), reads(models.ArrayView), {"tenant": tenant, "wait_s": wait_s or None}, wait_s=wait_s
+    )
+
+
+def change_array(
+    ref: str, verb: str, *, tasks: str | None = None, tenant: str | None = None, cause: str = ""
+) -> Call[models.ArrayChange]:
+    """`verb` all tasks of a job array, or those with these indices: `cancel`, `suspend` or `resume`."""
+    params = {"tenant": tenant, "cause": cause or None, "tasks": tasks}
+    path = _array(ref, f"/{path_piece('verb', verb)}")
+    return Call("POST", path, reads(models.ArrayChange), params, repeatable=verb != "resume", wait_s=120.0)
+
+
+def explain_array(ref: str, *, tenant: str | None = None) -> Call[models.ExplanationView]:
+    """Why the next task of a job array waits."""
+    return Call("GET", _array(ref, "/explain"), reads(models.ExplanationView), {"tenant": tenant})
 
 
 def explain(ref: str, *, tenant: str | None = None) -> Call[models.ExplanationView]:

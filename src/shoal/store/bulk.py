@@ -55,6 +55,7 @@ class Work(NamedTuple):
     """The rows of one write. A step starts with the job's id and expected version, an attempt with its key; an event
     lacks its number, which is known only at commit."""
 
+    arrays: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     steps: tuple[Row, ...] = ()
     attempts: tuple[Row, ...] = ()
@@ -67,7 +68,8 @@ def write(works: Iterable[Work], seq: int, run: Callable[[str, Sequence[Row]], i
     """Write all in the transaction at hand, events numbered after `seq`. `run` writes rows of a kind (the name of one
     of `Work`'s fields) and says how many it found. False when the row of a step has changed meanwhile."""
     all_of = [tuple([row for rows in column for row in rows]) for column in zip(*works, strict=True)]
-    jobs, steps, attempts, metrics, progress, events = all_of or Work()
+    arrays, jobs, steps, attempts, metrics, progress, events = all_of or Work()
+    run("arrays", arrays)
     run("jobs", jobs)
     for wave in _waves(steps):
         if run("steps", wave) != len(wave):

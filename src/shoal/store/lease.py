@@ -21,6 +21,12 @@ from shoal.store.database import Database, server_hung_up
 _CONTROL_LOCK = 0x53686F616C01
 
 
+_NOTICE_SOON = {
+    "tcp_keepalives_idle": "1", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "2", "tcp_user_timeout": "3000",
+}  # fmt: skip
+"""PostgreSQL gives up the lock of a holder whose machine has vanished, without a word, within about three seconds."""
+
+
 class Lock(Protocol):
     def take(self, wait_s: float) -> bool:
         """Wait at most `wait_s`; False when another holder has the lock."""
@@ -67,6 +73,8 @@ class _AdvisoryLock:
     def take(self, wait_s: float) -> bool:
         session = self._database.connect()
         try:
+            for name, value in _NOTICE_SOON.items():
+                session.execute(text("SELECT set_config(:name, :value, false)"), {"name": name, "value": value})
             taken = self._ask(session, wait_s)
             session.commit()
         except BaseException as error:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState, check_step
-from shoal.contract.records import Change, JobRecord, MetricPoint, NewEvent
+from shoal.contract.records import ArrayRecord, Change, JobRecord, MetricPoint, NewEvent
 from shoal.core import Conflict, ShoalError
 from shoal.store import rows, schema, statements
 from shoal.store.bulk import Bulk, Row, Work, write
@@ -25,6 +25,7 @@ from shoal.store.database import Database
 _STATES = {state.value: state for state in JobState}
 
 BULKS: dict[str, Bulk] = {
+    "arrays": statements.insert(schema.job_array, rows.ARRAY_COLUMNS),
     "jobs": statements.insert(schema.job, rows.NEW_JOB_COLUMNS),
     "steps": statements.update(schema.job, ("id", "version"), rows.JOB_CHANGING),
     "attempts": statements.upsert(schema.attempt, rows.ATTEMPT_COLUMNS),
@@ -67,16 +68,20 @@ class Collision(Exception):
 @dataclass(frozen=True, slots=True)
 class Submit:
     job: JobRecord
-    row: Row
+    rows: tuple[Row, ...]
     events: tuple[Pending, ...]
-    weight = 1
+    arrays: tuple[Row, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        return len(self.rows)
 
     @property
     def key(self) -> tuple[str, str] | None:
         return None if self.job.idempotency_key is None else (self.job.tenant, self.job.idempotency_key)
 
     def work(self) -> Work:
-        return Work(jobs=(self.row,), events=tuple([event.row for event in self.events]))
+        return Work(arrays=self.arrays, jobs=self.rows, events=tuple([event.row for event in self.events]))
 
     def done(self) -> Done:
         return Done(self.job, self.events)
@@ -151,7 +156,12 @@ Operation = Plain | Other
 
 
 def submit(job: JobRecord, events: Iterable[NewEvent]) -> Submit:
-    return Submit(job, rows.job_row(job), pending(events, job.owner_id))
+    return Submit(job, (rows.job_row(job),), pending(events, job.owner_id))
+
+
+def submit_array(array: ArrayRecord, tasks: Sequence[JobRecord], events: Iterable[NewEvent]) -> Submit:
+    """The first task has the idempotency key of all."""
+    return Submit(tasks[0], tuple(map(rows.job_row, tasks)), pending(events), (rows.array_row(array),))
 
 
 def apply(changes: Iterable[Change]) -> Apply:

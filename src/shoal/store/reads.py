@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, and_, func, or_, select, tuple_, union_all
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    and_,
+    func,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+)
 
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.records import (
+    ArrayRecord,
     AttemptRecord,
     BundleRecord,
+    Ends,
     Event,
     FinishedJob,
     JobFilter,
@@ -29,6 +43,7 @@ _FOUND_LIMIT = 100
 _HIGHEST = chr(0x10FFFF)
 
 _job = schema.job.c
+_array = schema.job_array
 _NEWEST_FIRST = (_job.submitted_at.desc(), _job.id.desc())
 
 
@@ -105,9 +120,82 @@ class Reads:
 
     def finished_jobs(self, limit: int) -> list[FinishedJob]:
         """Those that are over, the one that ended first first."""
-        query = select(_job.id, _job.tenant, _job.ended_at, _job.updated_at, _job.attempt).where(schema.FINISHED)
-        rows_ = self._all(query.order_by(_job.ended_at, _job.id).limit(limit))
-        return [FinishedJob(id_, tenant, ended or updated, tries) for id_, tenant, ended, updated, tries in rows_]
+        columns = (_job.id, _job.tenant, _job.ended_at, _job.updated_at, _job.attempt, _job.array_id)
+        found = self._all(select(*columns).where(schema.FINISHED).order_by(_job.ended_at, _job.id).limit(limit))
+        return [FinishedJob(id_, owner, ended or at, tries, array) for id_, owner, ended, at, tries, array in found]
+
+    # --- job arrays ---
+
+    def array(self, array_id: str) -> ArrayRecord | None:
+        found = self._all(select(_array).where(_array.c.id == array_id))
+        return ArrayRecord(*found[0]) if found else None
+
+    def find_arrays(self, ref: str, tenant: str | None) -> list[ArrayRecord]:
+        """The array with this id, or all of this name, newest first."""
+        query = select(_array).where(or_(_array.c.id == ref, _array.c.name == ref))
+        if tenant is not None:
+            query = query.where(_array.c.tenant == tenant)
+        newest = query.order_by(_array.c.submitted_at.desc(), _array.c.id.desc()).limit(_FOUND_LIMIT)
+        return [ArrayRecord(*row) for row in self._all(newest)]
+
+    def array_counts(self, array_ids: Collection[str]) -> dict[str, dict[JobState, int]]:
+        """How many tasks of each array are in which state; those without any task are absent."""
+        found: dict[str, dict[JobState, int]] = {}
+        query = select(_job.array_id, _job.state, func.count()).where(schema.IN_ARRAY)
+        for array_id, state, count in self._chunked(
+            query.group_by(_job.array_id, _job.state), _job.array_id, array_ids
+        ):
+            found.setdefault(array_id, {})[JobState(state)] = count
+        return found
+
+    def array_tasks(self, array_id: str, *, finished: bool = True) -> list[str]:
+        """The ids of its tasks in the order of their indices; without those that are over if not `finished`."""
+        query = select(_job.id).where(_job.array_id == array_id, schema.IN_ARRAY)
+        if not finished:
+            query = query.where(schema.UNFINISHED)
+        return [row[0] for row in self._all(query.order_by(_job.submitted_at))]
+
+    def folded(self, asked: JobFilter) -> tuple[list[JobRecord], list[ArrayRecord]]:
+        """The newest jobs and job arrays, `asked.limit` of both together; tasks of arrays are not among the jobs."""
+        after: list[ColumnElement[bool]] = [true(), true()]
+        tables = (schema.job, _array)
+        if asked.before_id is not None:
+            at = [self._all(select(one.c.submitted_at, one.c.id).where(one.c.id == asked.before_id)) for one in tables]
+            position = next((found[0] for found in at if found), (0.0, ""))
+            after = [tuple_(one.c.submitted_at, one.c.id) < tuple(position) for one in tables]
+        queries = [select(one).where(older) for one, older in zip(tables, after, strict=True)]
+        if asked.tenant is not None:
+            queries = [query.where(one.c.tenant == asked.tenant) for query, one in zip(queries, tables, strict=True)]
+        if asked.since > 0:
+            queries = [
+                query.where(one.c.submitted_at >= asked.since) for query, one in zip(queries, tables, strict=True)
+            ]
+        queries[0] = queries[0].where(_job.array_id.is_(None))
+        if not asked.owned:
+            queries[0] = queries[0].where(_job.owner_id.is_(None))
+        newest = [
+            self._all(query.order_by(one.c.submitted_at.desc(), one.c.id.desc()).limit(asked.limit))
+            for query, one in zip(queries, tables, strict=True)
+        ]
+        jobs, arrays = [rows.job_of(row) for row in newest[0]], [ArrayRecord(*row) for row in newest[1]]
+        both: list[JobRecord | ArrayRecord] = [*jobs, *arrays]
+        shown = sorted([(one.submitted_at, one.id) for one in both], reverse=True)[: asked.limit]
+        least = shown[-1] if shown else (0.0, "")
+        return (
+            [job for job in jobs if (job.submitted_at, job.id) >= least],
+            [array for array in arrays if (array.submitted_at, array.id) >= least],
+        )
+
+    def ends(self, ref: str) -> Ends | None:
+        """How far the job or the job array of this id is; None if there is neither."""
+        job = self.job(ref)
+        if job is not None:
+            return Ends(int(not job.state.terminal), job.state.terminal and job.state is not JobState.SUCCEEDED)
+        counts = self.array_counts([ref]).get(ref)
+        if counts is None:
+            return None
+        over = sum(count for state, count in counts.items() if state.terminal)
+        return Ends(sum(counts.values()) - over, over > counts.get(JobState.SUCCEEDED, 0))
 
     # --- attempts ---
 

@@ -30,7 +30,11 @@ def remove_jobs(connection: Connection, job_ids: Sequence[str]) -> int:
     events = _drop_events(connection, _event.job_id.in_(ids))
     connection.execute(delete(schema.metric).where(schema.metric.c.job_id.in_(ids)))
     connection.execute(delete(schema.attempt).where(schema.attempt.c.job_id.in_(ids)))
+    arrays = set(connection.scalars(select(_job.array_id).where(_job.id.in_(ids), _job.array_id.is_not(None))))
     connection.execute(delete(schema.job).where(_job.id.in_(ids)))
+    if arrays:
+        left = select(_job.id).where(_job.array_id == schema.job_array.c.id, schema.IN_ARRAY).exists()
+        connection.execute(delete(schema.job_array).where(schema.job_array.c.id.in_(arrays), ~left))
     return events
 
 

@@ -12,6 +12,7 @@ import orjson
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.records import (
+    ArrayRecord,
     AttemptRecord,
     Event,
     JobRecord,
@@ -29,7 +30,7 @@ from shoal.store.bulk import Row
 JOB_COLUMNS = tuple(schema.job.c.keys())
 JOB_FIXED = (
     "id", "tenant", "name", "manifest", "resources", "ranks", "submitted_at", "idempotency_key", "fingerprint",
-    "owner_id", "min_ranks",
+    "owner_id", "min_ranks", "array_id",
 )  # fmt: skip
 """What a job keeps for life; no change may touch it."""
 JOB_REPORTED = ("progress", "read_position")
@@ -38,6 +39,7 @@ fixed = attrgetter(*JOB_FIXED)
 JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in (*JOB_FIXED, *JOB_REPORTED))
 ATTEMPT_COLUMNS = tuple(schema.attempt.c.keys())
 EVENT_COLUMNS = tuple(schema.event.c.keys())
+ARRAY_COLUMNS = tuple(schema.job_array.c.keys())
 METRIC_COLUMNS = tuple(name for name in schema.metric.c.keys() if name != "id")  # noqa: SIM118 - not a mapping
 
 
@@ -130,6 +132,7 @@ def job_row(job: JobRecord) -> Row:
         job.fingerprint,
         job.owner_id,
         job.min_ranks,
+        job.array_id,
         *_changing(job),
         *reported_row(job.progress, job.read_position),
     )
@@ -177,6 +180,7 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         min_ranks=row[31],
         size=row[32],
         read_position=None if row[33] is None else ReadPosition(*orjson.loads(row[33])),
+        array_id=row[34],
     )
 
 
@@ -253,6 +257,11 @@ def event_of(row: Sequence[Any]) -> Event:
 def numbered(seq: int, event: NewEvent) -> Event:
     """The event as it was stored: its fields follow the number."""
     return Event(seq, *event)
+
+
+def array_row(array: ArrayRecord) -> Row:
+    """The values of ARRAY_COLUMNS."""
+    return (array.id, array.tenant, free_text(array.name), array.indices, array.tasks, array.submitted_at)
 
 
 def metric_row(point: MetricPoint) -> Row:

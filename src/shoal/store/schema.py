@@ -35,6 +35,7 @@ FINISHED = text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 """A job is in one of the two: an index of all states would be written at every step of every job."""
 
 OWNED = text("owner_id IS NOT NULL")
+IN_ARRAY = text("array_id IS NOT NULL")
 
 job = Table(
     "job",
@@ -73,6 +74,7 @@ job = Table(
     Column("min_ranks", BigInteger, nullable=False),
     Column("size", BigInteger),
     Column("read_position", Text),
+    Column("array_id", Key),
     UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
     Index("ix_job_submitted", "submitted_at", "id"),
     Index("ix_job_tenant_submitted", "tenant", "submitted_at", "id"),
@@ -82,6 +84,21 @@ job = Table(
     index_where("ix_job_ended", "ended_at", where=FINISHED),
     index_where("ix_job_unfinished", "submitted_at", "id", where=UNFINISHED),
     index_where("ix_job_owner", "owner_id", where=OWNED),
+    index_where("ix_job_array", "array_id", where=IN_ARRAY),
+)
+
+# As long as any of its tasks is there.
+job_array = Table(
+    "job_array",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Key, nullable=False),
+    Column("indices", Text, nullable=False),
+    Column("tasks", BigInteger, nullable=False),
+    Column("submitted_at", Double, nullable=False),
+    Index("ix_job_array_submitted", "submitted_at", "id"),
+    Index("ix_job_array_tenant_name", "tenant", "name"),
 )
 
 attempt = Table(

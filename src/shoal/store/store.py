@@ -16,6 +16,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from shoal.contract.events import EventKind
 from shoal.contract.records import (
+    ArrayRecord,
     BundleRecord,
     Change,
     Event,
@@ -145,6 +146,13 @@ class Store(Reads):
         key was used for another job, or the id is taken.
         """
         stored: JobRecord = await self._writer.write(operations.submit(job, events))
+        return stored
+
+    async def submit_array(
+        self, array: ArrayRecord, tasks: Sequence[JobRecord], events: Sequence[NewEvent]
+    ) -> JobRecord:
+        """Store a new job array with all its tasks, as `submit` does a job; returns the first task as it is stored."""
+        stored: JobRecord = await self._writer.write(operations.submit_array(array, tasks, events))
         return stored
 
     async def apply(self, change: Change) -> bool:

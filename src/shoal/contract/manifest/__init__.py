@@ -5,6 +5,7 @@ problem's field, line and remedy. Extensions offer other kinds of manifests, whi
 the manifests of FfDL (Middleware'19).
 """
 
+from shoal.contract.manifest.arrays import Array, parse_array
 from shoal.contract.manifest.document import MAX_BYTES
 from shoal.contract.manifest.ffdl import import_ffdl
 from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
@@ -12,6 +13,7 @@ from shoal.contract.manifest.parse import kind_of, parse_as, parse_manifest, wit
 from shoal.contract.manifest.schema import (
     JOB,
     Accelerators,
+    After,
     Checkpoint,
     Input,
     JobManifest,
@@ -26,7 +28,7 @@ from shoal.contract.manifest.schema import (
 )
 
 __all__ = [
-    "JOB", "MAX_BYTES", "Accelerators", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics", "Output", "Placement",
-    "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl", "kind_of", "manifest_schema",
-    "other_kind", "other_kinds", "parse_as", "parse_manifest", "with_line",
+    "JOB", "MAX_BYTES", "Accelerators", "After", "Array", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics",
+    "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl", "kind_of",
+    "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as", "parse_manifest", "with_line",
 ]  # fmt: skip

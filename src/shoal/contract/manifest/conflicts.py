@@ -10,6 +10,8 @@ from shoal.contract.manifest.document import Path
 from shoal.contract.manifest.readers import read_secrets
 from shoal.core import PriorityClass, Share
 
+_LONGEST_NAME = 63
+
 Conflict = tuple[Path, str, str]
 """Fields that contradict each other: which field, what, hint."""
 
@@ -21,6 +23,12 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
         found.append((("entrypoint",), "there is a command already", "keep one of `command` and `entrypoint`"))
     if values.get("command") is None and values.get("entrypoint") is None:
         found.append((("command",), "the job has nothing to run", "give a `command` or an `entrypoint`"))
+    name, array = values.get("name"), values.get("array")
+    if isinstance(name, str) and isinstance(array, str):
+        longest = len(array.partition("%")[0].rpartition("-")[2].rpartition(",")[2].partition(":")[0])
+        if len(name) + 1 + longest > _LONGEST_NAME:
+            what = "with an index behind it, it is too long for the name of a task"
+            found.append((("name",), what, f"at most {_LONGEST_NAME - 1 - longest} characters here"))
     return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 

@@ -46,6 +46,10 @@ def split_command(value: Any) -> Any:
         ) from None
 
 
+def read_after(value: Any) -> Any:
+    return {"job": value} if isinstance(value, str) else value
+
+
 def read_program(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0]:
         raise problem("the command is empty", "name the program first, such as [python, train.py]")

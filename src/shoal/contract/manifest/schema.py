@@ -26,7 +26,9 @@ from pydantic import (
     model_validator,
 )
 
+from shoal.contract.dependencies import When
 from shoal.contract.manifest import places, quantities
+from shoal.contract.manifest.arrays import ARRAY_HINT, Array, parse_array, read_array
 from shoal.contract.manifest.conflicts import conflicts
 from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.kinds import Kind
@@ -37,6 +39,7 @@ from shoal.contract.manifest.readers import (
     not_reserved,
     only_jobs,
     read_accelerators,
+    read_after,
     read_entrypoint,
     read_grace,
     read_pattern,
@@ -225,6 +228,18 @@ class Checkpoint(Part):
     )
 
 
+class After(Part):
+    """A job that must have ended, and how, before this one may start."""
+
+    job: Annotated[Text, StringConstraints(min_length=1, max_length=128)] = Field(
+        description="a job's or a job array's id, or its name: the newest of that name"
+    )
+    when: When = Field(
+        default=When.SUCCESS,
+        description="its end: `success`, `failure` (any other) or `end`; of an array, that of all its tasks",
+    )
+
+
 MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
 MetricPattern = Annotated[Text, AfterValidator(read_pattern), StringConstraints(max_length=1024)]
 
@@ -344,6 +359,15 @@ class JobManifest(Manifest):
         default=Placement.PACK, description="the gang on as few nodes as possible, or on as many"
     )
 
+    array: Annotated[str | None, BeforeValidator(read_array), _json("string", ARRAY_HINT)] = Field(
+        default=None, description="a job array: one job for each index, which is in its `SHOAL_ARRAY_INDEX`"
+    )
+    after: Annotated[
+        tuple[Annotated[After, BeforeValidator(read_after)], ...],
+        BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value),
+        Field(max_length=256),
+    ] = Field(default=(), description="jobs that this one waits for; it is cancelled if they can no longer end so")
+
     restart: Restart = Field(default=Restart(), description="when to try again after a failure")
     deadline: Annotated[
         float | str | None,
@@ -394,6 +418,11 @@ class JobManifest(Manifest):
     def resources_per_rank(self) -> Resources:
         """What one rank of the gang holds."""
         return self.resources.resources()
+
+    @property
+    def tasks(self) -> Array | None:
+        """The tasks of the array; None for a single job."""
+        return None if self.array is None else parse_array(self.array)
 
     @property
     def min_ranks(self) -> int:
@@ -476,6 +505,7 @@ JOB = Kind(
         ("outputs", "*"): Output,
         ("checkpoint",): Checkpoint,
         ("metrics",): Metrics,
+        ("after", "*"): After,
     },
     conflicts,
     manifest_schema,

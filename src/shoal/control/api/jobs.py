@@ -12,7 +12,7 @@ from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.manifest import parse_manifest, with_line
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import Context, Ctx, get_context
-from shoal.control.api.responses import explanation_view, job_detail, job_view, metric_view, reason_view
+from shoal.control.api.responses import array_view, explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
 from shoal.extension.web import (
@@ -66,7 +66,10 @@ async def submit(request: Request) -> Response:
     except Invalid as error:
         raise await asyncio.to_thread(with_line, error, body) from None
     warnings = [reason_view(reason) for reason in context.plane.obstacles(job)]
-    body_out = {**job_view(job), "warnings": warnings}
+    body_out = {**job_view(job), "warnings": warnings, "array": None}
+    if job.array_id is not None and (array := context.plane.store.array(job.array_id)) is not None:
+        counts = await context.read(context.plane.store.array_counts, [array.id])
+        body_out["array"] = array_view(array, counts[array.id])
     return answer(body_out, 201 if created else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
@@ -89,6 +92,9 @@ async def list_jobs(
         str | None, Query(description="continue after the job of this id (`next`)", max_length=128, pattern=NO_NUL)
     ] = None,
     owned: Annotated[bool, Query(description="replicas of services and the like as well")] = False,
+    fold: Annotated[
+        bool, Query(description="job arrays in place of their tasks; only newest first, of any state and name")
+    ] = False,
 ) -> Response:
     asked = JobFilter(
         tenant=filter_of(who, tenant),
@@ -100,9 +106,29 @@ async def list_jobs(
         order=sort,
         owned=owned,
     )
+    if fold:
+        if state or name is not None or sort is not JobOrder.SUBMITTED:
+            raise Invalid(
+                "arrays stand in place of their tasks only where all jobs are listed, newest first", where="fold",
+                hint="leave out `fold`, or leave out `state`, `name` and `sort`",
+            )  # fmt: skip
+        return answer(await _folded(context, asked))
     jobs = await context.read(context.plane.store.jobs, asked)
     following = jobs[-1].id if len(jobs) == limit else None
     return answer({"jobs": [job_view(_fresh(context, job)) for job in jobs], "next": following})
+
+
+async def _folded(context: Context, asked: JobFilter) -> dict[str, object]:
+    store = context.plane.store
+    jobs, arrays = await context.read(store.folded, asked)
+    counts = await context.read(store.array_counts, [array.id for array in arrays])
+    oldest = min([(one.submitted_at, one.id) for many in (jobs, arrays) for one in many[-1:]], default=None)
+    full = oldest is not None and len(jobs) + len(arrays) == asked.limit
+    return {
+        "jobs": [job_view(_fresh(context, job)) for job in jobs],
+        "arrays": [array_view(array, counts.get(array.id, {})) for array in arrays],
+        "next": oldest[1] if full and oldest is not None else None,
+    }
 
 
 def _fresh(context: Context, job: JobRecord) -> JobRecord:

@@ -13,8 +13,10 @@ import orjson
 
 from shoal.admission import Explanation, NodeState, Running, TenantState
 from shoal.contract import models
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import parse_array
 from shoal.contract.principal import Principal
-from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
+from shoal.contract.records import ArrayRecord, AttemptRecord, JobRecord, TenantRecord
 from shoal.core import Reason, Resources, Share
 from shoal.extension.web import resources_view
 
@@ -32,6 +34,7 @@ event_view = _shape(models.EventView)
 metric_view = _shape(models.MetricView)
 token_view = _shape(models.TokenView)
 _job = _shape(models.JobView, "resources", "fault")
+_array = _shape(models.ArrayView, "limit", "states")
 _attempt = _shape(models.AttemptView, "placement")
 _placement = _shape(models.PlacementView)
 _explanation = _shape(models.ExplanationView, "causes")
@@ -49,6 +52,10 @@ def job_view(job: JobRecord) -> Json:
 def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord]) -> Json:
     shown = [{**_attempt(one), "placement": [_placement(place) for place in one.placement]} for one in attempts]
     return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown}
+
+
+def array_view(array: ArrayRecord, states: Mapping[JobState, int]) -> Json:
+    return {**_array(array), "limit": parse_array(array.indices).limit, "states": dict(states)}
 
 
 def reason_view(reason: Reason) -> Json:

@@ -13,6 +13,7 @@ ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 UNFINISHED = sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 FINISHED = sa.text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
 OWNED = sa.text("owner_id IS NOT NULL")
+IN_ARRAY = sa.text("array_id IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -54,6 +55,18 @@ def upgrade() -> None:
     op.create_index("ix_event_owner", "event", ["owner_id", "seq"], sqlite_where=OWNED, postgresql_where=OWNED)
     op.create_index("ix_event_tenant", "event", ["tenant", "seq"])
     op.create_table(
+        "job_array",
+        sa.Column("id", KEY, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("name", KEY, nullable=False),
+        sa.Column("indices", sa.Text(), nullable=False),
+        sa.Column("tasks", sa.BigInteger(), nullable=False),
+        sa.Column("submitted_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_job_array")),
+    )
+    op.create_index("ix_job_array_submitted", "job_array", ["submitted_at", "id"])
+    op.create_index("ix_job_array_tenant_name", "job_array", ["tenant", "name"])
+    op.create_table(
         "job",
         sa.Column("id", KEY, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
@@ -89,9 +102,11 @@ def upgrade() -> None:
         sa.Column("min_ranks", sa.BigInteger(), nullable=False),
         sa.Column("size", sa.BigInteger()),
         sa.Column("read_position", sa.Text()),
+        sa.Column("array_id", KEY),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job")),
         sa.UniqueConstraint("tenant", "idempotency_key", name="uq_job_idempotency_key"),
     )
+    op.create_index("ix_job_array", "job", ["array_id"], sqlite_where=IN_ARRAY, postgresql_where=IN_ARRAY)
     op.create_index("ix_job_ended", "job", ["ended_at"], sqlite_where=FINISHED, postgresql_where=FINISHED)
     op.create_index("ix_job_finished", "job", ["tenant", "state"], sqlite_where=FINISHED, postgresql_where=FINISHED)
     op.create_index("ix_job_owner", "job", ["owner_id"], sqlite_where=OWNED, postgresql_where=OWNED)

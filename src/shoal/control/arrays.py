@@ -1,0 +1,105 @@
+"""A submission as rows: one job, or the tasks of a job array; and the jobs that it waits for by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.contract.events import EventKind
+from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import After, JobManifest
+from shoal.contract.records import ArrayRecord, JobRecord, NewEvent
+from shoal.control.job_cache import JobCache
+from shoal.core import Conflict, Invalid, NotFound, Overloaded, Reason
+from shoal.store import Store
+
+_TICK_S = 1e-6
+"""Between the times of two tasks, so that tasks are in the order of their indices wherever jobs go by time."""
+
+
+def resolve(manifest: JobManifest, tenant: str, store: Store, cache: JobCache) -> JobManifest:
+    """The manifest with the ids of the jobs and arrays that it waits for.
+
+    A name means the newest job or array of it. Only what exists can be named, so no jobs wait for one another in a
+    circle. Raises NotFound, and Invalid for a success that never comes.
+    """
+    if not manifest.after:
+        return manifest
+    after = tuple(
+        one.model_copy(update={"job": _id_of(one, n, tenant, store, cache)}) for n, one in enumerate(manifest.after)
+    )
+    return manifest.model_copy(update={"after": after})
+
+
+def _id_of(one: After, n: int, tenant: str, store: Store, cache: JobCache) -> str:
+    where = f"after[{n}].job"
+    live = cache.get(one.job)
+    job = live.job if live is not None else store.job(one.job)
+    if job is None or job.tenant != tenant:
+        jobs = [found for found in store.find_jobs(one.job, tenant) if found.name == one.job]
+        named: list[JobRecord | ArrayRecord] = [*jobs[:1], *store.find_arrays(one.job, tenant)[:1]]
+        newest = max(named, key=lambda found: (found.submitted_at, found.id), default=None)
+        if newest is None:
+            raise NotFound(
+                f"tenant {tenant} has no job {one.job!r} to wait for", where=where,
+                hint="submit it first; `shoal jobs` lists what there is",
+            )  # fmt: skip
+        if isinstance(newest, ArrayRecord):
+            return newest.id
+        job = newest
+    live = cache.get(job.id)
+    if live is None and not job.state.terminal:
+        raise Conflict(f"job {job.id} is just being accepted", where=where, hint="submit this job again")
+    if live is not None and live.manifest.endless and one.when == "success":
+        raise Invalid(
+            f"job {job.id} runs until it is asked to end: it never succeeds", where=where, hint="wait for its `end`"
+        )
+    return job.id
+
+
+def missing(manifest: JobManifest, tenant: str, store: Store, cache: JobCache) -> list[Reason]:
+    """What keeps this manifest from being accepted, as far as jobs are concerned that it waits for."""
+    try:
+        resolve(manifest, tenant, store, cache)
+    except (NotFound, Conflict) as error:
+        return [Reason("dependency-missing", error.what, {"where": error.where})]
+    return []
+
+
+def tasks_of(job: JobRecord, manifest: JobManifest) -> tuple[ArrayRecord | None, Sequence[JobRecord]]:
+    """The job itself, or its array with one job for each index. The array has the id that the job was given; the first
+    task has its idempotency key."""
+    array = manifest.tasks
+    if array is None:
+        return None, (job,)
+    record = ArrayRecord(job.id, job.tenant, job.name, str(array), len(array.indices), job.submitted_at)
+    tasks = []
+    for n, index in enumerate(array.indices):
+        at = job.submitted_at + n * _TICK_S
+        tasks.append(
+            job.evolve(
+                id=f"{job.id}-{index}", name=f"{job.name}-{index}", array_id=job.id, submitted_at=at, queued_at=at,
+                updated_at=at, idempotency_key=None if n else job.idempotency_key,
+            )
+        )  # fmt: skip
+    return record, tasks
+
+
+def submitted(tasks: Sequence[JobRecord], actor: str) -> list[NewEvent]:
+    return [
+        NewEvent(
+            job.submitted_at, EventKind.JOB_SUBMITTED, actor, f"job {job.name} was submitted",
+            tenant=job.tenant, job_id=job.id, new_state=JobState.QUEUED,
+        )
+        for job in tasks
+    ]  # fmt: skip
+
+
+def check_queue(tenant: str, limit: int | None, queued: int, tasks: int) -> None:
+    """Raises Overloaded where a tenant may not have so many more jobs in its queue."""
+    if limit is None or queued + tasks <= limit:
+        return
+    what = f"tenant {tenant} has {limit} jobs queued already"
+    if queued < limit:
+        what = f"tenant {tenant} may have {limit} jobs queued: {limit - queued} more, and these are {tasks}"
+    hint = "wait until some have started, or ask for a higher quota"
+    raise Overloaded(what, where="quota.queued_jobs", hint=hint)
