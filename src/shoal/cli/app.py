@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "jobs": ("submit", "wait", "jobs", "show", "explain", "cancel", "suspend", "resume"),
     "streams": ("logs", "events", "metrics"),
     "tenants": ("quota", "tenant", "secret"),
-    "manifests": ("manifest", "import"),
+    "manifests": ("manifest", "import", "sbatch"),
 }
 """What each module of `shoal.cli` registers, in the order in which help shows it."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shoal.sdk.models import CheckView
 
 _PANEL = "Manifests"
+_AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Options are Slurm's, and those behind the script are the script's own."""
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +32,8 @@ def register(app: typer.Typer) -> None:
     app.add_typer(manifest, name="manifest", rich_help_panel=_PANEL)
     importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
     command(importer, "ffdl")(ffdl)
+    command(importer, "slurm")(slurm)
+    command(app, "sbatch", rich_help_panel=_PANEL, context_settings=_AS_GIVEN)(sbatch)
     app.add_typer(importer, name="import", rich_help_panel=_PANEL)
 
 
@@ -152,6 +156,52 @@ def ffdl(
         return
     values = json.loads(manifest.canonical_json())
     context.show({"manifest": values, "notes": [str(note) for note in notes]}, lambda: _yaml(values))
+
+
+def slurm(
+    context: CliContext,
+    file: Annotated[Path, typer.Argument(help="A batch script of Slurm; - reads stdin.", allow_dash=True)],
+) -> None:
+    """Translate a batch script of Slurm: the manifest on stdout, what was changed or left out on stderr."""
+    from shoal.contract.manifest import import_slurm
+
+    text, _ = _read(file)
+    name = "script.sh" if str(file) == "-" else file.name
+    manifest, notes = import_slurm(text, name=name, folder=Path.cwd())
+    for note in notes:
+        context.note(f"note: {note}")
+    values = json.loads(manifest.canonical_json())
+    context.show({"manifest": values, "notes": list(notes)}, lambda: _yaml(values))
+
+
+def sbatch(
+    context: CliContext,
+    words: Annotated[
+        list[str], typer.Argument(metavar="[OPTION]... SCRIPT [ARGUMENT]...", help="As for Slurm's sbatch.")
+    ],
+) -> None:
+    """Submit a batch script of Slurm: its `#SBATCH` directives become a manifest. What cannot be kept is told on
+    stderr. `shoal import slurm SCRIPT` shows the manifest."""
+    import tempfile
+
+    from shoal.contract.manifest import import_slurm
+    from shoal.contract.manifest.slurm import split_words
+
+    options, wrapped, script, arguments = split_words(words)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(script)
+        if wrapped is not None or script == "-":
+            path = Path(folder, "wrap.sh" if wrapped is not None else "script.sh")
+            path.write_text(sys.stdin.read() if wrapped is None else f"#!/bin/sh\n{wrapped}\n")
+        text, _ = _read(path)
+        manifest, notes = import_slurm(text, name=path.name, options=options, arguments=arguments, folder=Path.cwd())
+        for note in notes:
+            context.note(f"note: {note}")
+        with context.client() as client:
+            job = client.submit(manifest.canonical_json(), tenant=manifest.tenant, base=path.absolute().parent)
+    ref = job.id if job.array is None else job.array.id
+    parsable = "--parsable" in options
+    context.show(job, lambda: print(ref if parsable else f"Submitted batch job {ref}"))
 
 
 def _yaml(values: object) -> None:

@@ -2,7 +2,7 @@
 
 `parse_manifest` reads jobs; a right manifest comes out normalised (`JobManifest`), a wrong one as `Invalid` with every
 problem's field, line and remedy. Extensions offer other kinds of manifests, which `parse_as` reads. `import_ffdl` reads
-the manifests of FfDL (Middleware'19).
+the manifests of FfDL (Middleware'19), `import_slurm` the batch scripts of Slurm.
 """
 
 from shoal.contract.manifest.arrays import Array, parse_array
@@ -26,9 +26,11 @@ from shoal.contract.manifest.schema import (
     fingerprint_of,
     manifest_schema,
 )
+from shoal.contract.manifest.slurm import import_slurm
 
 __all__ = [
     "JOB", "MAX_BYTES", "Accelerators", "After", "Array", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics",
-    "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl", "kind_of",
-    "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as", "parse_manifest", "with_line",
+    "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl",
+    "import_slurm", "kind_of", "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as",
+    "parse_manifest", "with_line",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from shoal.contract.manifest.conflicts import Conflict
-    from shoal.contract.manifest.schema import Part
+    from shoal.contract.manifest.values import Part
 
 _GROUP = "shoal.manifests"
 

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from shoal.contract.manifest.document import Document, decode, read_document
 from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
 from shoal.contract.manifest.problems import explain
-from shoal.contract.manifest.schema import JOB, JobManifest, Part
+from shoal.contract.manifest.schema import JOB, JobManifest
+from shoal.contract.manifest.values import Part
 from shoal.core import Invalid
 
 

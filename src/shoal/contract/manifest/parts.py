@@ -8,18 +8,15 @@ from shoal.contract.manifest.schema import (
     Accelerators,
     Bundle,
     Description,
-    Duration,
-    DurationOrZero,
     Env,
     Files,
     Labels,
     Manifest,
-    Part,
     ResourceRequest,
     Secrets,
     TenantField,
-    Text,
 )
+from shoal.contract.manifest.values import Duration, DurationOrZero, Part, Text
 
 __all__ = [
     "Accelerators", "Bundle", "Conflict", "Description", "Duration", "DurationOrZero", "Env", "Files", "Labels",

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal.contract.manifest import schema
+from shoal.contract.manifest import schema, values
 from shoal.contract.manifest.document import Document, Path, show_path
 from shoal.contract.manifest.kinds import Kind
 from shoal.contract.manifest.quantities import shown
@@ -18,13 +18,13 @@ from shoal.contract.manifest.schema import JOB
 MAX_PROBLEMS = 50
 
 _SHAPES = {
-    schema.NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 63, such as digits-sgd"),
-    schema.ENV_NAME: ("is not a variable's name", "use letters, digits and underscores, not first a digit"),
-    schema.SECRET_NAME: ("is not a secret's name", "name a stored secret: letters, digits, dashes, dots, underscores"),
-    schema.METRIC_NAME: ("is not a metric's name", "use letters, digits and _ . / -, such as val/accuracy"),
-    schema.ACCELERATOR_TYPE: ("is not an accelerator's type", "write `any` or a type of `shoal nodes`, such as a100"),
-    schema.BUNDLE: ("is not a bundle's digest", "write sha256: and 64 hexadecimal digits; `files` is meant for hand"),
-    schema.NO_NUL: ("holds a NUL character", "remove it: no process can be given one"),
+    values.NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 63, such as digits-sgd"),
+    values.ENV_NAME: ("is not a variable's name", "use letters, digits and underscores, not first a digit"),
+    values.SECRET_NAME: ("is not a secret's name", "name a stored secret: letters, digits, dashes, dots, underscores"),
+    values.METRIC_NAME: ("is not a metric's name", "use letters, digits and _ . / -, such as val/accuracy"),
+    values.ACCELERATOR_TYPE: ("is not an accelerator's type", "write `any` or a type of `shoal nodes`, such as a100"),
+    values.BUNDLE: ("is not a bundle's digest", "write sha256: and 64 hexadecimal digits; `files` is meant for hand"),
+    values.NO_NUL: ("holds a NUL character", "remove it: no process can be given one"),
 }
 _WANTED = {
     "string_type": "text",

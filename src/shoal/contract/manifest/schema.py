@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     JsonValue,
@@ -47,43 +45,26 @@ from shoal.contract.manifest.readers import (
     read_secrets,
     split_command,
 )
+from shoal.contract.manifest.values import (
+    ACCELERATOR_TYPE,
+    BUNDLE,
+    ENV_NAME,
+    METRIC_NAME,
+    SECRET_NAME,
+    Count,
+    Duration,
+    DurationOrZero,
+    Location,
+    Memory,
+    Name,
+    Part,
+    RelativePath,
+    Text,
+    json_of,
+)
 from shoal.core import ANY, Fault, PriorityClass, Resources, Share
 
-NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
-ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-SECRET_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$"  # noqa: S105 - the shape of a name
-METRIC_NAME = r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$"
-ACCELERATOR_TYPE = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
-BUNDLE = r"^sha256:[0-9a-f]{64}$"
-NO_NUL = r"^[^\x00]*$"
-
 BACKOFF_CAP_S = 60.0
-
-
-def _json(kind: str | list[str], description: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": kind, "description": description})
-
-
-Text = Annotated[str, StringConstraints(pattern=NO_NUL, max_length=65_536)]
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-Count = Annotated[int, Field(strict=True, ge=0, le=100_000)]
-Duration = Annotated[
-    float, BeforeValidator(quantities.read_duration), _json(["string", "number"], quantities.DURATION_HINT)
-]
-DurationOrZero = Annotated[
-    float, BeforeValidator(quantities.read_duration_or_zero), _json(["string", "number"], quantities.DURATION_HINT)
-]
-Memory = Annotated[int, BeforeValidator(quantities.read_memory), _json(["string", "integer"], quantities.SIZE_HINT)]
-RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringConstraints(max_length=1024)]
-Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Itself, for nothing in it changes: defaults are shared instead of copied into every manifest."""
-        return self
 
 
 class Placement(StrEnum):
@@ -289,7 +270,7 @@ Secrets = Annotated[
     BeforeValidator(read_secrets),
     Field(max_length=256, description="variable: name of a stored secret; or a list of names that are both"),
     AfterValidator(in_order),
-    _json(["object", "array"], "variable: stored secret; or a list of both"),
+    json_of(["object", "array"], "variable: stored secret; or a list of both"),
 ]
 
 
@@ -321,7 +302,7 @@ class JobManifest(Manifest):
     name: Name = Field(description="lower-case letters, digits and dashes, at most 63")
     tenant: TenantField = None
     description: Description = ""
-    labels: Labels = {}
+    labels: Labels = Field(default={})
 
     command: Annotated[
         Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(read_program)] | None,
@@ -337,8 +318,8 @@ class JobManifest(Manifest):
     )
     files: Files = ()
     bundle: Bundle = None
-    env: Env = {}
-    secrets: Secrets = {}
+    env: Env = Field(default={})
+    secrets: Secrets = Field(default={})
 
     resources: ResourceRequest = Field(
         default=ResourceRequest(),
@@ -359,7 +340,7 @@ class JobManifest(Manifest):
         default=Placement.PACK, description="the gang on as few nodes as possible, or on as many"
     )
 
-    array: Annotated[str | None, BeforeValidator(read_array), _json("string", ARRAY_HINT)] = Field(
+    array: Annotated[str | None, BeforeValidator(read_array), json_of("string", ARRAY_HINT)] = Field(
         default=None, description="a job array: one job for each index, which is in its `SHOAL_ARRAY_INDEX`"
     )
     after: Annotated[
@@ -396,9 +377,8 @@ class JobManifest(Manifest):
     )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
-        Field(max_length=16, description="sections for extensions of the server, by their names"),
         AfterValidator(all_in_order),
-    ] = {}
+    ] = Field(default={}, max_length=16, description="sections for extensions of the server, by their names")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

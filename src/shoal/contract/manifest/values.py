@@ -1,0 +1,43 @@
+"""The plain values that fields of manifests hold: text, names, durations, sizes, places."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from shoal.contract.manifest import places, quantities
+
+NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+SECRET_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$"  # noqa: S105 - the shape of a name
+METRIC_NAME = r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$"
+ACCELERATOR_TYPE = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
+BUNDLE = r"^sha256:[0-9a-f]{64}$"
+NO_NUL = r"^[^\x00]*$"
+
+
+def json_of(kind: str | list[str], description: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": kind, "description": description})
+
+
+Text = Annotated[str, StringConstraints(pattern=NO_NUL, max_length=65_536)]
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+Count = Annotated[int, Field(strict=True, ge=0, le=100_000)]
+Duration = Annotated[
+    float, BeforeValidator(quantities.read_duration), json_of(["string", "number"], quantities.DURATION_HINT)
+]
+DurationOrZero = Annotated[
+    float, BeforeValidator(quantities.read_duration_or_zero), json_of(["string", "number"], quantities.DURATION_HINT)
+]
+Memory = Annotated[int, BeforeValidator(quantities.read_memory), json_of(["string", "integer"], quantities.SIZE_HINT)]
+RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringConstraints(max_length=1024)]
+Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself, for nothing in it changes: defaults are shared instead of copied into every manifest."""
+        return self
