@@ -449,6 +449,12 @@ void Gate::cancel(uint32_t lane, uint32_t sequence) {
   slot.lane[lane].submitted.compare_exchange_strong(expected, sequence - 1, std::memory_order_release, relaxed);
 }
 
+void Gate::charge(uint64_t more) {
+  const std::lock_guard<std::mutex> guard(state_->pieces_lock);
+  add(state_->slot->ran_ns, more);
+  add(state_->slot->used_ns, more);
+}
+
 bool Gate::wanted() const {
   State& s = *state_;
   const std::lock_guard<std::mutex> guard(s.pieces_lock);

@@ -50,6 +50,10 @@ class Gate {
   // A launch that acquire or submit counted and the driver refused.
   void cancel(uint32_t lane, uint32_t sequence);
 
+  // Best effort: pieces ran for so much longer than they cost at the gate, as a kernel by ticket does, which costs what it
+  // takes to stop it. It counts for the fair clock.
+  void charge(uint64_t more_ns);
+
   // Best effort, while a piece runs that can be stopped: does guaranteed work want the device?
   bool wanted() const;
 

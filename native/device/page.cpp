@@ -23,7 +23,7 @@ namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr uint64_t kAskNs = 10'000'000;
-constexpr uint64_t kSilentNs = 3'600'000'000'000;  // after that a slot of another pid namespace may be taken
+constexpr uint64_t kSilentNs = 600'000'000'000;  // after that a slot of another pid namespace may be taken
 
 uint32_t pid_of(uint64_t owner) { return static_cast<uint32_t>(owner); }
 uint64_t next_owner(uint64_t before, uint32_t pid) { return ((before >> 32) + 1) << 32 | pid; }

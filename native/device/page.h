@@ -90,7 +90,7 @@ Process this_process();
 bool is_running(const Process& process);
 using Running = bool (*)(const Process&);
 
-// Takes a free slot, or one whose process is gone, or one of another pid namespace that was silent for an hour. Null when
+// Takes a free slot, or one whose process is gone, or one of another pid namespace that was silent for ten minutes. Null when
 // all are taken.
 Slot* join(Page* page, ShoalClass cls, uint32_t weight, uint64_t memory_quota, const char* name);
 Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cls, uint32_t weight,

@@ -37,6 +37,30 @@ uint64_t grace(const ShoalRules& rules, const ShoalTenant& tenant) {
 
 uint64_t weight(const ShoalTenant& tenant) { return std::max<uint64_t>(tenant.weight, 1); }
 
+// Mean and mean absolute deviation, over about the last `weight`.
+void average(uint64_t* mean, uint64_t* deviation, uint64_t sample, uint32_t weight) {
+  if (*mean == 0) {
+    *mean = sample;
+    *deviation = sample / 8;
+    return;
+  }
+  sample = std::min(sample, scale(*mean, 4, 1));
+  const auto m = static_cast<int64_t>(*mean), x = static_cast<int64_t>(sample), n = static_cast<int64_t>(weight);
+  const int64_t away = x > m ? x - m : m - x;
+  *deviation = static_cast<uint64_t>(static_cast<int64_t>(*deviation) + (away - static_cast<int64_t>(*deviation)) / n);
+  *mean = static_cast<uint64_t>(std::max<int64_t>(m + (x - m) / n, 1));
+}
+
+// See shoal_learn. `whole`: of all `blocks`. Slices within a quarter of their part of it are in use, and measured.
+void trust_slices_again(ShoalProfile* known, uint64_t whole, uint32_t blocks) {
+  const uint64_t part = scale(whole, known->slice_blocks, blocks);
+  if (add(known->slice_ns, 2 * known->slice_dev_ns) <= add(part, part / 4)) return;
+  known->slice_ns = std::min(known->slice_ns, 2 * part);
+  known->slice_dev_ns = std::min(known->slice_dev_ns, known->slice_ns / 2);
+  known->slice_ns -= divide_up(sub(known->slice_ns, part), 4);
+  known->slice_dev_ns -= divide_up(known->slice_dev_ns, 4);
+}
+
 // When the minimum share or the longest wait lets a piece pass guaranteed work. The share is of all best-effort tenants
 // that wait together, by weight: who has part s of the device's time waits (1 - s) / s times the length of a piece.
 uint64_t due_at(const ShoalRules& rules, const ShoalTenant* tenants, size_t count, size_t self, uint64_t cost,
@@ -225,4 +249,31 @@ ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t bloc
     if (stop <= bound) return {SHOAL_TICKET, most, stop, 0, 0};
   }
   return {SHOAL_WHOLE, most, predicted, 1, 0};
+}
+
+void shoal_learn(ShoalProfile* profile, uint32_t way, uint32_t blocks, uint64_t took) {
+  ShoalProfile& known = *profile;
+  took = std::max<uint64_t>(took, 1);
+  if (known.seen < UINT32_MAX) ++known.seen;
+  const uint32_t weight = std::min(known.seen, 8u);
+  uint64_t unused = 0;
+  switch (way) {
+    case SHOAL_WHOLE:
+      average(&known.whole_ns, &known.whole_dev_ns, took, weight);
+      if (blocks && known.slice_ns) trust_slices_again(&known, known.whole_ns, blocks);
+      break;
+    case SHOAL_SLICE:
+      if (known.slice_blocks != blocks) known.slice_ns = known.slice_dev_ns = 0;
+      known.slice_blocks = blocks;
+      average(&known.slice_ns, &known.slice_dev_ns, took, weight);
+      break;
+    case SHOAL_TICKET:
+      if (blocks == 0) {
+        average(&known.ticket_ns, &unused, took, weight);
+      } else {
+        average(&known.ticket_whole_ns, &unused, took, weight);
+        if (known.slice_ns) trust_slices_again(&known, known.ticket_whole_ns, blocks);
+      }
+      break;
+  }
 }

@@ -105,6 +105,12 @@ struct ShoalPlan {
 // one wave, one after the other: they tell how long a block takes.
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
+// What is known after one more piece has run: `way` of `blocks` blocks, in `took_ns`. By ticket: a whole kernel (`blocks` as
+// many as its grid), or, with 0 blocks, from stop to end. Slices of one size only: another size begins anew. A sample counts
+// as at most four times the mean, so that one that something disturbed does not decide alone. Slices that seem too slow to
+// be used would never be measured again: each whole run brings what is known of them nearer to their part of the kernel.
+SHOAL_API void shoal_learn(ShoalProfile* profile, uint32_t way, uint32_t blocks, uint64_t took_ns);
+
 // What is asked where nothing else was asked for.
 SHOAL_API ShoalRules shoal_default_rules(void);
 

@@ -61,17 +61,27 @@ bool read_entry(const Entry& entry, Words out) {
   return entry.lock.load(relaxed) == before;
 }
 
-// Mean and mean absolute deviation, over about the last eight.
-void average(uint64_t* mean, uint64_t* deviation, uint64_t sample, uint32_t weight) {
-  if (*mean == 0) {
-    *mean = sample;
-    *deviation = sample / 8;
-    return;
-  }
-  const auto m = static_cast<int64_t>(*mean), x = static_cast<int64_t>(sample), n = static_cast<int64_t>(weight);
-  const int64_t away = x > m ? x - m : m - x;
-  *deviation = static_cast<uint64_t>(static_cast<int64_t>(*deviation) + (away - static_cast<int64_t>(*deviation)) / n);
-  *mean = static_cast<uint64_t>(std::max<int64_t>(m + (x - m) / n, 1));
+ShoalProfile read_profile(const Words words) {
+  ShoalProfile known{};
+  known.whole_ns = words[kWhole];
+  known.whole_dev_ns = words[kWholeDev];
+  known.slice_ns = words[kSlice];
+  known.slice_dev_ns = words[kSliceDev];
+  known.ticket_ns = words[kTicket];
+  known.ticket_whole_ns = words[kTicketWhole];
+  known.slice_blocks = static_cast<uint32_t>(words[kBlocksSeen] >> 32);
+  known.seen = static_cast<uint32_t>(words[kBlocksSeen]);
+  return known;
+}
+
+void put_profile(const ShoalProfile& known, Words out) {
+  out[kWhole] = known.whole_ns;
+  out[kWholeDev] = known.whole_dev_ns;
+  out[kSlice] = known.slice_ns;
+  out[kSliceDev] = known.slice_dev_ns;
+  out[kTicket] = known.ticket_ns;
+  out[kTicketWhole] = known.ticket_whole_ns;
+  out[kBlocksSeen] = static_cast<uint64_t>(known.slice_blocks) << 32 | known.seen;
 }
 
 }  // namespace
@@ -99,22 +109,12 @@ ShoalProfile Profiles::look(const Key& key) {
   put_key(key, wanted);
   for (const Entry& entry : file_->entry[hash_bytes(wanted, kWhole * sizeof(uint64_t), 0) % kBuckets]) {
     if (entry.word[kHash].load(relaxed) != key.hash || !read_entry(entry, found) || !same_key(found, wanted)) continue;
-    ShoalProfile known{};
-    known.whole_ns = found[kWhole];
-    known.whole_dev_ns = found[kWholeDev];
-    known.slice_ns = found[kSlice];
-    known.slice_dev_ns = found[kSliceDev];
-    known.ticket_ns = found[kTicket];
-    known.ticket_whole_ns = found[kTicketWhole];
-    known.slice_blocks = static_cast<uint32_t>(found[kBlocksSeen] >> 32);
-    known.seen = static_cast<uint32_t>(found[kBlocksSeen]);
-    return known;
+    return read_profile(found);
   }
   return {};
 }
 
 void Profiles::note(const Key& key, ShoalWay way, uint32_t blocks, uint64_t took) {
-  took = std::max<uint64_t>(took, 1);
   Words wanted{}, found{};
   put_key(key, wanted);
   // Its own entry; else one never used; else the one whose last note is the oldest.
@@ -150,24 +150,9 @@ void Profiles::note(const Key& key, ShoalWay way, uint32_t blocks, uint64_t took
     std::memset(words, 0, sizeof words);
     put_key(key, words);
   }
-  const uint64_t seen = std::min<uint64_t>(static_cast<uint32_t>(words[kBlocksSeen]) + 1u, UINT32_MAX - 1u);
-  uint64_t slice_blocks = words[kBlocksSeen] >> 32;
-  const auto weight = static_cast<uint32_t>(std::min<uint64_t>(seen, 8));
-  uint64_t unused = 0;
-  switch (way) {
-    case SHOAL_WHOLE:
-      average(&words[kWhole], &words[kWholeDev], took, weight);
-      break;
-    case SHOAL_SLICE:
-      if (slice_blocks != blocks) words[kSlice] = words[kSliceDev] = 0;  // of another size: begins anew
-      slice_blocks = blocks;
-      average(&words[kSlice], &words[kSliceDev], took, weight);
-      break;
-    case SHOAL_TICKET:
-      average(&words[blocks == 0 ? kTicket : kTicketWhole], &unused, took, weight);
-      break;
-  }
-  words[kBlocksSeen] = slice_blocks << 32 | seen;
+  ShoalProfile profile = read_profile(words);
+  shoal_learn(&profile, way, blocks, took);
+  put_profile(profile, words);
   for (uint32_t i = 0; i < kWords; ++i) place->word[i].store(words[i], relaxed);
   place->stamp.store(file_->clock.fetch_add(1, relaxed) + 1, relaxed);
   uint64_t mine = claim;  // one that was taken for dead leaves the entry to the one that took it

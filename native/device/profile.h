@@ -18,9 +18,7 @@ class Profiles {
  public:
   static Profiles* open(const char* path);  // null on error; made when absent
   ShoalProfile look(const Key& key);
-  // Slices of one size only: the last of a kernel, if it is shorter than the others, is not noted.
-  // A piece has run: `way` of `blocks` blocks, in `took_ns`. By ticket: a whole kernel (`blocks` as many as its grid), or,
-  // with 0 blocks, from stop to end.
+  // A piece has run: see shoal_learn. The last slice of a kernel, if it is shorter than the others, is not noted.
   void note(const Key& key, ShoalWay way, uint32_t blocks, uint64_t took_ns);
 
  private:

@@ -24,6 +24,7 @@ from shoal.device.policy import (
     bound_ns,
     choose,
     decide,
+    learn,
     next_gap_ns,
     start_ns,
 )
@@ -438,6 +439,48 @@ def test_a_measured_slice_is_kept_where_another_is_hardly_better() -> None:
     assert choose(known, ways, blocks=6000, bound_ns=50 * US) == Plan(Way.SLICE, 216, 34 * US, False)
     small = Profile(slice_ns=9 * US, slice_blocks=108, seen=9, wave_blocks=108)
     assert choose(small, ways, blocks=6000, bound_ns=50 * US).blocks >= 5 * 108
+
+
+def test_one_disturbed_sample_moves_a_mean_by_less_than_half() -> None:
+    known = Profile()
+    for _ in range(8):
+        known = learn(known, Way.WHOLE, blocks=10, took_ns=40 * US)
+    assert (known.whole_ns, known.seen) == (40 * US, 8)
+    assert learn(known, Way.WHOLE, blocks=10, took_ns=10_000 * US).whole_ns == 55 * US
+    assert learn(known, Way.WHOLE, blocks=10, took_ns=0).whole_ns == 35 * US + 1
+    assert replace(learn(known, Way.TICKET, blocks=0, took_ns=7), ticket_ns=0, seen=8) == known
+
+
+@pytest.mark.parametrize("way", [Way.WHOLE, Way.TICKET])
+@pytest.mark.parametrize("slices_took", [[90 * US], [9_000 * US], [30 * US, 110 * US, 30 * US, 110 * US]])
+def test_slices_that_were_disturbed_are_tried_again_after_a_few_whole_runs(slices_took: list[int], way: Way) -> None:
+    """Slices of 10 of 300 blocks take 34 us in truth, and the kernel a millisecond."""
+    ways = Ways.WHOLE | Ways.SLICE | (Ways.TICKET if way is Way.TICKET else Ways.WHOLE)
+
+    def launched(known: Profile) -> Way:
+        return choose(known, ways, blocks=300, bound_ns=50 * US).way
+
+    known = Profile(ticket_ns=20 * US)
+    for took in slices_took:
+        known = learn(known, Way.SLICE, blocks=10, took_ns=took)
+    known = learn(known, way, blocks=300, took_ns=1_000 * US)
+    if way is Way.WHOLE and len(slices_took) == 1:
+        assert launched(known) is way
+    runs = 0
+    while launched(known) is not Way.SLICE:
+        known, runs = learn(known, way, blocks=300, took_ns=1_000 * US), runs + 1
+        assert runs < 16
+    settled = learn(known, way, blocks=300, took_ns=1_000 * US)
+    for _ in range(50):
+        settled = learn(settled, way, blocks=300, took_ns=1_000 * US)
+    assert settled.slice_ns >= 1_000 * US * 10 // 300, "never less than their part of the kernel"
+
+
+def test_slices_that_are_in_use_keep_what_was_measured() -> None:
+    known = Profile(whole_ns=1_000 * US, slice_ns=38 * US, slice_dev_ns=US, slice_blocks=10, seen=20)
+    after = learn(known, Way.WHOLE, blocks=300, took_ns=1_000 * US)
+    assert (after.slice_ns, after.slice_dev_ns) == (38 * US, US)
+    assert learn(replace(known, slice_ns=50 * US), Way.WHOLE, blocks=300, took_ns=1_000 * US).slice_ns < 50 * US
 
 
 def test_python_and_the_library_have_the_same_rules() -> None:

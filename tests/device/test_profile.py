@@ -51,10 +51,10 @@ def test_slices_and_tickets_are_known_apart(path: Path) -> None:
     profiles = Profiles(path)
     profiles.note(KERNEL, Way.SLICE, blocks=16, took_ns=4000)
     profiles.note(KERNEL, Way.SLICE, blocks=16, took_ns=6000)
-    profiles.note(KERNEL, Way.TICKET, blocks=256, took_ns=90_000)
+    profiles.note(KERNEL, Way.TICKET, blocks=256, took_ns=160_000)
     profiles.note(KERNEL, Way.TICKET, blocks=0, took_ns=7000)
     assert profiles.look(KERNEL) == Profile(
-        slice_ns=5000, slice_dev_ns=1250, slice_blocks=16, ticket_ns=7000, ticket_whole_ns=90_000, seen=4
+        slice_ns=5000, slice_dev_ns=1250, slice_blocks=16, ticket_ns=7000, ticket_whole_ns=160_000, seen=4
     )
     profiles.note(KERNEL, Way.SLICE, blocks=32, took_ns=9000)
     found = profiles.look(KERNEL)

@@ -100,8 +100,9 @@ void note_whole(const Control& control, const device::Key& key, uint32_t blocks,
   if (!known_whole) known->note(key, SHOAL_WHOLE, blocks, took);
 }
 
-// Until the kernel has ended, or runs for too long. How long it ran on after it was told to stop; 0: it was not.
-uint64_t watch(Gate* gate, const Control& control) {
+// Until the kernel has ended, or runs for too long. How long it ran on after it was told to stop; 0: it was not. The gate is
+// told how long it ran beyond what it cost there.
+uint64_t watch(Gate* gate, const Control& control, uint64_t cost) {
   uint64_t stopped = 0;
   const uint64_t began = now_ns();
   while (forward(real.cuEventQuery, control.ended) == CUDA_ERROR_NOT_READY) {
@@ -109,6 +110,8 @@ uint64_t watch(Gate* gate, const Control& control) {
     if (stopped == 0 && gate->wanted() && stop(control) == CUDA_SUCCESS) stopped = now_ns();
     look_later();
   }
+  const uint64_t ran = now_ns() - began;
+  if (ran > cost) gate->charge(ran - cost);
   return stopped == 0 ? 0 : std::max<uint64_t>(now_ns() - stopped, 1);
 }
 
@@ -140,7 +143,7 @@ bool launch_by_ticket(Gate* gate, Lane& lane, const Launch& launch, const Kernel
       return launched == CUDA_SUCCESS ? forward(real.cuEventRecord, control.ended, lane.stream()) : launched;
     });
     if (*result != CUDA_SUCCESS) break;
-    const uint64_t after = watch(gate, control);
+    const uint64_t after = watch(gate, control, plan.cost_ns);
     if (after == 0) {
       if (next == 0) note_whole(control, key, plan.blocks, known_whole);
       break;

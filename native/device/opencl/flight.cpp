@@ -122,10 +122,9 @@ void admit(const std::vector<std::shared_ptr<Flight>>& flights) {
   for (const auto& flight : flights) flight->ticket = ticket;
 }
 
-ShoalPlan plan(const Key& key, uint32_t ways, uint64_t blocks, uint32_t units, bool anew) {
+ShoalPlan plan(const Key& key, uint32_t ways, uint64_t blocks, uint32_t units) {
   ShoalProfile known = profiles() == nullptr ? ShoalProfile{} : profiles()->look(key);
   known.wave_blocks = units;
-  if (anew) known.slice_ns = known.slice_dev_ns = known.slice_blocks = 0;
   Gate* const at = gate();
   const ShoalPlan chosen = shoal_choose(&known, ways, blocks, at == nullptr ? UINT64_MAX : at->bound_ns());
   const char* const forced = std::getenv("SHOAL_DEVICE_SLICE_BLOCKS");

@@ -59,7 +59,6 @@ void admit(const std::vector<std::shared_ptr<Flight>>& flights);
 
 // The predicted time and the way of one piece: what the policy makes of the profile. SHOAL_DEVICE_SLICE_BLOCKS, for tests and
 // experiments: every kernel that can be sliced is, in slices of so many blocks.
-// `anew`: what was measured of slices is left out.
-ShoalPlan plan(const Key& key, uint32_t ways, uint64_t blocks, uint32_t units, bool anew = false);
+ShoalPlan plan(const Key& key, uint32_t ways, uint64_t blocks, uint32_t units);
 
 }  // namespace shoal::device::opencl

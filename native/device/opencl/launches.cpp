@@ -25,8 +25,6 @@ struct Launch {
   }
 };
 
-constexpr uint32_t kTryAnew = 8;  // launches
-
 bool slices_allowed() {
   static const bool allowed = [] {
     const char* most = std::getenv("SHOAL_DEVICE_WAYS");
@@ -109,9 +107,6 @@ cl_int gated(const Launch& launch, const Queue& queue, Kernel* kernel, const Use
   uint32_t ways = 1u << SHOAL_WHOLE;
   if (slices_allowed()) ways |= 1u << SHOAL_SLICE;
   ShoalPlan chosen_plan = plan(work.key, ways, work.of, queue.units);
-  // Slices that were once measured while something disturbed them would never be measured again.
-  if (chosen_plan.violates != 0 && kernel->too_long.fetch_add(1) % kTryAnew == kTryAnew - 1)
-    chosen_plan = plan(work.key, ways, work.of, queue.units, true);
   if (chosen_plan.way == SHOAL_SLICE) {
     const cl_kernel build = reason.empty() ? sliced(kernel, queue.device, grid, &reason) : nullptr;
     bool begun = false;

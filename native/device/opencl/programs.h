@@ -26,7 +26,6 @@ struct Kernel {
   std::map<cl_kernel_exec_info, std::vector<unsigned char>> execution;
   std::map<cl_program, cl_kernel> sliced;  // by build
   std::atomic<bool> launched{false};
-  std::atomic<uint32_t> too_long{0};  // launches that went whole over the bound
   ~Kernel();
 };
 

@@ -154,6 +154,7 @@ def _declare(found: ctypes.CDLL) -> None:
         "shoal_bound": (u64, (rules, tenants, size, u64)),
         "shoal_next_gap": (u64, (rules, u64, u64)),
         "shoal_start": (u64, (rules, u64, u32, u64)),
+        "shoal_learn": (None, (ctypes.POINTER(Profile), u32, u32, u64)),
         "shoal_choose": (Plan, (ctypes.POINTER(Profile), u32, u64, u64)),
         "shoal_page_create": (pointer, (text, text, u64, rules)),
         "shoal_page_open": (pointer, (text,)),

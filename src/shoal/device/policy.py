@@ -163,6 +163,13 @@ def choose(profile: Profile, ways: Ways, *, blocks: int, bound_ns: int) -> Plan:
     return Plan(Way(found.way), found.blocks, found.cost_ns, bool(found.violates))
 
 
+def learn(profile: Profile, way: Way, *, blocks: int, took_ns: int) -> Profile:
+    """What is known after one more piece has run. By ticket, `blocks` 0 is the time from stop to end."""
+    known = native.Profile(**asdict(profile))
+    native.library().shoal_learn(known, int(way), blocks, took_ns)
+    return Profile(**{field.name: getattr(known, field.name) for field in fields(Profile)})
+
+
 def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:
     other = cause.name or f"a {cause.cls.name.lower().replace('_', '-')} tenant"
     match verdict:

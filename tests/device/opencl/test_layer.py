@@ -83,13 +83,13 @@ def test_slices_that_once_took_long_are_tried_anew(shared: Shared) -> None:
     # As if slices of two groups took a second each: longer than the whole.
     profiles.note(kernel, Way.SLICE, blocks=2, took_ns=1_000_000_000)
     assert profiles.look(kernel).slice_blocks == 2
-    program = shared.start("long.py", "8", "300", profile=str(shared.folder / "profiles"))
+    program = shared.start("long.py", "16", "300", profile=str(shared.folder / "profiles"))
     assert hear(program) == "ready"
     say(program)
-    assert hear(program) == "ran 8 8"
+    assert hear(program) == "ran 16 16"
     kernels = [len(pieces) for pieces in launches(shared.trace()) if pieces[0].kernel == "burn"]
-    assert kernels[:7] == [1] * 7
-    assert kernels[7] > 1
+    assert kernels[0] == 1
+    assert max(kernels) > 1
     assert profiles.look(kernel).slice_ns < 1_000_000_000
 
 

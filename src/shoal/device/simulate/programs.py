@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.device import native
@@ -181,34 +180,8 @@ class Training:
         return True
 
 
-@dataclass(slots=True)
-class Learnt:
-    """Mean times of a kernel's pieces, as the file of kernel profiles keeps them."""
-
-    profile: native.Profile = field(default_factory=native.Profile)
-
-    def copy(self) -> Learnt:
-        return Learnt(native.Profile.from_buffer_copy(self.profile))
-
-    def note(self, way: Way, blocks: int, took: int) -> None:
-        known = self.profile
-        known.seen += 1
-        weight = min(known.seen, 8)
-        if way is Way.SLICE:
-            if known.slice_blocks != blocks:
-                known.slice_ns = 0
-                known.slice_blocks = blocks
-            known.slice_ns, known.slice_dev_ns = _average(known.slice_ns, known.slice_dev_ns, took, weight)
-        elif way is Way.WHOLE:
-            known.whole_ns, known.whole_dev_ns = _average(known.whole_ns, known.whole_dev_ns, took, weight)
-        else:
-            known.ticket_ns, _ = _average(known.ticket_ns, 0, took, weight)
-
-
-def _average(mean: int, deviation: int, sample: int, weight: int) -> tuple[int, int]:
-    if not mean:
-        return sample, sample // 8
-    return mean + (sample - mean) // weight, deviation + (abs(sample - mean) - deviation) // weight
+Profiles = dict[int, native.Profile]
+"""By a kernel's number, what the file of kernel profiles would have."""
 
 
 class Gated(Training):
@@ -216,11 +189,11 @@ class Gated(Training):
 
     def __init__(
         self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[Kernel], gate: Gate,
-        ways: Ways, learnt: dict[int, Learnt] | None = None, number: int = 1,
+        ways: Ways, profiles: Profiles | None = None, number: int = 1,
     ) -> None:  # fmt: skip
         self._gate, self._ways = gate, ways
         self._tenant = gate.tenants[number]
-        self.learnt = learnt or {one.number: Learnt(native.Profile(wave_blocks=one.wave)) for one in kernels}
+        self.profiles = profiles or {one.number: native.Profile(wave_blocks=one.wave) for one in kernels}
         self._pieces: deque[Piece] = deque()
         self._flown: deque[int] = deque()
         self._size = 0
@@ -229,7 +202,6 @@ class Gated(Training):
         self._asked = 0
         self._bound = False
         self._stopping = False
-        self.verdicts = dict.fromkeys(Verdict, 0)
         self.pieces = self.violations = 0
         if Ways.TICKET in ways:
             gate.on_submit.append(self._guaranteed_came)
@@ -251,7 +223,7 @@ class Gated(Training):
     def _plan(self, kernel: Kernel, blocks: int) -> None:
         gate = self._gate
         bound = gate.library.shoal_bound(gate.rules, gate.tenants, len(gate.tenants), self.loop.now)
-        plan = gate.library.shoal_choose(self.learnt[kernel.number].profile, int(self._ways), blocks, bound)
+        plan = gate.library.shoal_choose(self.profiles[kernel.number], int(self._ways), blocks, bound)
         way = Way(plan.way)
         size = self._size = min(plan.blocks, blocks) if way is Way.SLICE else blocks
         for begins in range(0, blocks, size):
@@ -269,7 +241,6 @@ class Gated(Training):
         found = gate.library.shoal_decide(
             gate.rules, gate.tenants, len(gate.tenants), self.number, piece.cost_ns, self._since, now
         )
-        self.verdicts[Verdict(found.verdict)] += 1
         if found.verdict > Verdict.GO_SHARE:
             self._tenant.waiting = 1
             self._bound = found.verdict == Verdict.WAIT_BOUND
@@ -321,18 +292,21 @@ class Gated(Training):
         elif not self._pieces:
             self.step_over(self._out)
 
+    def _learn(self, piece: Piece, way: Way, blocks: int, took: int) -> None:
+        self._gate.library.shoal_learn(self.profiles[piece.kernel.number], way, blocks, took)
+
     def _ended(self, piece: Piece, ran: int) -> None:
         if piece.blocks == self._size:  # of one size only: not the last one
-            self.learnt[piece.kernel.number].note(Way.SLICE, piece.blocks, piece.ran_ns)
+            self._learn(piece, Way.SLICE, piece.blocks, piece.ran_ns)
         self._gone(piece, ran)
 
     def _whole(self, piece: Piece, ran: int) -> None:
-        self.learnt[piece.kernel.number].note(Way.WHOLE, piece.blocks, piece.ran_ns)
+        self._learn(piece, Way.WHOLE, piece.blocks, piece.ran_ns)
         self._gone(piece, ran)
 
     def _stopped(self, piece: Piece, ran: int) -> None:
         if piece.stopped_at >= 0:
-            self.learnt[piece.kernel.number].note(Way.TICKET, 0, max(self.loop.now - piece.stopped_at, 1))
+            self._learn(piece, Way.TICKET, 0, max(self.loop.now - piece.stopped_at, 1))
         if ran < piece.blocks:
             rest = Piece(self.number, piece.kernel, piece.blocks - ran, self._stopped, piece.cost_ns, ticket=True)
             self._pieces.appendleft(rest)

@@ -11,9 +11,10 @@ from typing import Any
 from shoal.base import arrivals
 from shoal.base.statistics import quantile
 from shoal.core import Invalid
+from shoal.device import native
 from shoal.device.policy import Rules, Ways
 from shoal.device.simulate.device import Loop, Shared, TimeSliced
-from shoal.device.simulate.programs import Gate, Gated, Learnt, RateControl, Service, Training
+from shoal.device.simulate.programs import Gate, Gated, Profiles, RateControl, Service, Training
 from shoal.device.simulate.workloads import SERVICES, TRAININGS, DeviceSpec
 
 SIMULATED = "simulated: no device took part; kernels and the device are models (docs/how/device.md)"
@@ -156,7 +157,7 @@ def _free(training: str, seed: int, spec: DeviceSpec) -> float:
 
 
 @lru_cache(maxsize=256)
-def _learnt(training: str, seed: int, rules: Rules, spec: DeviceSpec, ways: Ways) -> dict[int, Learnt]:
+def _learnt(training: str, seed: int, rules: Rules, spec: DeviceSpec, ways: Ways) -> Profiles:
     """What an earlier run has left in the file of profiles: a few steps under the bound, with nothing to wait for."""
     loop = Loop()
     model = TRAININGS[training]
@@ -164,7 +165,7 @@ def _learnt(training: str, seed: int, rules: Rules, spec: DeviceSpec, ways: Ways
     gate = Gate(loop, replace(rules, grace_ns=0, grace_most_ns=0, idle_ns=1 << 62).to_native(), 1)
     program = Gated(loop, TimeSliced(loop, spec), spec, model, kernels, gate, ways)
     loop.run(6 * sum(one.alone_ns for one in kernels))
-    return program.learnt
+    return program.profiles
 
 
 def _run(
@@ -177,21 +178,23 @@ def _run(
     model = SERVICES[service]
     program = Service(loop, device, spec, model, model.draw(seed), gate)
     rate = load / (program.request_ns / 1e9)
-    times = arrivals.poisson(rate, 2 * requests / rate + 1, seed=seed)[:requests]
-    program.arrive([round(one * 1e9) for one in times])
+    drawn = arrivals.poisson(rate, 2 * requests / rate + 1, seed=seed)[:requests]
+    # Stretched, so that the load is exact: by chance it would be 0.45 to 0.55 over so few requests.
+    times = [round(1e9 * one * requests / rate / drawn[-1]) for one in drawn]
+    program.arrive(times)
     job: Training | None = None
     if system is not System.ALONE:
         beside = TRAININGS[training]
         kernels = beside.draw(seed)
         if gate is not None:
             known = _learnt(training, seed, rules, spec, _WAYS[system])
-            learnt = {number: one.copy() for number, one in known.items()}
-            job = Gated(loop, device, spec, beside, kernels, gate, _WAYS[system], learnt)
+            own = {number: native.Profile.from_buffer_copy(one) for number, one in known.items()}
+            job = Gated(loop, device, spec, beside, kernels, gate, _WAYS[system], own)
         else:
             job = Training(loop, device, spec, beside, kernels)
         if system is System.TGS:
             RateControl(loop, program, job)
-    last = round(times[-1] * 1e9)
+    last = times[-1]
     loop.run(last)
     ran = job.ran_ns if job else 0
     while len(program.from_arrival) < requests:
