@@ -30,6 +30,7 @@ namespace {
 
 constexpr size_t kMostText = 64 << 20;
 constexpr int kHelperWaitMs = 20'000;
+constexpr size_t kFingerprint = 4096;  // bytes of a binary that are read
 
 // The text of PTX begins with comments and its version; a binary has a zero or another magic long before.
 bool is_ptx(const char* image) {
@@ -47,7 +48,7 @@ uint64_t fingerprint(const void* image) {
   if (memcmp(bytes, "\177ELF", 4) == 0) {
     uint64_t sections;  // e_shoff: the section headers stand last
     memcpy(&sections, bytes + 40, sizeof sections);
-    return device::hash_bytes(bytes, sections < 4096 ? 64 : 4096, sections);
+    return device::hash_bytes(bytes, sections < kFingerprint ? 64 : kFingerprint, sections);
   }
   return device::hash_bytes(bytes, 64, 2);
 }
@@ -139,6 +140,17 @@ CUresult load_image(Handle* out, const void* image, Load load) {
 
 using namespace shoal::cuda;
 
+CUresult cuModuleLoad(CUmodule* out, const char* path) {
+  const auto from_file = [=] { return forward(real.cuModuleLoad, out, path); };
+  std::ifstream file;
+  if (path != nullptr && shoal::device::Gate::get() != nullptr) file.open(path, std::ios::binary);
+  if (!file.is_open()) return from_file();
+  std::string image{std::istreambuf_iterator<char>(file), {}};
+  image.append(kFingerprint, '\0');
+  return load_image(out, image.data(), [&](const void* what) {
+    return what == image.data() ? from_file() : forward(real.cuModuleLoadData, out, what);
+  });
+}
 CUresult cuModuleLoadData(CUmodule* out, const void* image) {
   return load_image(out, image, [=](const void* what) { return forward(real.cuModuleLoadData, out, what); });
 }

@@ -65,6 +65,37 @@ def test_the_variants_are_made_once_and_used(tmp_path: Path) -> None:
     assert runs(program) == 1
 
 
+FROM_FILE = """
+check(cu.cuInit(0))
+device, context, module, function = c.c_int(), c.c_void_p(), c.c_void_p(), c.c_void_p()
+check(cu.cuDevicePrimaryCtxRetain(byref(context), device))
+check(cu.cuCtxSetCurrent(context))
+say(cu.cuModuleLoad(byref(module), b"/nowhere"))
+check(cu.cuModuleLoad(byref(module), sys.argv[1].encode()))
+check(cu.cuModuleGetFunction(byref(function), module, b"blocks"))
+out = memory(8 * 64)
+write(out, bytes(8 * 64))
+launch(function, 64, 32, out)
+check(cu.cuCtxSynchronize())
+say(words(out, 64)[63])
+"""
+
+
+def test_a_text_in_a_file_gets_them_too(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    program = helper(tmp_path, "from shoal.device.ptx.jit import main\nmain()\n")
+    (tmp_path / "kernels.ptx").write_text(PTX)
+    with device.page():
+        for cls, name in (("best-effort", "blocks__shoal_slice"), ("guaranteed", "blocks"), (None, "blocks")):
+            device.forget()
+            told = device.run(
+                FROM_FILE, cls, str(tmp_path / "kernels.ptx"), transform=program, cache=str(tmp_path), ways="slice"
+            )
+            assert told == "301\n64000000064\n"
+            assert {one for _, one, *_ in device.log()} == {name}
+    assert runs(program) == 1
+
+
 def test_a_helper_that_fails_writes_nonsense_or_is_absent_changes_nothing(tmp_path: Path) -> None:
     device = Device(tmp_path)
     with device.page():
