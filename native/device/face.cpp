@@ -13,7 +13,7 @@ using namespace shoal::device;
 
 extern "C" {
 
-SHOAL_API uint32_t shoal_device_abi(void) { return 1; }
+SHOAL_API uint32_t shoal_device_abi(void) { return 2; }
 
 SHOAL_API uint64_t shoal_device_now(void) { return shoal::now_ns(); }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.core import Capability, Unavailable
 
 DIRECTORY = Path(__file__).parent / "_native"
-ABI = 1
+ABI = 2
 SLOTS = 64
 LANES = 32
 _BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal again"
