@@ -1,0 +1,1 @@
+"""Published systems to the letter, to compare with."""
