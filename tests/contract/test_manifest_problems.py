@@ -299,6 +299,8 @@ priority_class: {cls}
          "an exclusive accelerator comes with all of its memory"),
         ("{share: best-effort, memory: 1GiB, count: 0}", "best-effort", "4: resources.accelerators.share",
          "there is no accelerator to share"),
+        ("{share: best-effort, memory: 1GiB, count: 2}", "best-effort", "4: resources.accelerators.count",
+         "a rank shares one accelerator"),
         ("{share: best-effort, memory: 1GiB}", "guaranteed", "4: resources.accelerators.share",
          "a best-effort share is for best-effort work"),
         ("{share: guaranteed, memory: 1GiB}", "best-effort", "4: resources.accelerators.share",

@@ -6,13 +6,16 @@ import asyncio
 import gc
 import itertools
 import os
+import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.contract.manifest import JobManifest
 from shoal.core import Device
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 from shoal.engine.local import cgroups, streams, supervisor
@@ -196,6 +199,8 @@ async def test_an_abandoned_watcher_is_forgotten() -> None:
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("NVIDIA GeForce GTX 1080 Ti", "gtx1080ti"),
         ("NVIDIA Graphics Device", "nvidia"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-1g.5gb"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "h100-1g.10gb-me"),
     ],
 )
 def test_products_have_short_type_names(product: str, kind: str) -> None:
@@ -214,6 +219,63 @@ def test_nvml_finds_devices_or_says_why_not() -> None:
     found = nvidia_accelerators()
     assert found.detail
     assert all(device.memory_bytes for device in found.devices)
+
+
+class Nvml:
+    """Answers as NVML does on a machine with an A100 in slices, a V100 without MIG and an H100 with MIG off. A handle
+    is (device, slice)."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    NAMES = ("NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3")
+    SLICES = {0: ("3g.20gb", 20 << 30), 3: ("1g.5gb", 5 << 30)}  # noqa: RUF012
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.1"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> tuple[int, int]:
+        return index, -1
+
+    def nvmlDeviceGetMigMode(self, handle: tuple[int, int]) -> list[int]:
+        if handle[0] == 1:
+            raise self.NVMLError("Not Supported")
+        return [int(handle[0] == 0), 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: tuple[int, int]) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: tuple[int, int], at: int) -> tuple[int, int]:
+        if at not in self.SLICES:
+            raise self.NVMLError("Not Found")
+        return handle[0], at
+
+    def nvmlDeviceGetUUID(self, handle: tuple[int, int]) -> str:
+        return f"GPU-{handle[0]}" if handle[1] < 0 else f"MIG-{handle[0]}-{handle[1]}"
+
+    def nvmlDeviceGetName(self, handle: tuple[int, int]) -> str:
+        profile = "" if handle[1] < 0 else f" MIG {self.SLICES[handle[1]][0]}"
+        return self.NAMES[handle[0]] + profile
+
+    def nvmlDeviceGetMemoryInfo(self, handle: tuple[int, int]) -> SimpleNamespace:
+        return SimpleNamespace(total=80 << 30 if handle[1] < 0 else self.SLICES[handle[1]][1])
+
+
+def test_slices_that_mig_made_are_devices_of_their_own_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    found = nvidia_accelerators()
+    assert found.devices == (
+        Device("MIG-0-0", "a100-3g.20gb", 0, 20 << 30), Device("MIG-0-3", "a100-1g.5gb", 1, 5 << 30),
+        Device("GPU-1", "v100", 2, 80 << 30), Device("GPU-2", "h100", 3, 80 << 30),
+    )  # fmt: skip
+    for device in found.devices:
+        asked = {"name": "x", "command": ["x"], "resources": {"accelerators": f"{device.type}:1"}}
+        assert JobManifest.model_validate(asked).resources.accelerators.type == device.type
 
 
 # --- cgroups on a made-up machine ---

@@ -56,8 +56,12 @@ def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Co
     found: list[Conflict] = []
     if not asked.get("memory"):
         found.append(((*path, "memory"), "a share needs memory of its own", "say how much, such as 20GiB"))
-    if asked.get("count") == 0:
+    count = asked.get("count", 1)
+    if count == 0:
         found.append(((*path, "share"), "there is no accelerator to share", "ask for one"))
+    elif isinstance(count, int) and count > 1:
+        hint = "`count: 1` and more ranks, or whole accelerators: leave out `share`"
+        found.append(((*path, "count"), "a rank shares one accelerator", hint))
     if values.get("priority_class", usual) != share:
         what = f"a {share} share is for {share} work"
         found.append(((*path, "share"), what, f"write `priority_class: {share}`, or share it otherwise"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -38,7 +39,9 @@ def nvidia_accelerators() -> Accelerators:
     except pynvml.NVMLError as problem:
         return Accelerators((), f"NVML: {problem}", answered=False)
     try:
-        found = [_device(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found: list[Device | str] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            found += _devices(pynvml, index, len(found))
         devices = tuple(device for device in found if isinstance(device, Device))
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
         lost = "".join(f"; {problem}" for problem in found if isinstance(problem, str))
@@ -49,26 +52,54 @@ def nvidia_accelerators() -> Accelerators:
         pynvml.nvmlShutdown()
 
 
-def _device(pynvml: Any, index: int) -> Device | str:
-    """One device, or what is wrong with it: one that fell off its bus must not hide the others."""
+def _devices(pynvml: Any, index: int, number: int) -> list[Device | str]:
+    """One accelerator, or the slices that MIG has made of it, or what is wrong with it: one that fell off its bus must
+    not hide the others. They are numbered from `number`."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        kind = device_type(_text(pynvml.nvmlDeviceGetName(handle)))
-        return Device(_text(pynvml.nvmlDeviceGetUUID(handle)), kind, index, memory_bytes)
+        parts = _slices(pynvml, handle) if _in_slices(pynvml, handle) else [handle]
+        return [
+            Device(
+                _text(pynvml.nvmlDeviceGetUUID(part)),
+                device_type(_text(pynvml.nvmlDeviceGetName(part))),
+                number + at,
+                int(pynvml.nvmlDeviceGetMemoryInfo(part).total),
+            )
+            for at, part in enumerate(parts)
+        ]
     except pynvml.NVMLError as problem:
-        return f"device {index}: {problem}"
+        return [f"device {index}: {problem}"]
+
+
+def _in_slices(pynvml: Any, handle: Any) -> bool:
+    """Whether MIG is on: the accelerator itself then runs nothing."""
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:  # an accelerator that has no MIG, or an older driver
+        return False
+    return bool(current)
+
+
+def _slices(pynvml: Any, handle: Any) -> list[Any]:
+    found = []
+    for at in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with contextlib.suppress(pynvml.NVMLError):  # nothing was made at this place
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, at))
+    return found
 
 
 _NOISE = re.compile(r"nvidia|tesla|quadro|geforce|graphics|generation|device|pcie|nvl|sxm\d*|hbm\d*\w*|\d+gb")
 
 
 def device_type(product: str) -> str:
-    """The short type name of an NVIDIA product: `NVIDIA A100-SXM4-80GB` is an `a100`."""
+    """The short type name of an NVIDIA product: `NVIDIA A100-SXM4-80GB` is an `a100`, and its slice
+    `NVIDIA A100-SXM4-80GB MIG 1g.10gb` an `a100-1g.10gb`."""
+    product, _, profile = product.partition(" MIG ")
     words = [word for word in re.split(r"[\s-]+", product.lower()) if word and not _NOISE.fullmatch(word)]
     if len(words) > 1 and words[0] == "rtx" and re.match(r"a\d", words[1]):
         words = words[1:]
-    return re.sub(r"[^a-z0-9.]", "", "".join(words)) or "nvidia"
+    name = re.sub(r"[^a-z0-9.]", "", "".join(words)) or "nvidia"
+    return f"{name}-{re.sub(r'[^a-z0-9.]', '-', profile.strip().lower())}" if profile else name
 
 
 def local_node(slots: int | None, accelerators: Accelerators, *, memory_limit_bytes: int | None) -> Node:
