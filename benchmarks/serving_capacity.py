@@ -29,6 +29,7 @@ from itertools import cycle
 
 import numpy as np
 from common import Row, parser, report
+from loadgen import LoadGenRun, oip_system, run_loadgen
 from serving_common import VARIETY, gateway, note, options_of, rows, service
 from serving_overhead import in_process
 
@@ -38,7 +39,6 @@ from shoal.demo.models import samples
 from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.live import live_trial
-from shoal.measure.loadgen import LoadGenRun, oip_system, run_loadgen
 from shoal.measure.oip import Prepared, prepare
 from shoal.measure.paired import geometric_mean
 from shoal.measure.statistics import quantile_of

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+from benchmarks.loadgen import oip_system, referee, run_loadgen
 from shoal.core import Invalid
 from shoal.measure.capacity import Effort, Goal, Trial
 from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity
-from shoal.measure.loadgen import oip_system, referee, run_loadgen
 from shoal.measure.types import Target
 from tests.measure.servers import Fake, running_server
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,15 +24,34 @@ NewWeight = Annotated[float | None, typer.Option("--weight", help="Its share whe
 MaxClass = Annotated[
     str | None, typer.Option("--max-class", help="Highest class it may submit: guaranteed or best-effort.")
 ]
-Accelerators = Annotated[str | None, typer.Option(help="Accelerators at once, over all types.")]
-Types = Annotated[list[str] | None, typer.Option("--type", metavar="TYPE=COUNT", help="Of one type; may be repeated.")]
-Cpus = Annotated[str | None, typer.Option(help="Cores at once.")]
-Memory = Annotated[str | None, typer.Option(help="Memory at once, such as 64GiB.")]
-Running = Annotated[str | None, typer.Option(help="Running jobs.")]
-Queued = Annotated[str | None, typer.Option(help="Waiting jobs.")]
-Disk = Annotated[str | None, typer.Option(help="Files that Shoal keeps for it, such as 200GiB.")]
-DefaultCpus = Annotated[str | None, typer.Option(help="Cores of each rank of a job that does not say.")]
-DefaultMemory = Annotated[str | None, typer.Option(help="Memory of each rank of a job that does not say.")]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Options for what a tenant may have; `none` lifts one."""
+
+    accelerators: Annotated[str | None, typer.Option(help="Accelerators at once, over all types.")] = None
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE=COUNT", help="Of one type; may be repeated.")
+    ] = None
+    cpus: Annotated[str | None, typer.Option(help="Cores at once.")] = None
+    memory: Annotated[str | None, typer.Option(help="Memory at once, such as 64GiB.")] = None
+    running: Annotated[str | None, typer.Option(help="Running jobs.")] = None
+    queued: Annotated[str | None, typer.Option(help="Waiting jobs.")] = None
+    disk: Annotated[str | None, typer.Option(help="Files that Shoal keeps for it, such as 200GiB.")] = None
+    default_cpus: Annotated[str | None, typer.Option(help="Cores of each rank of a job that does not say.")] = None
+    default_memory: Annotated[str | None, typer.Option(help="Memory of each rank of a job that does not say.")] = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that were given, as the API takes them."""
+        found: dict[str, Any] = {}
+        for option, (name, read) in _FIELDS.items():
+            word = getattr(self, option)
+            if word is not None:
+                found[name] = None if word in _NONE else read(word, f"--{option.replace('_', '-')}")
+        if self.types:
+            found["by_type"] = dict(_typed(word) for word in self.types if word not in _NONE)
+        return found
 
 
 def register(app: typer.Typer) -> None:
@@ -47,28 +67,6 @@ def register(app: typer.Typer) -> None:
     command(secret, "list")(list_secrets)
     command(secret, "delete")(delete_secret)
     app.add_typer(secret, name="secret", rich_help_panel=_PANEL)
-
-
-_FIELDS = {
-    "accelerators": "accelerators", "running": "running_jobs", "queued": "queued_jobs", "cpus": "cpu_milli",
-    "default-cpus": "default_cpu_milli", "memory": "memory_bytes", "disk": "disk_bytes",
-    "default-memory": "default_memory_bytes",
-}  # fmt: skip
-"""The API's name of the limit that an option sets."""
-
-Words = Mapping[str, str | None]
-
-
-def _limits(types: list[str] | None, counts: Words, cores: Words, sizes: Words) -> dict[str, Any]:
-    """The limits that were given, as the API takes them; `none` lifts one."""
-    given: dict[str, Any] = {}
-    for words, read in ((counts, _count), (cores, _milli), (sizes, _size)):
-        for name, word in words.items():
-            if word is not None:
-                given[_FIELDS[name]] = None if word in _NONE else read(word, f"--{name}")
-    if types:
-        given["by_type"] = dict(_typed(word) for word in types if word not in _NONE)
-    return given
 
 
 def _count(word: str, option: str) -> int:
@@ -104,28 +102,24 @@ def _typed(word: str) -> tuple[str, int]:
     return kind, _count(count, "--type")
 
 
+_FIELDS: Mapping[str, tuple[str, Callable[[str, str], int]]] = {
+    "accelerators": ("accelerators", _count), "running": ("running_jobs", _count), "queued": ("queued_jobs", _count),
+    "cpus": ("cpu_milli", _milli), "default_cpus": ("default_cpu_milli", _milli), "memory": ("memory_bytes", _size),
+    "disk": ("disk_bytes", _size), "default_memory": ("default_memory_bytes", _size),
+}  # fmt: skip
+"""The API's name of the limit that an option sets, and how its value is read."""
+
+
 def create(
     context: CliContext,
     name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.")],
     weight: Weight = None,
     max_class: MaxClass = None,
-    accelerators: Accelerators = None,
-    types: Types = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    running: Running = None,
-    queued: Queued = None,
-    disk: Disk = None,
-    default_cpus: DefaultCpus = None,
-    default_memory: DefaultMemory = None,
+    *,
+    limits: Limits,
 ) -> None:
     """Create a tenant. `shoal tenant token NAME` then makes its first token."""
-    quota = _limits(
-        types,
-        {"accelerators": accelerators, "running": running, "queued": queued},
-        {"cpus": cpus, "default-cpus": default_cpus},
-        {"memory": memory, "disk": disk, "default-memory": default_memory},
-    )
+    quota = limits.given()
     with context.client() as client:
         made = client.create_tenant(
             name,
@@ -201,23 +195,11 @@ def _tokens(found: Iterable[Any]) -> None:
 def quota(
     context: CliContext,
     tenant: Annotated[str, typer.Argument()],
-    accelerators: Accelerators = None,
-    types: Types = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    running: Running = None,
-    queued: Queued = None,
-    disk: Disk = None,
-    default_cpus: DefaultCpus = None,
-    default_memory: DefaultMemory = None,
+    *,
+    limits: Limits,
 ) -> None:
     """Show a tenant's limits, or change those that are given; `none` lifts one."""
-    given = _limits(
-        types,
-        {"accelerators": accelerators, "running": running, "queued": queued},
-        {"cpus": cpus, "default-cpus": default_cpus},
-        {"memory": memory, "disk": disk, "default-memory": default_memory},
-    )
+    given = limits.given()
     with context.client() as client:
         found = client.change_tenant(tenant, quota=given) if given else client.tenant(tenant)
     context.show(found, lambda: _quota(found))

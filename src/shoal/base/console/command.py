@@ -7,11 +7,11 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -98,25 +98,40 @@ def plain(value: Any) -> Any:
     return value
 
 
-def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function whose first parameter is a `CommandContext`; the common options are added to its own.
+_OPTIONS: Mapping[str, tuple[Any, Any]] = {
+    "json": (False, JsonFlag), "home": (None, HomeOption), "url": (None, UrlOption),
+}  # fmt: skip
+"""Default and type of each common option."""
+
+
+def command(
+    app: typer.Typer, name: str, takes: Collection[str] = tuple(_OPTIONS), **settings: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function whose first parameter is a `CommandContext`; the common options that it `takes` are added to
+    its own. A parameter that is a dataclass stands for its fields, options that several commands share.
 
     The context is made by the click context's object where it has one, a `MakeContext`."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function, eval_str=True)
-        own = list(signature.parameters.values())[1:]
-        common = [
-            inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for one, default, kind in (("json", False, JsonFlag), ("home", None, HomeOption), ("url", None, UrlOption))
-        ]
+        own, groups = list[inspect.Parameter](), dict[str, tuple[type[Any], list[str]]]()
+        for one in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+            if isinstance(one.annotation, type) and is_dataclass(one.annotation):
+                kinds = get_type_hints(one.annotation, include_extras=True)
+                groups[one.name] = one.annotation, [field.name for field in fields(one.annotation)]
+                own += [_option(field.name, field.default, kinds[field.name]) for field in fields(one.annotation)]
+            else:
+                own.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        common = [_option(one, *_OPTIONS[one]) for one in takes]
         # Typer gives its own context to a parameter of this type.
         common.append(inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
             make: MakeContext = given.pop("typer_context").obj or CommandContext
-            context = make(given.pop("json"), given.pop("home"), given.pop("url"))
+            told = {one: given.pop(one) if one in takes else default for one, (default, _) in _OPTIONS.items()}
+            context = make(told["json"], told["home"], told["url"])
+            for one, (kind, names) in groups.items():
+                given[one] = kind(**{name: given.pop(name) for name in names})
             guarded(context, lambda: function(context, **given))
 
         parameters = own + common
@@ -126,6 +141,10 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[
         return function
 
     return register
+
+
+def _option(name: str, default: Any, kind: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def guarded(context: CommandContext, action: Callable[[], None]) -> None:

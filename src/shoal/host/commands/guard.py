@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.core import Invalid
 from shoal.host.commands import run
 from shoal.host.commands.places import journal_of
@@ -31,8 +31,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(guard_app, name="guard", rich_help_panel="Host")
 
 
-@guard_app.command("bench")
+@command(guard_app, "bench", ("json",))
 def bench(
+    context: CommandContext,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", help="Compare these (repeat it); else all of them.")
     ] = None,
@@ -44,27 +45,21 @@ def bench(
         bool, typer.Option("--live", help="Measure on this machine instead: an input pipeline beside a memory flood.")
     ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="With --live, for each policy.")] = 5.0,
-    json: JsonFlag = False,
 ) -> None:
     """Compare policies on a set of workloads, in simulation; or here, with --live.
 
     In simulation nothing is started and nothing on this machine is touched: contention is a model that was fitted to
     one machine.
     """
-    context = CommandContext(json, None, None)
+    if live:
+        _live(context, policy, scenario, seconds)
+        return
+    from shoal.host.commands import view
+    from shoal.host.policy import POLICIES
+    from shoal.host.simulate import ORACLE, compare
 
-    def act() -> None:
-        if live:
-            _live(context, policy, scenario, seconds)
-            return
-        from shoal.host.commands import view
-        from shoal.host.policy import POLICIES
-        from shoal.host.simulate import ORACLE, compare
-
-        found = compare(policy or (*POLICIES, ORACLE), _scenarios(scenario, seed))
-        context.show(found.as_json(), lambda: view.comparison(found))
-
-    guarded(context, act)
+    found = compare(policy or (*POLICIES, ORACLE), _scenarios(scenario, seed))
+    context.show(found.as_json(), lambda: view.comparison(found))
 
 
 def _live(context: CommandContext, policies: list[str] | None, scenario: list[str] | None, seconds: float) -> None:
@@ -96,72 +91,56 @@ def _scenarios(names: list[str] | None, seed: int) -> list[Scenario]:
     return [known[name] for name in names] if names else list(known.values())
 
 
-@guard_app.command("replay")
+@command(guard_app, "replay", ("json",))
 def replay(
+    context: CommandContext,
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="One file of it.", dir_okay=False)],
     policy: Annotated[
         str | None, typer.Option("--policy", "-p", help="What would this one have decided on what was seen?")
     ] = None,
-    json: JsonFlag = False,
 ) -> None:
     """Decide a journal's ticks again. The same policy must come to the same plans: exit code 1 if it does not."""
-    context = CommandContext(json, None, None)
+    from shoal.host.commands import view
+    from shoal.host.guard.replay import replay as decide
+    from shoal.host.policy import make_policy
 
-    def act() -> None:
-        from shoal.host.commands import view
-        from shoal.host.guard.replay import replay as decide
-        from shoal.host.policy import make_policy
-
-        found = list(decide(journal, make_policy(policy) if policy else None))
-        context.show(view.replayed_json(found, policy), lambda: view.replayed(found, policy))
-        if policy is None and any(one.differs for one in found):
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    found = list(decide(journal, make_policy(policy) if policy else None))
+    context.show(view.replayed_json(found, policy), lambda: view.replayed(found, policy))
+    if policy is None and any(one.differs for one in found):
+        raise typer.Exit(FAILED)
 
 
-@guard_app.command("explain")
+@command(guard_app, "explain", ("json", "home"))
 def explain(
+    context: CommandContext,
     group: GroupArgument = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many changes of limits.")] = 20,
     journal: JournalOption = None,
-    home: HomeOption = None,
-    json: JsonFlag = False,
 ) -> None:
     """Why limits are what they are: the last changes, each with its reason; and what no limit shows now."""
-    context = CommandContext(json, home, None)
+    from shoal.host.commands import view
+    from shoal.host.guard.history import changes, faults, present
 
-    def act() -> None:
-        from shoal.host.commands import view
-        from shoal.host.guard.history import changes, faults, present
+    path = journal_of(context.home, journal)
+    found = changes(path, group=group, last=last)
+    wrong = faults(path, group=group, last=last)
 
-        path = journal_of(home, journal)
-        found = changes(path, group=group, last=last)
-        wrong = faults(path, group=group, last=last)
+    def human() -> None:
+        view.changes(found, group)
+        view.warnings(present(path).record.snapshot, group)
+        view.faults(wrong)
 
-        def human() -> None:
-            view.changes(found, group)
-            view.warnings(present(path).record.snapshot, group)
-            view.faults(wrong)
-
-        entries = [one.as_json() for one in found] + [one.as_json() for one in wrong]
-        context.show(sorted(entries, key=lambda one: float(one["at"])), human)
-
-    guarded(context, act)
+    entries = [one.as_json() for one in found] + [one.as_json() for one in wrong]
+    context.show(sorted(entries, key=lambda one: float(one["at"])), human)
 
 
-@guard_app.command("status")
-def status(journal: JournalOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
+@command(guard_app, "status", ("json", "home"))
+def status(context: CommandContext, journal: JournalOption = None) -> None:
     """What the guard saw and decided last, and whether it runs. Exit code 1 if it does not."""
-    context = CommandContext(json, home, None)
+    from shoal.host.commands import view
+    from shoal.host.guard.history import present
 
-    def act() -> None:
-        from shoal.host.commands import view
-        from shoal.host.guard.history import present
-
-        found = present(journal_of(home, journal))
-        context.show(found.as_json(), lambda: view.status(found))
-        if not found.running:
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    found = present(journal_of(context.home, journal))
+    context.show(found.as_json(), lambda: view.status(found))
+    if not found.running:
+        raise typer.Exit(FAILED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import FAILED, CommandContext, HomeOption, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.core import Invalid
 from shoal.host.commands.places import guard_folder, home_of
 
@@ -28,86 +28,75 @@ _PRIVATE = 0o700
 
 
 def register(app: typer.Typer) -> None:
-    app.command("run")(run)
-    app.command("doctor")(doctor)
+    command(app, "run", ("json", "home"))(run)
+    command(app, "doctor", ("json", "home"))(doctor)
 
 
 def run(
+    context: CommandContext,
     config: ConfigOption = None,
     policy: Annotated[str | None, typer.Option("--policy", "-p", help="Instead of the configuration's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every plan, and apply nothing.")] = False,
     ticks: Annotated[int | None, typer.Option("--ticks", min=1, help="Stop after so many.")] = None,
-    home: HomeOption = None,
-    json: JsonFlag = False,
 ) -> None:
     """Guard this host until Ctrl-C, then leave it as it was found.
 
     A guard that dies, however it does, leaves no limit behind: a small process beside it takes them back. Groups follow
     the configuration: it may be replaced while the guard runs.
     """
-    context = CommandContext(json, home, None)
+    from shoal.host.commands import view
+    from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
+    from shoal.host.guard.follow import FollowedFile, Following
+    from shoal.host.guard.live import LiveHost
 
-    def act() -> None:
-        from shoal.host.commands import view
-        from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
-        from shoal.host.guard.follow import FollowedFile, Following
-        from shoal.host.guard.live import LiveHost
-
-        spare_the_collector()
-        file = _file(config, home)
-        told = _config(file, policy)
-        folder = _folder(home)
-        machine = LiveHost(told, folder, look_only=dry_run)
-        try:
-            for problem in machine.left:
-                context.note(f"left by an earlier guard: {problem}")
-            journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
-            followed = Following(machine, FollowedFile(file), note=context.note)
-            guard = GuardDaemon(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
-            _announce(context, told, guard, journal, machine)
-            for name, what in machine.unmatched(time.monotonic()).items():
-                context.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
-            _until_ended(guard, ticks)
-        finally:
-            for problem in machine.close():
-                context.note(f"could not be taken back: {problem}")
-
-    guarded(context, act)
+    spare_the_collector()
+    file = _file(config, context.home)
+    told = _config(file, policy)
+    folder = _folder(context.home)
+    machine = LiveHost(told, folder, look_only=dry_run)
+    try:
+        for problem in machine.left:
+            context.note(f"left by an earlier guard: {problem}")
+        journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
+        followed = Following(machine, FollowedFile(file), note=context.note)
+        guard = GuardDaemon(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
+        _announce(context, told, guard, journal, machine)
+        for name, what in machine.unmatched(time.monotonic()).items():
+            context.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
+        _until_ended(guard, ticks)
+    finally:
+        for problem in machine.close():
+            context.note(f"could not be taken back: {problem}")
 
 
-def doctor(config: ConfigOption = None, home: HomeOption = None, json: JsonFlag = False) -> None:
+def doctor(context: CommandContext, config: ConfigOption = None) -> None:
     """What a guard could sense and do on this machine, and what is missing; nothing is changed. Exit code 1 if it could
     not guard at all."""
-    context = CommandContext(json, home, None)
+    import tempfile
+    from dataclasses import asdict
 
-    def act() -> None:
-        import tempfile
-        from dataclasses import asdict
+    from shoal.host.commands import view
+    from shoal.host.guard.config import parse_config
+    from shoal.host.guard.live import LiveHost
 
-        from shoal.host.commands import view
-        from shoal.host.guard.config import parse_config
-        from shoal.host.guard.live import LiveHost
-
-        every = {"groups": [{"name": "any", "class": "best-effort", "pids": [os.getpid()]}]}
-        told = parse_config(every) if config is None else _config(config, None)
-        with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
-            machine = LiveHost(told, Path(folder), look_only=True)
-            try:
-                found, places = machine.capabilities(), machine.topology
-                unmatched = machine.unmatched(time.monotonic())
-            finally:
-                machine.close()
-        document = {
-            "domains": [{"id": one.id, "cpus": sorted(one.cpus), "nodes": sorted(one.nodes),
-                         "accelerators": list(one.accelerators)} for one in places.domains],
-            "source": places.source, "disagreements": list(places.disagreements), "unmatched": unmatched,
-            **{name: [asdict(one) for one in some] for name, some in found.items()},
-        }  # fmt: skip
-        context.show(document, lambda: view.doctor(places, found, unmatched))
-        if not any(one.available for one in found["actuators"]):
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    every = {"groups": [{"name": "any", "class": "best-effort", "pids": [os.getpid()]}]}
+    told = parse_config(every) if config is None else _config(config, None)
+    with tempfile.TemporaryDirectory(prefix="shoal-guard-") as folder:
+        machine = LiveHost(told, Path(folder), look_only=True)
+        try:
+            found, places = machine.capabilities(), machine.topology
+            unmatched = machine.unmatched(time.monotonic())
+        finally:
+            machine.close()
+    document = {
+        "domains": [{"id": one.id, "cpus": sorted(one.cpus), "nodes": sorted(one.nodes),
+                     "accelerators": list(one.accelerators)} for one in places.domains],
+        "source": places.source, "disagreements": list(places.disagreements), "unmatched": unmatched,
+        **{name: [asdict(one) for one in some] for name, some in found.items()},
+    }  # fmt: skip
+    context.show(document, lambda: view.doctor(places, found, unmatched))
+    if not any(one.available for one in found["actuators"]):
+        raise typer.Exit(FAILED)
 
 
 def _file(path: Path | None, home: Path | None) -> Path:

@@ -16,30 +16,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.core import Invalid
 from shoal.measure.commands.options import (
-    BatchOption,
-    CapOption,
-    DimsOption,
-    Form,
-    FormOption,
-    InputOption,
+    Requests,
     SeedOption,
-    TimeoutOption,
-    TokenOption,
-    WarmupOption,
-    ZerosOption,
-    input_maker,
+    Sending,
+    SendingExamples,
     seconds_of,
 )
 
 if TYPE_CHECKING:
     from shoal.base.report import Section
     from shoal.measure.feasibility import Feasibility
-    from shoal.measure.generator import Settings
     from shoal.measure.simulated import Serve
-    from shoal.measure.types import InputMaker, Target
+    from shoal.measure.types import Target
 
 
 SERVING = "shoal.serving"
@@ -51,9 +42,6 @@ class Model(StrEnum):
     DUTY_CYCLE = "duty-cycle"
     SIMULATED = "simulated"
 
-
-Making = Callable[[Path | None, list[str]], "InputMaker"]
-"""Of one target's requests, from its own file of examples or shapes, if it has any."""
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", help="Write a report, one page that needs nothing else.", dir_okay=False)
@@ -76,7 +64,7 @@ def register(app: typer.Typer) -> None:
         ("compare", compare),
         ("plan", plan),
     ):
-        app.command(name)(function)
+        command(app, name, ("json",))(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +78,7 @@ class Spec:
 
 
 def frontier(
+    context: CommandContext,
     target: TargetsOption,
     want: Annotated[
         list[str] | None,
@@ -104,16 +93,9 @@ def frontier(
     confidence: Annotated[float, typer.Option("--confidence", help="How sure each verdict is.")] = 0.95,
     trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many a tenant.")] = 10_000,
     trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one vector of rates.")] = "60s",
-    warmup: WarmupOption = "500ms",
-    token: TokenOption = None,
-    timeout: TimeoutOption = "30s",
-    encoding: FormOption = Form.AUTO,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    max_outstanding: CapOption = 1000,
-    seed: SeedOption = 0,
     html: HtmlOption = None,
-    json: JsonFlag = False,
+    *,
+    sending: Sending,
 ) -> None:
     """Search what several tenants can have of one server at once, so that every objective holds.
 
@@ -121,59 +103,55 @@ def frontier(
 
     Exit code 1 if a tenant keeps its objective at no rate.
     """
-    context = CommandContext(json, None, None)
+    from shoal.core import Money
+    from shoal.measure import report
+    from shoal.measure.commands import frontier_view as view
+    from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
+    from shoal.measure.cost import mix_cost
+    from shoal.measure.frontier import VectorTrial, find_frontier
+    from shoal.measure.judge import Effort, Goal
+    from shoal.measure.progress import bar, clear
 
-    def act() -> None:
-        from shoal.core import Money
-        from shoal.measure import report
-        from shoal.measure.commands import frontier_view as view
-        from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
-        from shoal.measure.cost import mix_cost
-        from shoal.measure.frontier import VectorTrial, find_frontier
-        from shoal.measure.judge import Effort, Goal
-        from shoal.measure.progress import bar, clear
+    specs = _specs(target, sending)
+    goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
+    wanted = _wanted(want or [], goals)
+    if price is not None and not wanted:
+        raise Invalid("a price is for wanted rates", where="--price", hint="add --want NAME=RATE")
+    per_hour = None if price is None else Money.usd(_number(price, "--price"))
+    effort = Effort(tolerance, confidence, trial_requests)
 
-        specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
-        goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
-        wanted = _wanted(want or [], goals)
-        if price is not None and not wanted:
-            raise Invalid("a price is for wanted rates", where="--price", hint="add --want NAME=RATE")
-        per_hour = None if price is None else Money.usd(_number(price, "--price"))
-        effort = Effort(tolerance, confidence, trial_requests)
+    def told(trial: VectorTrial) -> None:
+        clear()
+        context.note(view.trial(trial))
 
-        def told(trial: VectorTrial) -> None:
-            clear()
-            context.note(view.trial(trial))
-
-        with bar("searching") as on_progress:
-            load = ConcurrentLoad(
-                {one.name: one.target for one in specs},
-                settings=_settings(warmup, timeout, encoding, max_outstanding, seed), on_progress=on_progress,
-            )  # fmt: skip
-            found = find_frontier(
-                ConcurrentProbe(load, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
-                start_per_s=load.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
-                seed=seed, on_trial=told,
-            )  # fmt: skip
-        document = found.as_json()
-        sections = [report.frontier(found)]
-        cost = None
-        if wanted:
-            document["wanted"] = {"total": found.total(wanted).as_json(), "saving": found.saving(wanted).as_json()}
-        if per_hour is not None:
-            alone = {name: one.value for name, one in found.dedicated.items()}
-            cost = mix_cost(wanted, alone, found.total(wanted), per_hour)
-            document["cost"] = cost.as_json()
-            sections.append(report.mix_costs(cost))
-        _write(context, html, "What tenants can have of one server", sections)
-        context.show(document, lambda: view.frontier(found, wanted, cost))
-        for warning in load.warnings():
-            context.note(f"warning: {warning.text}")
-
-    guarded(context, act)
+    with bar("searching") as on_progress:
+        load = ConcurrentLoad(
+            {one.name: one.target for one in specs},
+            settings=sending.settings(), on_progress=on_progress,
+        )  # fmt: skip
+        found = find_frontier(
+            ConcurrentProbe(load, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
+            start_per_s=load.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
+            seed=sending.seed, on_trial=told,
+        )  # fmt: skip
+    document = found.as_json()
+    sections = [report.frontier(found)]
+    cost = None
+    if wanted:
+        document["wanted"] = {"total": found.total(wanted).as_json(), "saving": found.saving(wanted).as_json()}
+    if per_hour is not None:
+        alone = {name: one.value for name, one in found.dedicated.items()}
+        cost = mix_cost(wanted, alone, found.total(wanted), per_hour)
+        document["cost"] = cost.as_json()
+        sections.append(report.mix_costs(cost))
+    _write(context, html, "What tenants can have of one server", sections)
+    context.show(document, lambda: view.frontier(found, wanted, cost))
+    for warning in load.warnings():
+        context.note(f"warning: {warning.text}")
 
 
 def interference(
+    context: CommandContext,
     target: Annotated[
         list[str],
         typer.Option(
@@ -182,50 +160,39 @@ def interference(
     ],
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
     rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
-    warmup: WarmupOption = "500ms",
-    token: TokenOption = None,
-    timeout: TimeoutOption = "30s",
-    encoding: FormOption = Form.AUTO,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    max_outstanding: CapOption = 1000,
-    seed: SeedOption = 0,
     html: HtmlOption = None,
-    json: JsonFlag = False,
+    *,
+    sending: Sending,
 ) -> None:
     """Measure who slows down whom: each tenant alone, beside each other one, and beside all.
 
     shoal measure interference -T a=http://127.0.0.1:8000,resnet,40 -T b=http://127.0.0.1:8000,bert,20
     """
-    context = CommandContext(json, None, None)
+    from shoal.measure import report
+    from shoal.measure.commands import frontier_view as view
+    from shoal.measure.concurrent import ConcurrentLoad
+    from shoal.measure.interference import measure_interference
 
-    def act() -> None:
-        from shoal.measure import report
-        from shoal.measure.commands import frontier_view as view
-        from shoal.measure.concurrent import ConcurrentLoad
-        from shoal.measure.interference import measure_interference
-
-        specs = _specs(target, lambda file, shapes: input_maker(file, zeros, batch, shapes), token)
-        rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
-        load = ConcurrentLoad(
-            {one.name: one.target for one in specs},
-            settings=_settings(warmup, timeout, encoding, max_outstanding, seed),
-        )
-        duration_s = seconds_of(duration, "--duration")
-        with steps("loads") as on_run:
-            found = measure_interference(
-                lambda each, number: load.run(each, duration_s=duration_s, seed=number), rates,
-                rounds=rounds, seed=seed, on_run=on_run,
-            )  # fmt: skip
-        _write(context, html, "Who slows down whom", [report.interference(found)])
-        context.show(found.as_json(), lambda: view.interference(found))
-        for warning in found.warnings:
-            context.note(f"warning: {warning.text}")
-
-    guarded(context, act)
+    specs = _specs(target, sending)
+    rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
+    load = ConcurrentLoad(
+        {one.name: one.target for one in specs},
+        settings=sending.settings(),
+    )
+    duration_s = seconds_of(duration, "--duration")
+    with steps("loads") as on_run:
+        found = measure_interference(
+            lambda each, number: load.run(each, duration_s=duration_s, seed=number), rates,
+            rounds=rounds, seed=sending.seed, on_run=on_run,
+        )  # fmt: skip
+    _write(context, html, "Who slows down whom", [report.interference(found)])
+    context.show(found.as_json(), lambda: view.interference(found))
+    for warning in found.warnings:
+        context.note(f"warning: {warning.text}")
 
 
 def compare(
+    context: CommandContext,
     target: Annotated[
         list[str],
         typer.Option(
@@ -238,66 +205,51 @@ def compare(
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
     rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
     slo: Annotated[str | None, typer.Option("--slo", help="Compare what is answered within this as well.")] = None,
-    warmup: WarmupOption = "500ms",
-    token: TokenOption = None,
-    timeout: TimeoutOption = "30s",
-    encoding: FormOption = Form.AUTO,
-    input: InputOption = None,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    shape: DimsOption = None,
-    max_outstanding: CapOption = 1000,
-    seed: SeedOption = 0,
     html: HtmlOption = None,
-    json: JsonFlag = False,
+    *,
+    sending: SendingExamples,
 ) -> None:
     """Send the same requests at the same moments to several servers in turn, and compare.
 
     shoal measure compare -T shoal=http://127.0.0.1:8000,ocr -T triton=http://127.0.0.1:9000,ocr --rate 100
     """
-    context = CommandContext(json, None, None)
+    from shoal.base.arrivals import poisson, recorded
+    from shoal.measure import report
+    from shoal.measure.commands import frontier_view as view
+    from shoal.measure.comparison import compare as compared
+    from shoal.measure.concurrent import ConcurrentLoad
+    from shoal.measure.traces import read_trace
+    from shoal.measure.types import LoadResult
 
-    def act() -> None:
-        from shoal.base.arrivals import poisson, recorded
-        from shoal.measure import report
-        from shoal.measure.commands import frontier_view as view
-        from shoal.measure.comparison import compare as compared
-        from shoal.measure.concurrent import ConcurrentLoad
-        from shoal.measure.traces import read_trace
-        from shoal.measure.types import LoadResult
+    if (rate is None) == (trace is None):
+        raise Invalid("which requests?", where="--rate", hint="give --rate 100, or --trace FILE")
+    specs = _specs(target, sending)
+    for one in specs:
+        if one.third is not None:
+            raise Invalid(f"what is {one.third!r}?", where=f"--target {one.name}", hint="write it as NAME=URL,MODEL")
+    settings = sending.settings()
+    duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
+    whole_s = settings.warmup_s + duration_s
+    played = read_trace(trace).faster(speed) if trace is not None else None
+    each = {one.name: ConcurrentLoad({one.name: one.target}, settings=settings) for one in specs}
 
-        if (rate is None) == (trace is None):
-            raise Invalid("which requests?", where="--rate", hint="give --rate 100, or --trace FILE")
-        specs = _specs(target, lambda file, shapes: input_maker(file or input, zeros, batch, shapes or shape), token)
-        for one in specs:
-            if one.third is not None:
-                raise Invalid(
-                    f"what is {one.third!r}?", where=f"--target {one.name}", hint="write it as NAME=URL,MODEL"
-                )
-        settings = _settings(warmup, timeout, encoding, max_outstanding, seed)
-        duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
-        whole_s = settings.warmup_s + duration_s
-        played = read_trace(trace).faster(speed) if trace is not None else None
-        each = {one.name: ConcurrentLoad({one.name: one.target}, settings=settings) for one in specs}
+    def play(name: str, number: int) -> LoadResult:
+        if played is not None:
+            times = recorded(played.times_s, duration_s=whole_s)
+        else:
+            times = poisson(rate or 0.0, whole_s, seed=sending.seed * 1009 + number)
+        return each[name].replay({name: times}, duration_s=duration_s)[name]
 
-        def play(name: str, number: int) -> LoadResult:
-            if played is not None:
-                times = recorded(played.times_s, duration_s=whole_s)
-            else:
-                times = poisson(rate or 0.0, whole_s, seed=seed * 1009 + number)
-            return each[name].replay({name: times}, duration_s=duration_s)[name]
-
-        with steps("loads") as on_run:
-            found = compared(play, [one.name for one in specs], rounds=rounds, slo_s=slo_s, on_run=on_run)
-        _write(context, html, "The same requests to several servers", [report.comparison(found)])
-        context.show(found.as_json(), lambda: view.comparison(found))
-        for warning in found.warnings:
-            context.note(f"warning: {warning.text}")
-
-    guarded(context, act)
+    with steps("loads") as on_run:
+        found = compared(play, [one.name for one in specs], rounds=rounds, slo_s=slo_s, on_run=on_run)
+    _write(context, html, "The same requests to several servers", [report.comparison(found)])
+    context.show(found.as_json(), lambda: view.comparison(found))
+    for warning in found.warnings:
+        context.note(f"warning: {warning.text}")
 
 
 def plan(
+    context: CommandContext,
     profiles: Annotated[Path, typer.Option("--profiles", help="Models: times by batch, memory, load time.")],
     servers: Annotated[Path, typer.Option("--servers", help="Types of servers: price, slots, memory.")],
     rates: Annotated[Path | None, typer.Option("--rates", help="A file of rates and objectives.")] = None,
@@ -312,7 +264,6 @@ def plan(
     asks: Annotated[int | None, typer.Option("--asks", min=1, help="Look at no more sets of models than this.")] = None,
     seed: SeedOption = 0,
     html: HtmlOption = None,
-    json: JsonFlag = False,
 ) -> None:
     """Decide which models share which servers so that every objective holds at least cost. Measures nothing.
 
@@ -320,32 +271,27 @@ def plan(
 
     Exit code 1 if something could not be placed.
     """
-    context = CommandContext(json, None, None)
+    from shoal.measure import report
+    from shoal.measure.commands import files
+    from shoal.measure.commands import frontier_view as view
+    from shoal.measure.planner import plan as planned
 
-    def act() -> None:
-        from shoal.measure import report
-        from shoal.measure.commands import files
-        from shoal.measure.commands import frontier_view as view
-        from shoal.measure.planner import plan as planned
-
-        known = files.read_profiles(profiles)
-        demands = files.read_rates(rates, known) if rates is not None else []
-        demands += [files.read_rate(one, known) for one in rate or ()]
-        if not demands:
-            raise Invalid(
-                "how much of which model is wanted?", where="--rate", hint="--rate resnet=120,50ms, or --rates FILE"
-            )
-        with line() as on_step:
-            found = planned(
-                demands, files.read_servers(servers), serve=_serving(), model=_model(model), check=check, asks=asks,
-                seed=seed, on_step=on_step,
-            )  # fmt: skip
-        _write(context, html, "Who shares which server", [report.plan(found)])
-        context.show(found.as_json(), lambda: view.plan(found))
-        if found.refused:
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    known = files.read_profiles(profiles)
+    demands = files.read_rates(rates, known) if rates is not None else []
+    demands += [files.read_rate(one, known) for one in rate or ()]
+    if not demands:
+        raise Invalid(
+            "how much of which model is wanted?", where="--rate", hint="--rate resnet=120,50ms, or --rates FILE"
+        )
+    with line() as on_step:
+        found = planned(
+            demands, files.read_servers(servers), serve=_serving(), model=_model(model), check=check, asks=asks,
+            seed=seed, on_step=on_step,
+        )  # fmt: skip
+    _write(context, html, "Who shares which server", [report.plan(found)])
+    context.show(found.as_json(), lambda: view.plan(found))
+    if found.refused:
+        raise typer.Exit(FAILED)
 
 
 def _serving() -> Serve:
@@ -370,8 +316,8 @@ def _model(model: Model) -> Feasibility:
     return made[model]()
 
 
-def _specs(texts: Sequence[str], making: Making, token: str | None) -> list[Spec]:
-    specs = [_spec(text, making, token) for text in texts]
+def _specs(texts: Sequence[str], sending: Requests) -> list[Spec]:
+    specs = [_spec(text, sending) for text in texts]
     names = [one.name for one in specs]
     if len(names) < 2:
         raise Invalid("one target is not enough", where="--target", hint="repeat --target for each")
@@ -380,7 +326,7 @@ def _specs(texts: Sequence[str], making: Making, token: str | None) -> list[Spec
     return specs
 
 
-def _spec(text: str, making: Making, token: str | None) -> Spec:
+def _spec(text: str, sending: Requests) -> Spec:
     from shoal.measure.types import Target
 
     name, _, rest = text.partition("=")
@@ -398,8 +344,8 @@ def _spec(text: str, making: Making, token: str | None) -> Spec:
     variable = extra.get("token-env")
     if variable is not None and variable not in os.environ:
         raise Invalid(f"the environment has no {variable}", where=f"--target {name}")
-    secret = os.environ[variable] if variable is not None else token
-    maker = making(Path(extra["input"]) if "input" in extra else None, shapes)
+    secret = os.environ[variable] if variable is not None else sending.token
+    maker = sending.maker(Path(extra["input"]) if "input" in extra else None, shapes)
     target = Target(plain[0], plain[1], extra.get("version"), secret, tenant=name, inputs=maker)
     p = _number(extra["p"], f"--target {name}") if "p" in extra else 0.99
     return Spec(name, target, plain[2] if len(plain) > 2 else None, p)
@@ -430,16 +376,6 @@ def _number(text: str, where: str, *, positive: bool = False) -> float:
     if not 0 <= value < float("inf") or (positive and not value):
         raise Invalid(f"{text!r} is not a {'positive ' if positive else ''}number", where=where)
     return value
-
-
-def _settings(warmup: str, timeout: str, encoding: Form, max_outstanding: int, seed: int) -> Settings:
-    from shoal.measure.generator import Settings
-    from shoal.measure.oip import Encoding
-
-    return Settings(
-        warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
-        max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
-    )  # fmt: skip
 
 
 def _write(context: CommandContext, path: Path | None, title: str, sections: Sequence[Section]) -> None:

@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.core import Invalid
 from shoal.measure.commands import frontier as measure_frontier
 from shoal.measure.commands.options import (
-    BatchOption,
-    CapOption,
-    DimsOption,
-    Form,
-    FormOption,
-    InputOption,
+    LongWarmup,
     ModelOption,
     ModelsOption,
-    SeedOption,
-    TimeoutOption,
-    TokenOption,
+    SendingExamples,
+    Starts,
     UrlOption,
     VersionOption,
-    WarmupOption,
-    ZerosOption,
-    input_maker,
     seconds_of,
 )
 
@@ -60,8 +51,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(measure_app, name="measure", rich_help_panel="Measure")
 
 
-@measure_app.command("run")
+@command(measure_app, "run", ("json",))
 def run(
+    context: CommandContext,
     url: UrlOption,
     model: ModelsOption,
     rate: Annotated[
@@ -72,7 +64,6 @@ def run(
         int | None, typer.Option("--clients", "-c", min=1, help="A closed loop of so many clients instead of a rate.")
     ] = None,
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of the whole load, warm-up included.")] = "10s",
-    warmup: WarmupOption = "1s",
     arrivals: Annotated[Arrivals, typer.Option("--arrivals", "-a", rich_help_panel=_SHAPE)] = Arrivals.POISSON,
     trace: Annotated[
         Path | None,
@@ -93,73 +84,54 @@ def run(
         float | None, typer.Option("--require", min=0, max=1, help="Exit 1 if a smaller share is within --slo.")
     ] = None,
     version: VersionOption = None,
-    token: TokenOption = None,
-    timeout: TimeoutOption = "30s",
-    encoding: FormOption = Form.AUTO,
-    input: InputOption = None,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    shape: DimsOption = None,
-    max_outstanding: CapOption = 1000,
     give_up: Annotated[str, typer.Option("--give-up", help="Abort after so long of nothing but failures.")] = "5s",
-    seed: SeedOption = 0,
-    json: JsonFlag = False,
+    *,
+    sending: LongWarmup,
 ) -> None:
     """Load one or more models and report latency from the scheduled arrival, with intervals.
 
     shoal measure run -u http://127.0.0.1:8000 -m resnet --rate 200 --slo 50ms
     """
-    context = CommandContext(json, None, url)
+    from shoal.measure.commands import view
+    from shoal.measure.generator import ClosedLoad, OpenLoad, run_load
+    from shoal.measure.progress import bar
+    from shoal.measure.types import Target
 
-    def act() -> None:
-        from shoal.measure.commands import view
-        from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, run_load
-        from shoal.measure.oip import Encoding
-        from shoal.measure.progress import bar
-        from shoal.measure.types import Target
-
-        duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
-        if require is not None and slo_s is None:
-            raise Invalid("--require needs an objective", where="--require", hint="add --slo 50ms")
-        maker = input_maker(input, zeros, batch, shape)
-        targets = [Target(url, name, version, token, inputs=maker) for name in model]
-        loads: list[Load]
-        if clients is not None:
-            if rate or trace:
-                raise Invalid(
-                    "a closed loop makes its own rate", where="--clients", hint="leave out --rate and --trace"
-                )
-            loads = [ClosedLoad(target, clients, duration_s) for target in targets]
-        else:
-            rates = _rates(rate, len(targets), needed=arrivals is not Arrivals.TRACE)
-            loads = []
-            for at, (target, wanted) in enumerate(zip(targets, rates, strict=True)):
-                times = _times(
-                    arrivals, wanted, duration_s, seed=seed + at, trace=trace, speed=speed, burst_factor=burst_factor,
-                    burst_s=seconds_of(burst, "--burst"), period_s=seconds_of(period, "--period"),
-                )  # fmt: skip
-                loads.append(OpenLoad(target, times, duration_s))
-        settings = Settings(
-            warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
-            give_up_s=seconds_of(give_up, "--give-up"), max_outstanding=max_outstanding,
-            encoding=Encoding(encoding.value),
-        )  # fmt: skip
-        with bar("measuring") as on_progress:
-            results = run_load(loads, settings, on_progress=on_progress)
-        documents = [result.as_json(slo_s=slo_s) for result in results]
-        context.show(documents[0] if len(documents) == 1 else documents, lambda: view.results(results, slo_s))
-        _warn(context, results)
-        missed = require is not None and slo_s is not None and any(
-            result.attainment(slo_s).value < require for result in results
-        )  # fmt: skip
-        if missed or any(result.aborted for result in results):
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    duration_s, slo_s = seconds_of(duration, "--duration"), seconds_of(slo, "--slo") if slo else None
+    if require is not None and slo_s is None:
+        raise Invalid("--require needs an objective", where="--require", hint="add --slo 50ms")
+    targets = [Target(url, name, version, sending.token, inputs=sending.maker()) for name in model]
+    loads: list[Load]
+    if clients is not None:
+        if rate or trace:
+            raise Invalid("a closed loop makes its own rate", where="--clients", hint="leave out --rate and --trace")
+        loads = [ClosedLoad(target, clients, duration_s) for target in targets]
+    else:
+        rates = _rates(rate, len(targets), needed=arrivals is not Arrivals.TRACE)
+        loads = []
+        for at, (target, wanted) in enumerate(zip(targets, rates, strict=True)):
+            times = _times(
+                arrivals, wanted, duration_s, seed=sending.seed + at, trace=trace, speed=speed,
+                burst_factor=burst_factor, burst_s=seconds_of(burst, "--burst"),
+                period_s=seconds_of(period, "--period"),
+            )  # fmt: skip
+            loads.append(OpenLoad(target, times, duration_s))
+    settings = sending.settings(give_up_s=seconds_of(give_up, "--give-up"))
+    with bar("measuring") as on_progress:
+        results = run_load(loads, settings, on_progress=on_progress)
+    documents = [result.as_json(slo_s=slo_s) for result in results]
+    context.show(documents[0] if len(documents) == 1 else documents, lambda: view.results(results, slo_s))
+    _warn(context, results)
+    missed = require is not None and slo_s is not None and any(
+        result.attainment(slo_s).value < require for result in results
+    )  # fmt: skip
+    if missed or any(result.aborted for result in results):
+        raise typer.Exit(FAILED)
 
 
-@measure_app.command("capacity")
+@command(measure_app, "capacity", ("json",))
 def capacity(
+    context: CommandContext,
     url: UrlOption,
     model: ModelOption,
     slo_p99: Annotated[
@@ -175,18 +147,9 @@ def capacity(
     start_rate: Annotated[
         float | None, typer.Option("--start-rate", help="The first guess; else 70 % of the saturated throughput.")
     ] = None,
-    warmup: WarmupOption = "500ms",
     version: VersionOption = None,
-    token: TokenOption = None,
-    timeout: TimeoutOption = "30s",
-    encoding: FormOption = Form.AUTO,
-    input: InputOption = None,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    shape: DimsOption = None,
-    max_outstanding: CapOption = 1000,
-    seed: SeedOption = 0,
-    json: JsonFlag = False,
+    *,
+    sending: SendingExamples,
 ) -> None:
     """Search the highest rate of independent (Poisson) requests that keeps a latency objective.
 
@@ -194,83 +157,63 @@ def capacity(
 
     Exit code 1 if no rate keeps it.
     """
-    context = CommandContext(json, None, url)
+    from shoal.measure.capacity import Effort, Goal
+    from shoal.measure.commands import view
+    from shoal.measure.live import measure_capacity
+    from shoal.measure.progress import bar, clear
+    from shoal.measure.types import Target
 
-    def act() -> None:
-        from shoal.measure.capacity import Effort, Goal
-        from shoal.measure.commands import view
-        from shoal.measure.generator import Settings
-        from shoal.measure.live import measure_capacity
-        from shoal.measure.oip import Encoding
-        from shoal.measure.progress import bar, clear
-        from shoal.measure.types import Target
+    def told(trial: Trial) -> None:
+        clear()
+        context.note(view.trial(trial))
 
-        def told(trial: Trial) -> None:
-            clear()
-            context.note(view.trial(trial))
-
-        if (slo_p99 is None) == (slo is None):
-            raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
-        goal = Goal(seconds_of(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(seconds_of(slo, "--slo"), quantile)
-        settings = Settings(
-            warmup_s=seconds_of(warmup, "--warmup", zero=True), timeout_s=seconds_of(timeout, "--timeout"), seed=seed,
-            max_outstanding=max_outstanding, encoding=Encoding(encoding.value),
-        )  # fmt: skip
-        with bar("searching") as on_progress:
-            found = measure_capacity(
-                Target(url, model, version, token, inputs=input_maker(input, zeros, batch, shape)),
-                goal,
-                effort=Effort(tolerance, confidence, trial_requests),
-                settings=settings,
-                start_per_s=start_rate,
-                trial_s=seconds_of(trial_time, "--trial-time"),
-                budget_s=seconds_of(budget, "--budget"),
-                on_trial=told,
-                on_progress=on_progress,
-            )
-        context.show(found.as_json(), lambda: view.capacity(found))
-        for warning in found.warnings:
-            context.note(f"warning: {warning.text}")
-        if found.capacity.rate_per_s.value == 0:
-            raise typer.Exit(FAILED)
-
-    guarded(context, act)
+    if (slo_p99 is None) == (slo is None):
+        raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
+    goal = Goal(seconds_of(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(seconds_of(slo, "--slo"), quantile)
+    with bar("searching") as on_progress:
+        found = measure_capacity(
+            Target(url, model, version, sending.token, inputs=sending.maker()),
+            goal,
+            effort=Effort(tolerance, confidence, trial_requests),
+            settings=sending.settings(),
+            start_per_s=start_rate,
+            trial_s=seconds_of(trial_time, "--trial-time"),
+            budget_s=seconds_of(budget, "--budget"),
+            on_trial=told,
+            on_progress=on_progress,
+        )
+    context.show(found.as_json(), lambda: view.capacity(found))
+    for warning in found.warnings:
+        context.note(f"warning: {warning.text}")
+    if found.capacity.rate_per_s.value == 0:
+        raise typer.Exit(FAILED)
 
 
-@measure_app.command("coldstart")
+@command(measure_app, "coldstart", ("json",))
 def coldstart(
+    context: CommandContext,
     url: UrlOption,
     model: ModelOption,
     repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="So many cold starts.")] = 10,
-    token: TokenOption = None,
-    timeout: TimeoutOption = "120s",
-    encoding: FormOption = Form.AUTO,
-    input: InputOption = None,
-    zeros: ZerosOption = False,
-    batch: BatchOption = 1,
-    shape: DimsOption = None,
-    json: JsonFlag = False,
+    *,
+    sending: Starts,
 ) -> None:
     """Unload and load a model over and over, and time it until its first answer."""
-    context = CommandContext(json, None, url)
+    from shoal.measure.coldstart import cold_starts
+    from shoal.measure.commands import view
+    from shoal.measure.generator import run as run_loop
+    from shoal.measure.oip import Encoding
+    from shoal.measure.types import Target
 
-    def act() -> None:
-        from shoal.measure.coldstart import cold_starts
-        from shoal.measure.commands import view
-        from shoal.measure.generator import run as run_loop
-        from shoal.measure.oip import Encoding
-        from shoal.measure.types import Target
-
-        target = Target(url, model, token=token, inputs=input_maker(input, zeros, batch, shape))
-        found = run_loop(
-            cold_starts(
-                target, repeats=repeats, timeout_s=seconds_of(timeout, "--timeout"), encoding=Encoding(encoding.value),
-                on_start=lambda number: context.note(f"cold start {number} of {repeats}"),
-            )
-        )  # fmt: skip
-        context.show(found.as_json(), lambda: view.cold_starts(found))
-
-    guarded(context, act)
+    target = Target(url, model, token=sending.token, inputs=sending.maker())
+    found = run_loop(
+        cold_starts(
+            target, repeats=repeats, timeout_s=seconds_of(sending.timeout, "--timeout"),
+            encoding=Encoding(sending.encoding.value),
+            on_start=lambda number: context.note(f"cold start {number} of {repeats}"),
+        )
+    )  # fmt: skip
+    context.show(found.as_json(), lambda: view.cold_starts(found))
 
 
 def _warn(context: CommandContext, results: Sequence[LoadResult]) -> None:

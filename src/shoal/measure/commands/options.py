@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
+    from shoal.measure.generator import Settings
     from shoal.measure.types import InputMaker
 
 
@@ -21,6 +23,7 @@ class Form(StrEnum):
 
 
 _TARGET, _INPUTS = "Target", "Inputs"
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed makes the same load.")]
 UrlOption = Annotated[
     str, typer.Option("--url", "-u", help="The server, as http://host:port.", rich_help_panel=_TARGET)
 ]
@@ -32,35 +35,92 @@ ModelsOption = Annotated[
 VersionOption = Annotated[
     str | None, typer.Option("--version", help="Its version; else the server chooses.", rich_help_panel=_TARGET)
 ]
-# Not SHOAL_TOKEN: that one opens the control plane, and must not be sent to whatever server is measured.
-TokenOption = Annotated[
-    str | None,
-    typer.Option(
-        "--token", envvar="SHOAL_TARGET_TOKEN", show_default=False, rich_help_panel=_TARGET,
-        help="Bearer token. Prefer the environment: others can read command lines. Never SHOAL_TOKEN by itself.",
-    ),
-]  # fmt: skip
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)]
-FormOption = Annotated[
-    Form,
-    typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS),
-]
-InputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--input", "-i", rich_help_panel=_INPUTS,
-        help="Examples: an inference request (or a list of them) as .json, or .npz with one array per input.",
-    ),
-]  # fmt: skip
-ZerosOption = Annotated[bool, typer.Option("--zeros", help="Zeros, not random numbers.", rich_help_panel=_INPUTS)]
-BatchOption = Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)]
-DimsOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="An input's shape, as in image:1x3x224x224.", rich_help_panel=_INPUTS),
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="The same seed makes the same load.")]
-WarmupOption = Annotated[str, typer.Option("--warmup", help="Sent first, and not counted.")]
-CapOption = Annotated[int, typer.Option("--max-outstanding", min=1, help="Unanswered requests at once, a target.")]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is sent, and how long its answer is waited for. Not SHOAL_TOKEN: that one opens the control plane, and must
+    not be sent to whatever server is measured."""
+
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", envvar="SHOAL_TARGET_TOKEN", show_default=False, rich_help_panel=_TARGET,
+            help="Bearer token. Prefer the environment: others can read command lines. Never SHOAL_TOKEN by itself.",
+        ),
+    ] = None  # fmt: skip
+    timeout: Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)] = (
+        "30s"
+    )
+    encoding: Annotated[
+        Form, typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS)
+    ] = Form.AUTO
+    zeros: Annotated[bool, typer.Option("--zeros", help="Zeros, not random numbers.", rich_help_panel=_INPUTS)] = False
+    batch: Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)] = 1
+
+    def maker(self, file: Path | None = None, shapes: list[str] | None = None) -> InputMaker:
+        return input_maker(file, self.zeros, self.batch, shapes)
+
+
+@dataclass(frozen=True)
+class Examples(Requests):
+    """Requests that may be given."""
+
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", "-i", rich_help_panel=_INPUTS,
+            help="Examples: an inference request (or a list of them) as .json, or .npz with one array per input.",
+        ),
+    ] = None  # fmt: skip
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", help="An input's shape, as in image:1x3x224x224.", rich_help_panel=_INPUTS),
+    ] = None
+
+    def maker(self, file: Path | None = None, shapes: list[str] | None = None) -> InputMaker:
+        return super().maker(file or self.input, shapes or self.shape)
+
+
+@dataclass(frozen=True)
+class Sending(Requests):
+    """How a load is sent."""
+
+    warmup: Annotated[str, typer.Option("--warmup", help="Sent first, and not counted.")] = "500ms"
+    max_outstanding: Annotated[
+        int, typer.Option("--max-outstanding", min=1, help="Unanswered requests at once, a target.")
+    ] = 1000
+    seed: SeedOption = 0
+
+    def settings(self, **more: Any) -> Settings:
+        from shoal.measure.generator import Settings
+        from shoal.measure.oip import Encoding
+
+        return Settings(
+            warmup_s=seconds_of(self.warmup, "--warmup", zero=True), timeout_s=seconds_of(self.timeout, "--timeout"),
+            seed=self.seed, max_outstanding=self.max_outstanding, encoding=Encoding(self.encoding.value), **more,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SendingExamples(Sending, Examples):
+    """A load of requests that may be given."""
+
+
+@dataclass(frozen=True)
+class LongWarmup(SendingExamples):
+    """As above, with a longer warm-up."""
+
+    warmup: Annotated[str, typer.Option("--warmup", help="Sent first, and not counted.")] = "1s"
+
+
+@dataclass(frozen=True)
+class Starts(Examples):
+    """As above, with time for a model to load."""
+
+    timeout: Annotated[str, typer.Option("--timeout", help="A later answer is a failure.", rich_help_panel=_TARGET)] = (
+        "120s"
+    )
 
 
 def seconds_of(text: str | None, where: str, *, zero: bool = False) -> float:
