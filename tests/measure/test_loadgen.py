@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.loadgen import oip_system, referee, run_loadgen
 from shoal.core import Invalid
 from shoal.measure.capacity import Effort, Goal, Trial
 from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity
 from shoal.measure.types import Target
 from tests.measure.servers import Fake, running_server
+
+_spec = util.spec_from_file_location("loadgen", Path(__file__).parents[2] / "benchmarks" / "loadgen.py")
+assert _spec is not None
+assert _spec.loader is not None
+loadgen: Any = util.module_from_spec(_spec)
+sys.modules["loadgen"] = loadgen
+_spec.loader.exec_module(loadgen)
+oip_system, referee, run_loadgen = loadgen.oip_system, loadgen.referee, loadgen.run_loadgen
 
 
 def test_both_agree_on_what_is_clear() -> None:
