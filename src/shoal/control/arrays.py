@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from shoal.contract.events import EventKind
@@ -9,9 +10,12 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import After, JobManifest
 from shoal.contract.records import ArrayRecord, JobRecord, NewEvent
 from shoal.control.job_cache import JobCache
+from shoal.control.job_repository import JobRepository, Step
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Reason
 from shoal.store import Store
 
+_BATCH = 500
+"""So many jobs are changed in one transaction: others wait no longer than for a group of their own."""
 _TICK_S = 1e-6
 """Between the times of two tasks, so that tasks are in the order of their indices wherever jobs go by time."""
 
@@ -92,6 +96,28 @@ def submitted(tasks: Sequence[JobRecord], actor: str) -> list[NewEvent]:
         )
         for job in tasks
     ]  # fmt: skip
+
+
+async def change_all(jobs: JobRepository, job_ids: Sequence[str], step: Step) -> list[str]:
+    """Take this step with many jobs, in few transactions; those for which there was nothing to do are left out.
+
+    A step that a job refuses, or that came too late for it, changes nothing of it.
+    """
+    changed: list[str] = []
+    for start in range(0, len(job_ids), _BATCH):
+        changes = []
+        for job_id in job_ids[start : start + _BATCH]:
+            live = jobs.cache.get(job_id)
+            with contextlib.suppress(Conflict):
+                if live is not None and (change := step(live.job, live.attempt)) is not None:
+                    changes.append(change)
+        done = {change.after.id for change in await jobs.apply_all(changes)} if changes else set()
+        for change in changes:
+            if change.after.id not in done:  # another change came first
+                with contextlib.suppress(Conflict, NotFound):
+                    await jobs.change(change.after.id, step)
+            changed.append(change.after.id)
+    return changed
 
 
 def check_queue(tenant: str, limit: int | None, queued: int, tasks: int) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic_core import PydanticCustomError
 
 from shoal.contract import models
+from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import parse_array
 from shoal.contract.principal import Principal
-from shoal.contract.records import ArrayRecord, JobRecord
+from shoal.contract.records import ArrayRecord, AttemptRecord, Change, JobRecord
+from shoal.control import arrays, transitions
 from shoal.control.api.context import Context, Ctx
 from shoal.control.api.responses import array_view, explanation_view
-from shoal.core import Conflict, Invalid, NotFound
+from shoal.control.job_repository import Step
+from shoal.core import Invalid, NotFound
 from shoal.extension.describe import Responses, fails, shows
 from shoal.extension.web import NO_NUL, Asker, Cause, TenantQuery, Wait, Who, answer
 
@@ -76,20 +78,26 @@ async def cancel(
     context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "", tasks: Tasks = None
 ) -> Response:
     """All that are not over, or those of them with these indices."""
-    plane = context.plane
-    return await _change(
-        context, who, ref, tenant, tasks, lambda job: plane.cancel(job.id, actor=who.actor, cause=cause)
-    )
+    told = cause or f"cancelled by {who.actor}"
+
+    def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+        return transitions.cancel(job, attempt, context.plane.clock.now(), who.actor, told)
+
+    return await _change(context, who, ref, tenant, tasks, step)
 
 
 @router.post("/{ref}/suspend", summary="Suspend tasks of a job array", responses=_CHANGED)
 async def suspend(
     context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "", tasks: Tasks = None
 ) -> Response:
-    plane = context.plane
-    return await _change(
-        context, who, ref, tenant, tasks, lambda job: plane.suspend(job.id, actor=who.actor, cause=cause)
-    )
+    told = cause or f"suspended by {who.actor}"
+
+    def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+        if job.state is JobState.SUSPENDED:
+            return None
+        return transitions.suspend(job, attempt, context.plane.clock.now(), who.actor, told)
+
+    return await _change(context, who, ref, tenant, tasks, step)
 
 
 @router.post("/{ref}/resume", summary="Resume tasks of a job array", responses=_CHANGED)
@@ -97,17 +105,16 @@ async def resume(
     context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "", tasks: Tasks = None
 ) -> Response:
     """Those that are suspended."""
-    plane = context.plane
+    told = cause or f"resumed by {who.actor}"
     return await _change(
-        context, who, ref, tenant, tasks, lambda job: plane.resume(job.id, actor=who.actor, cause=cause),
-        only="SUSPENDED",
+        context, who, ref, tenant, tasks,
+        lambda job, _: transitions.resume(job, context.plane.clock.now(), who.actor, told),
     )  # fmt: skip
 
 
 async def _change(
-    context: Context, who: Principal, ref: str, tenant: str | None, tasks: str | None,
-    act: Callable[[JobRecord], Awaitable[JobRecord]], *, only: str | None = None,
-) -> Response:  # fmt: skip
+    context: Context, who: Principal, ref: str, tenant: str | None, tasks: str | None, step: Step
+) -> Response:
     """The tasks are changed last index first: what is cancelled gives its turn to none that is cancelled next."""
     array = await _find(context, who, ref, tenant)
     chosen = None if tasks is None else _indices(tasks)
@@ -115,18 +122,8 @@ async def _change(
     if unknown:
         raise NotFound(f"array {array.id} has no task {unknown[0]}", where="tasks", hint=f"it has {array.indices}")
     ids = await context.read(context.plane.store.array_tasks, array.id, finished=False)
-    changed = []
-    for job_id in reversed(ids):
-        live = context.plane.cache.get(job_id)
-        if live is None or (chosen is not None and live.job.array_index not in chosen):
-            continue
-        if only is not None and live.job.state != only:
-            continue
-        try:
-            await act(live.job)
-        except (Conflict, NotFound):  # it came to its end meanwhile
-            continue
-        changed.append(job_id)
+    meant = [one for one in reversed(ids) if chosen is None or int(one.rpartition("-")[2]) in chosen]
+    changed = await arrays.change_all(context.plane.repository, meant, step)
     return answer({"array": await _view(context, array), "changed": changed[::-1]})
 
 
