@@ -37,7 +37,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert {circle for circle in circles if len(circle) > 1} == CIRCLES
 
 
-COMPONENTS = ("device", "host", "measure", "schedule", "serve")
+COMPONENTS = ("device", "forecast", "host", "measure", "schedule", "serve")
 KNOW_COMPONENTS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
 """Modules of the doors that import a component, and why."""
 
@@ -60,7 +60,7 @@ def test_the_layout_is_complete(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("component", ["core", "engine", "control", "serve", "measure", "host", "schedule"])
+@pytest.mark.parametrize("component", ["core", "engine", "control", "serve", "measure", "host", "schedule", "forecast"])
 def test_each_finished_component_has_a_page_and_tests(component: str) -> None:
     assert (ROOT / "docs" / "how" / f"{component}.md").stat().st_size > 0
     assert list((ROOT / "tests" / component).glob("**/test_*.py"))

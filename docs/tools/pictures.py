@@ -299,6 +299,22 @@ def deaths() -> Picture:
     return p
 
 
+def forecast() -> Picture:
+    p = Picture(880, 218, "Forecasts: from measurements to intervals")
+    measured = p.box(10, 40, 190, 76, "measurements\nstep times, checkpoints,\nlives of servers", "grey")
+    fit = p.box(240, 40, 190, 76, "fit\nfor each model left out:\nhow wrong are the others?", "violet")
+    kept = p.box(470, 40, 170, 76, "model\nversioned JSON", "blue")
+    found = p.box(680, 40, 190, 76, "estimate\nmedian, interval,\nand its source", "green")
+    steps = p.box(10, 142, 190, 56, "a running job\nreports its steps", "amber")
+    end = p.box(680, 142, 190, 56, "finish time\nin `shoal explain`", "green")
+    p.line(measured.side("r"), fit.side("l"))
+    p.line(fit.side("r"), kept.side("l"))
+    p.line(kept.side("r"), found.side("l"))
+    p.line(steps.side("r"), end.side("l"))
+    p.text(440, 160, "its own measurement needs no model")
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "architecture": architecture,
     "job": job,
@@ -306,6 +322,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "round": round_,
     "guard": guard,
     "deaths": deaths,
+    "forecast": forecast,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,37 @@
+"""Predictions with intervals: how fast a job is, when it finishes, how long a transient server lives.
+
+After CM-DARE (ICDCS'20): step time from what a model is made of, speed over workers and parameter servers, checkpoint
+time from sizes, lifetimes by age. Models are pure, fit and predict apart, and are kept as versioned JSON. Intervals are
+conformal by whole models left out. Nothing here is imported by the server while the extension is off.
+"""
+
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.forecast.checkpoint import CheckpointTime, best_interval_s
+    from shoal.forecast.cluster import ClusterSpeed
+    from shoal.forecast.features import Features
+    from shoal.forecast.finish import Track
+    from shoal.forecast.lifetimes import Exposure, HourlyLifetimes
+    from shoal.forecast.steptime import StepTime
+
+__all__ = [
+    "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "HourlyLifetimes", "StepTime", "Track",
+    "best_interval_s",
+]  # fmt: skip
+
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "CheckpointTime": "checkpoint",
+        "ClusterSpeed": "cluster",
+        "Exposure": "lifetimes",
+        "Features": "features",
+        "HourlyLifetimes": "lifetimes",
+        "StepTime": "steptime",
+        "Track": "finish",
+        "best_interval_s": "checkpoint",
+    },
+)

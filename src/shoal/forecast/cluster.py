@@ -1,0 +1,87 @@
+"""Speed of a gang that trains with parameter servers, from its speed with one worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from shoal.core import Invalid
+from shoal.forecast.features import Features
+from shoal.forecast.fitting import check_version, versioned
+
+_KIND = "cluster-speed"
+_PRIOR = np.array([math.log(1e-4), math.log(6.4e-9), 0.0, math.log(4.0)])
+_DOUBT = np.array([1.0, 0.3, 1.0, 0.5])
+"""Of the four numbers below: 0.1 ms for each tensor; 4 bytes sent and 4 received for each parameter at 10 Gbit/s; no
+opinion on how bytes spread over servers; a fairly sharp knee. The network is known better than the rest."""
+_NOISE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Median steps per second of all workers together; `alone_per_s` is that of one worker."""
+
+    features: Features
+    alone_per_s: float
+    workers: int
+    servers: int
+    steps_per_s: float
+
+
+@dataclass(frozen=True)
+class ClusterSpeed:
+    """Workers ask for `workers` times the speed of one; the servers give a bounded number of updates per second. An
+    update costs `tensor_s` for each tensor, divided by all servers, and `parameter_s` for each parameter, divided by
+    servers to the power of `spread`: large tensors stay whole on one server. `knee` is how sharply speed is bounded."""
+
+    tensor_s: float
+    parameter_s: float
+    spread: float
+    knee: float
+
+    @classmethod
+    def fit(cls, measured: Sequence[Measured]) -> Self:
+        """The most likely values, given what networks and servers usually cost."""
+        if not measured:
+            raise Invalid("no speeds of clusters were measured")
+        wanted = np.log([one.steps_per_s for one in measured])
+
+        def errors(point: NDArray[np.float64]) -> NDArray[np.float64]:
+            model = _unpacked(point)
+            found = np.log([cls(*model).predict(o.features, o.alone_per_s, o.workers, o.servers) for o in measured])
+            return np.concatenate([(found - wanted) / _NOISE, (point - _PRIOR) / _DOUBT])
+
+        return cls(*_unpacked(least_squares(errors, _PRIOR, loss="soft_l1").x))
+
+    def predict(self, features: Features, alone_per_s: float, workers: int, servers: int) -> float:
+        """Steps per second of the whole gang."""
+        if workers < 1 or servers < 1:
+            raise Invalid("a cluster has one worker and one parameter server at least")
+        asked = workers * alone_per_s
+        over = asked / self.capacity_per_s(features, servers)
+        return asked / math.pow(1 + math.pow(over, self.knee), 1 / self.knee)
+
+    def capacity_per_s(self, features: Features, servers: int) -> float:
+        """Updates per second that the parameter servers can give."""
+        parameters = self.parameter_s * features.parameters / math.pow(servers, self.spread)
+        return 1 / (self.tensor_s * features.tensors / servers + parameters)
+
+    def as_json(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in ("tensor_s", "parameter_s", "spread", "knee")}
+        return versioned(_KIND, values)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        check_version(_KIND, data)
+        return cls(data["tensor_s"], data["parameter_s"], data["spread"], data["knee"])
+
+
+def _unpacked(point: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    tensor, parameter, spread, knee = (float(one) for one in point)
+    return math.exp(tensor), math.exp(parameter), 1 / (1 + math.exp(-spread)), math.exp(knee)

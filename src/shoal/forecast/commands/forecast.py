@@ -1,0 +1,194 @@
+"""`shoal forecast`: how fast a model will be, how long a transient server lives, when a job finishes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
+from shoal.core import Invalid, Lifetimes, NotFound, Speeds
+
+if TYPE_CHECKING:
+    from shoal.forecast.lifetimes import HourlyLifetimes
+    from shoal.forecast.steptime import StepTime
+
+forecast_app = typer.Typer(
+    help="Predict with intervals: speed of a model, life of a transient server, end of a job.", no_args_is_help=True
+)
+
+
+class Model(StrEnum):
+    SPEED = "speed"
+    LIFETIME = "lifetime"
+
+
+ModelOption = Annotated[Path, typer.Option("--model", "-m", help="What `shoal forecast fit` wrote.")]
+KindOption = Annotated[str, typer.Option("--kind", "-k", help="The kind of accelerator, as in the measurements.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(forecast_app, "fit")(fit)
+    command(forecast_app, "speed")(speed)
+    command(forecast_app, "lifetime")(lifetime)
+    command(forecast_app, "finish")(finish)
+    app.add_typer(forecast_app, name="forecast")
+
+
+def fit(
+    context: CommandContext,
+    model: Annotated[Model, typer.Argument(help="What to predict.")],
+    measured: Annotated[Path, typer.Argument(help="CSV: kind,model,flops,parameters,tensors,seconds for speed; "
+                                             "kind,region,lifetime_s,revoked (1 or 0) for lifetime.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the fitted model, as JSON.")],
+    hours: Annotated[int, typer.Option("--hours", min=1, help="The longest life of a server, in hours.")] = 24,
+) -> None:  # fmt: skip
+    """Fit a model to measurements."""
+    fitted = _speed_of(measured) if model is Model.SPEED else _lifetime_of(measured, hours)
+    data = fitted.as_json()
+    out.write_text(json.dumps(data, indent=2) + "\n")
+    context.show(data, lambda: print(f"wrote {out}"))
+
+
+def speed(
+    context: CommandContext, model: ModelOption, kind: KindOption,
+    flops: Annotated[float, typer.Option("--flops", help="Floating point operations of a step.")],
+    parameters: Annotated[float, typer.Option("--parameters", help="Parameters of the model.")],
+    tensors: Annotated[float, typer.Option("--tensors", help="Tensors that hold them.")],
+) -> None:  # fmt: skip
+    """Steps per second of a model that was never run, from what it is made of."""
+    from shoal.forecast.features import Features
+    from shoal.forecast.speeds import InferredSpeeds
+    from shoal.forecast.steptime import StepTime
+
+    try:
+        features = Features(flops, parameters, tensors)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+    fitted = StepTime.from_json(_read(model))
+    speeds: Speeds = InferredSpeeds(fitted, {"model": features})
+    found = speeds.steps_per_s("model", kind)
+    if found is None:
+        raise NotFound(f"nothing was measured on {kind!r}", hint=f"known: {', '.join(sorted(fitted.coefficients))}")
+    context.show(
+        found.as_json(),
+        lambda: print(
+            f"{found.median:.3g} steps/s ({found.low:.3g} to {found.high:.3g} in {found.level:.0%} of all cases), "
+            f"{found.source}"
+        ),
+    )
+
+
+def lifetime(
+    context: CommandContext, model: ModelOption, kind: KindOption,
+    region: Annotated[str, typer.Option("--region", "-r", help="The region; one never seen has the shared hazard.")],
+    age: Annotated[float, typer.Option("--age", min=0, help="Hours that the server has lived.")] = 0.0,
+    ahead: Annotated[float, typer.Option("--ahead", min=0, help="Hours from now.")] = 1.0,
+) -> None:  # fmt: skip
+    """The probability that a transient server is still there some time from now."""
+    from shoal.forecast.lifetimes import HOUR_S, HourlyLifetimes
+
+    fitted = HourlyLifetimes.from_json(_read(model))
+    lives: Lifetimes = fitted
+    stays = lives.survival(kind, region, age * HOUR_S, ahead * HOUR_S)
+    mean = fitted.mean_life_s(kind, region) / HOUR_S
+    seen = (kind, region) in fitted.seen
+    source = f"measured for {kind} in {region}" if seen else "of all kinds and regions: none was seen of this one"
+    context.show(
+        {"survival": stays, "mean_life_h": mean, "source": source},
+        lambda: print(f"{stays:.1%} are still there {ahead:g} h later; the mean life is {mean:.1f} h ({source})"),
+    )
+
+
+def finish(context: CommandContext, job: JobArgument, tenant: TenantOption = None) -> None:
+    """When a running job finishes, with an interval."""
+    with context.client() as client:
+        told = client.explain(job, tenant=tenant)
+    cause = next((one for one in told.causes if one.cause == "finish"), None)
+    if cause is None:
+        raise NotFound(
+            f"no finish time is known: {told.summary}",
+            hint="the extension `forecast` must be on, and the job report five steps and their total",
+        )
+    context.show(cause.reason.facts, lambda: print(cause.reason.text))
+
+
+def _speed_of(path: Path) -> StepTime:
+    from shoal.forecast.features import Features
+    from shoal.forecast.steptime import StepTime
+
+    features: dict[tuple[str, str], Features] = {}
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for number, row in _rows(path, "kind", "model", "flops", "parameters", "tensors", "seconds"):
+        key = row["kind"], row["model"]
+        with _Line(path, number):
+            features[key] = Features(float(row["flops"]), float(row["parameters"]), float(row["tensors"]))
+            seconds[key].append(_positive(row["seconds"]))
+    kinds = sorted({kind for kind, _ in features})
+    return StepTime.fit({k: {m: (features[k, m], seconds[k, m]) for one, m in features if one == k} for k in kinds})
+
+
+def _lifetime_of(path: Path, hours: int) -> HourlyLifetimes:
+    from shoal.forecast.lifetimes import Exposure, HourlyLifetimes
+
+    lives: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
+    for number, row in _rows(path, "kind", "region", "lifetime_s", "revoked"):
+        with _Line(path, number):
+            if row["revoked"] not in ("0", "1"):
+                raise ValueError(f"revoked must be 1 or 0, not {row['revoked']!r}")
+            lives[row["kind"], row["region"]].append((_positive(row["lifetime_s"]), row["revoked"] == "1"))
+    return HourlyLifetimes.fit({key: Exposure.of(of, hours) for key, of in lives.items()})
+
+
+class _Line:
+    """Turns a wrong value into a message that names its line."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self._where = f"{path}:{number}"
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError):
+            raise Invalid(str(error), where=self._where) from None
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"must be positive seconds, not {text}")
+    return value
+
+
+def _rows(path: Path, *names: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+    with _opened(path) as file:
+        rows = csv.DictReader(file)
+        missing = [name for name in names if name not in (rows.fieldnames or ())]
+        if missing:
+            raise Invalid(f"has no column {', '.join(missing)}", where=str(path))
+        for row in rows:
+            yield rows.line_num, {name: row[name] or "" for name in names}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with _opened(path) as file:
+        try:
+            data = json.load(file)
+        except ValueError as error:
+            raise Invalid(f"is no JSON: {error}", where=str(path)) from None
+    if not isinstance(data, dict):
+        raise Invalid("is no fitted model", where=str(path))
+    return data
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return path.open(encoding="utf-8")
+    except OSError as error:
+        raise Invalid(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -1,0 +1,71 @@
+"""What the models share: non-negative sums fitted to the relative error, and conformal widths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from shoal.core import Estimate, Invalid
+
+VERSION = 1
+LEVEL = 0.9
+_RIDGE = 0.1
+"""Weight of the prior that all terms have an equal part, in samples. Few models leave several sums nearly as good, and
+those that set a term to zero fail on the first model that needs it."""
+
+
+def non_negative(terms: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[float, ...]:
+    """The coefficients >= 0 of the sum of terms with the least squares of relative errors, after Lawson and Hanson."""
+    relative = np.asarray(terms, float) / np.asarray(seconds, float)[:, None]
+    usual = relative.mean(axis=0)
+    count = relative.shape[1]
+    root = math.sqrt(_RIDGE)
+    rows = np.vstack([relative / usual, root * np.eye(count)])
+    wanted = np.concatenate([np.ones(len(relative)), np.full(count, root / count)])
+    found, _ = nnls(rows, wanted)
+    return tuple(float(one) for one in found / usual)
+
+
+def conformal_width(errors: Sequence[Sequence[float]], level: float = LEVEL) -> float:
+    """Half the width of an interval that holds an error of a new model with probability `level`, if models are drawn
+    as those were. `errors` are absolute logarithms, by model; each model weighs the same (Dunn, Wasserman and Ramdas,
+    JASA 2022, pooling). With too few models for the level, the interval is infinite."""
+    weighed = sorted((error, 1 / len(of)) for of in errors for error in of)
+    held, wanted = 0.0, level * (len(errors) + 1) - 1e-9
+    for error, weight in weighed:
+        held += weight
+        if held >= wanted:
+            return error
+    return math.inf
+
+
+def left_out(
+    groups: Mapping[Any, tuple[Any, Sequence[float]]],
+    fit_predict: Callable[[Mapping[Any, tuple[Any, Sequence[float]]], Any], float],
+) -> list[list[float]]:
+    """Absolute log errors of each model's measurements, predicted from its features by a fit to all other models."""
+    errors = []
+    for one, (features, measured) in groups.items():
+        found = fit_predict({key: other for key, other in groups.items() if key != one}, features)
+        errors.append([abs(math.log(found / seconds)) for seconds in measured])
+    return errors
+
+
+def within(median: float, width: float, source: str, level: float = LEVEL) -> Estimate:
+    """An estimate with the same factor up and down."""
+    return Estimate(median, median * math.exp(-width), median * math.exp(width), level, source)
+
+
+def versioned(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": kind, "version": VERSION, **values}
+
+
+def check_version(kind: str, data: Mapping[str, Any]) -> None:
+    """Raises Invalid when the data are those of another model or version."""
+    found = data.get("model"), data.get("version")
+    if found != (kind, VERSION):
+        raise Invalid(f"expected the model {kind!r} of version {VERSION}, found {found[0]!r} of version {found[1]!r}")

@@ -1,0 +1,75 @@
+"""A real server tells when a real job finishes, and forgets jobs that left their place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+
+from shoal.contract.manifest import JobManifest
+from shoal.control.extensions import Chosen
+from shoal.control.plane import ControlPlane
+from shoal.engine.local import LocalEngine
+from shoal.forecast.live.extension import Forecast, ForecastSection
+from shoal.serve.live.extension import Serve
+from shoal.store import open_store
+from tests.core.test_light_import import modules_after
+
+SCRIPT = """
+import time
+from shoal import train
+for step in range(1, 100_000):
+    time.sleep(0.02)
+    train.report(step, total=100_000)
+"""
+
+
+async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_forgotten(tmp_path: Path) -> None:
+    (script := tmp_path / "job.py").write_text(SCRIPT)
+    (home := tmp_path / "home").mkdir()
+    with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
+        store.acquire("test")
+        chosen = [Chosen(Forecast, ForecastSection(enabled=True))]
+        plane = ControlPlane(store, LocalEngine(home), home, extensions=chosen, collect_every_s=0.05)
+        await plane.open()
+        try:
+            await plane.put_tenant("ada", actor="admin")
+            manifest = JobManifest.model_validate({"name": "long", "command": [sys.executable, str(script)]})
+            job, _ = await plane.submit(manifest, tenant="ada", actor="ada")
+            async with asyncio.timeout(60):
+                while not (causes := (await plane.explain(job.id)).causes):
+                    await asyncio.sleep(0.05)
+            (cause,) = causes
+            assert cause.cause == "finish"
+            assert not cause.blocking
+            assert "finishes in about" in cause.reason.text
+            assert "steps of this job" in cause.reason.text
+            facts = cause.reason.facts
+            assert facts["finish_low"] < facts["finish_at"] < facts["finish_high"]
+            # No step takes less than it sleeps.
+            assert facts["finish_at"] - plane.clock.now() > 0.02 * 90_000
+            forecast = plane.extensions.get(Forecast)
+            assert forecast is not None
+            assert forecast.status() == {"jobs": 1}
+            await plane.cancel(job.id, actor="ada")
+            async with asyncio.timeout(60):
+                while not plane.job(job.id).state.terminal:
+                    await asyncio.sleep(0.05)
+            assert forecast.status() == {"jobs": 0}
+        finally:
+            await plane.close()
+
+
+def test_off_it_imports_no_model_and_no_numerical_library() -> None:
+    loaded = modules_after("import shoal.forecast.live.extension")
+    assert "shoal.forecast.live.extension" in loaded
+    assert {one for one in loaded if one.startswith("shoal.forecast.")} == {
+        "shoal.forecast.live", "shoal.forecast.live.extension",
+    }  # fmt: skip
+    assert {one.partition(".")[0] for one in loaded} & {"numpy", "scipy", "torch"} == set()
+
+
+def test_while_off_the_server_says_what_it_lacks() -> None:
+    (found,) = Forecast.off()
+    assert (found.available, found.consequence) == (False, "running jobs have no finish time")

@@ -1,0 +1,83 @@
+"""The commands, from a table of measurements to a prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from shoal.forecast.commands.forecast import register
+from tests.forecast.test_models import networks, true_seconds
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    register(made)
+    made.callback()(lambda: None)
+    return made
+
+
+def ask(app: typer.Typer, *words: Any, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["forecast", *map(str, words)])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture
+def speeds(tmp_path: Path) -> Path:
+    lines = [
+        f"k80,net{n},{one.flops},{one.parameters},{one.tensors},{true_seconds(one)}"
+        for n, one in enumerate(networks(12))
+    ]
+    (path := tmp_path / "speeds.csv").write_text("\n".join(["kind,model,flops,parameters,tensors,seconds", *lines]))
+    return path
+
+
+def test_a_fitted_speed_is_told_with_its_interval(app: typer.Typer, speeds: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.json"
+    assert f"wrote {model}" in ask(app, "fit", "speed", speeds, "--out", model)
+    one = networks(1)[0]
+    words = ("speed", "-m", model, "--flops", one.flops, "--parameters", one.parameters, "--tensors", one.tensors)
+    found = json.loads(ask(app, *words, "-k", "k80", "--json"))
+    assert found["median"] == pytest.approx(1 / true_seconds(one), rel=0.1)
+    assert found["low"] < found["median"] < found["high"]
+    assert "inferred from 12 other models measured on k80" in ask(app, *words, "-k", "k80")
+    assert "nothing was measured on 'v100'" in ask(app, *words, "-k", "v100", code=3)
+
+
+def test_a_fitted_lifetime_is_told(app: typer.Typer, tmp_path: Path) -> None:
+    lives = [f"k80,east,{life},{gone}" for life, gone in [(1800, 1)] * 10 + [(86400, 0)] * 20]
+    (path := tmp_path / "lives.csv").write_text("\n".join(["kind,region,lifetime_s,revoked", *lives]))
+    model = tmp_path / "model.json"
+    ask(app, "fit", "lifetime", path, "-o", model)
+    words = ("lifetime", "-m", model, "-k", "k80", "--ahead", 1)
+    found = json.loads(ask(app, *words, "-r", "east", "--json"))
+    assert found["survival"] == pytest.approx(2 / 3, abs=0.1)
+    assert found["source"] == "measured for k80 in east"
+    assert "none was seen of this one" in ask(app, *words, "-r", "west")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kind,model\n", "has no column flops, parameters, tensors, seconds"),
+        ("kind,model,flops,parameters,tensors,seconds\nk80,a,0,1,1,1\n", "speeds.csv:2"),
+        ("kind,model,flops,parameters,tensors,seconds\nk80,a,1,1,1,-1\n", "must be positive seconds"),
+        ("kind,model,flops,parameters,tensors,seconds\nk80,a,1,1,1,1\n", "at least 2 are needed"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(app: typer.Typer, tmp_path: Path, text: str, told: str) -> None:
+    (path := tmp_path / "speeds.csv").write_text(text)
+    assert told in ask(app, "fit", "speed", path, "-o", tmp_path / "model.json", code=2)
+
+
+def test_a_model_of_another_sort_is_refused(app: typer.Typer, speeds: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.json"
+    ask(app, "fit", "speed", speeds, "-o", model)
+    assert "expected the model 'lifetimes'" in ask(app, "lifetime", "-m", model, "-k", "k80", "-r", "east", code=2)
+    assert "cannot be read" in ask(app, "lifetime", "-m", tmp_path / "no", "-k", "k80", "-r", "east", code=2)

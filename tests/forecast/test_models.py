@@ -1,0 +1,228 @@
+"""Models find what made the data, keep their word on intervals, and survive JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from shoal.core import Estimate, Invalid
+from shoal.forecast import CheckpointTime, ClusterSpeed, Exposure, Features, HourlyLifetimes, StepTime, best_interval_s
+from shoal.forecast.cluster import Measured
+from shoal.forecast.fitting import conformal_width, non_negative
+from shoal.forecast.lifetimes import HOUR_S
+from shoal.forecast.speeds import InferredSpeeds
+from shoal.forecast.steptime import Transfer
+
+
+def networks(count: int, seed: int = 1) -> list[Features]:
+    draw = random.Random(seed)
+    return [
+        Features(draw.uniform(5e8, 2e10), draw.uniform(5e5, 3e7), draw.randint(40, 300)) for _ in range(count)
+    ]  # fmt: skip
+
+
+def true_seconds(one: Features, scale: float = 1.0) -> float:
+    weights = (0.03, 0.02, 0.05, 0.002, 0.01)
+    return scale * sum(weight * term for weight, term in zip(weights, one.terms(), strict=True))
+
+
+def fitted(count: int = 12) -> StepTime:
+    return StepTime.fit({"k80": {str(n): (one, [true_seconds(one)]) for n, one in enumerate(networks(count))}})
+
+
+class TestStepTime:
+    def test_it_finds_the_sum_that_made_the_data(self) -> None:
+        for one in networks(20, seed=7):
+            found = fitted().predict(one, "k80")
+            assert found is not None
+            assert found.median == pytest.approx(true_seconds(one), rel=0.1)
+
+    def test_a_kind_without_measurements_has_no_prediction(self) -> None:
+        assert fitted().predict(networks(1)[0], "v100") is None
+
+    def test_with_too_few_models_the_interval_says_nothing(self) -> None:
+        found = fitted(8).predict(networks(1)[0], "k80")
+        assert found is not None
+        assert (found.low, found.high) == (0.0, math.inf)
+
+    def test_one_model_is_refused(self) -> None:
+        with pytest.raises(Invalid, match="k80: step times of 1 models; at least 2"):
+            fitted(1)
+
+    @pytest.mark.parametrize("count", [8, 12])
+    def test_json_keeps_it(self, count: int) -> None:
+        before = fitted(count)
+        assert StepTime.from_json(json.loads(json.dumps(before.as_json()))) == before
+
+    def test_another_version_is_refused(self) -> None:
+        with pytest.raises(Invalid, match="version 1, found 'step-time' of version 2"):
+            StepTime.from_json({**fitted().as_json(), "version": 2})
+
+    def test_a_measurement_on_another_kind_carries_over(self) -> None:
+        # The faster kind saves nothing of what goes with tensors.
+        pairs = {}
+        for number, one in enumerate(networks(12)):
+            first = true_seconds(one)
+            pairs[str(number)] = (one, first, first * math.exp(-1.0 + 0.001 * one.tensors / first))
+        one = networks(1, seed=5)[0]
+        found = Transfer.fit(pairs).predict(one, 0.5)
+        assert found == pytest.approx(0.5 * math.exp(-1.0 + 0.001 * one.tensors / 0.5))
+
+
+class TestFitting:
+    @given(some.lists(some.floats(0.01, 10), min_size=3, max_size=3), some.integers(0, 99))
+    def test_coefficients_are_never_negative(self, weights: list[float], seed: int) -> None:
+        draw = random.Random(seed)
+        terms = [[draw.uniform(0.1, 9) for _ in weights] for _ in range(5)]
+        assert all(each >= 0 for each in non_negative(terms, [draw.uniform(0.1, 9) for _ in terms]))
+
+    def test_nine_models_are_the_fewest_for_90_percent(self) -> None:
+        assert conformal_width([[0.1]] * 8) == math.inf
+        assert conformal_width([[one / 10] for one in range(9)]) == 0.8
+
+    def test_each_model_weighs_the_same(self) -> None:
+        many, few = [0.1] * 1000, [0.5]
+        assert conformal_width([many, few], level=0.5) == 0.5
+        assert conformal_width([many, few], level=0.3) == 0.1
+
+    def test_intervals_hold_as_often_as_they_say(self) -> None:
+        draw = random.Random(3)
+        held = 0
+        for _ in range(2000):
+            errors = [[abs(draw.gauss(0, 1))] for _ in range(20)]
+            held += abs(draw.gauss(0, 1)) <= conformal_width(errors)
+        assert 0.885 <= held / 2000 <= 0.93
+
+
+class TestCheckpoints:
+    def test_it_finds_the_sum_that_made_the_data(self) -> None:
+        draw = random.Random(2)
+        sizes = [(draw.uniform(5, 200), draw.uniform(2, 10)) for _ in range(12)]
+        model = CheckpointTime.fit(
+            {str(n): (one, [0.002 * one[0] + 0.1 * one[1] + 0.05]) for n, one in enumerate(sizes)}
+        )
+        found = model.predict((100, 5))
+        assert found.median == pytest.approx(0.75, rel=0.1)
+        assert found.low < 0.75 < found.high
+        assert CheckpointTime.from_json(json.loads(json.dumps(model.as_json()))) == model
+
+    def test_eight_models_are_too_few(self) -> None:
+        with pytest.raises(Invalid, match="checkpoint times of 8 models"):
+            CheckpointTime.fit({str(n): ((n + 1.0, 1.0), [1.0]) for n in range(8)})
+
+    @pytest.mark.parametrize(("checkpoint_s", "life_s"), [(1, 3600), (10, 7200), (60, 3600)])
+    def test_the_interval_loses_the_least(self, checkpoint_s: float, life_s: float) -> None:
+        def lost(every: float) -> float:
+            """Time for each second of work where servers end at a constant rate, restarts being free (Daly, eq. 20)."""
+            return life_s * math.expm1((every + checkpoint_s) / life_s) / every
+
+        best = best_interval_s(checkpoint_s, life_s)
+        least = min(lost(best * factor / 100) for factor in range(20, 500))
+        assert lost(best) <= least * 1.0005
+
+    def test_a_checkpoint_that_outlasts_servers_is_made_once_a_life(self) -> None:
+        assert best_interval_s(100, 50) == 50
+
+
+SHAPE = Features(1e9, 3e6, 216)
+
+
+class TestCluster:
+    truth = ClusterSpeed(1e-4, 5e-9, 0.3, 4.0)
+
+    def test_more_workers_are_faster_up_to_what_servers_give(self) -> None:
+        speeds = [self.truth.predict(SHAPE, 7.0, workers, 1) for workers in range(1, 65)]
+        assert speeds == sorted(speeds)
+        assert speeds[0] == pytest.approx(7.0, rel=0.01)
+        assert speeds[-1] == pytest.approx(self.truth.capacity_per_s(SHAPE, 1), rel=0.01)
+
+    def test_a_second_server_raises_the_bound_and_less_than_doubles_it(self) -> None:
+        one, two = self.truth.capacity_per_s(SHAPE, 1), self.truth.capacity_per_s(SHAPE, 2)
+        assert one < two < 2 * one
+
+    def test_it_finds_a_saturation(self) -> None:
+        measured = [
+            Measured(one, alone, workers, servers, self.truth.predict(one, alone, workers, servers))
+            for one, alone in ((Features(1e9, 7e5, 50), 22.0), (SHAPE, 7.0), (Features(1e9, 26e6, 216), 2.1))
+            for workers in range(1, 9) for servers in (1, 2)
+        ]  # fmt: skip
+        model = ClusterSpeed.fit(measured)
+        for one in measured:
+            found = model.predict(one.features, one.alone_per_s, one.workers, one.servers)
+            assert found == pytest.approx(one.steps_per_s, rel=0.05)
+        assert ClusterSpeed.from_json(model.as_json()) == model
+
+    def test_no_workers_is_refused(self) -> None:
+        with pytest.raises(Invalid, match="one worker"):
+            self.truth.predict(SHAPE, 7.0, 0, 1)
+
+
+EARLY = Exposure((30, 20, 20), (10, 0, 0))
+NEVER = Exposure((30, 30, 30), (0, 0, 0))
+
+
+class TestLifetimes:
+    model = HourlyLifetimes.fit({("k80", "east"): EARLY, ("k80", "west"): NEVER})
+
+    def test_what_was_seen_in_a_region_counts_there(self) -> None:
+        east, west = (self.model.survival("k80", region, 0, HOUR_S) for region in ("east", "west"))
+        unseen = self.model.survival("k80", "north", 0, HOUR_S)
+        assert east < unseen < west
+        assert east == pytest.approx(20 / 30, abs=0.05)
+
+    def test_a_server_that_outlived_the_first_hour_is_safer(self) -> None:
+        young, old = (self.model.survival("k80", "east", age * HOUR_S, HOUR_S) for age in (0, 1))
+        assert old > young
+
+    def test_none_outlives_the_last_hour(self) -> None:
+        assert self.model.survival("k80", "west", 2 * HOUR_S, HOUR_S) == 0.0
+        assert self.model.survival("k80", "west", 2 * HOUR_S, HOUR_S - 1) > 0.5
+
+    @given(age=some.floats(0, 9000), first=some.floats(0, 5000), second=some.floats(0, 5000))
+    def test_survival_multiplies_over_time(self, age: float, first: float, second: float) -> None:
+        def stays(at: float, ahead: float) -> float:
+            return self.model.survival("k80", "east", at, ahead)
+
+        assert stays(age, first + second) == pytest.approx(stays(age, first) * stays(age + first, second))
+
+    def test_the_mean_life_is_the_area_below_the_survival(self) -> None:
+        area = sum(self.model.survival("k80", "east", 0, second) for second in range(0, 3 * 3600, 10)) * 10
+        assert self.model.mean_life_s("k80", "east") == pytest.approx(area, rel=0.02)
+
+    def test_regions_that_differ_make_a_wide_prior(self) -> None:
+        alike = HourlyLifetimes.fit({("k80", "east"): EARLY, ("k80", "west"): EARLY})
+        assert self.model.alpha[0] + self.model.beta[0] < alike.alpha[0] + alike.beta[0]
+        assert self.model.log_likelihood(NEVER) > alike.log_likelihood(NEVER)
+
+    def test_lives_cut_short_by_something_else_are_no_revocations(self) -> None:
+        lives = [(1800.0, True), (1800.0, False), (5400.0, False), (9000.0, True), (3 * HOUR_S, False)]
+        assert Exposure.of(lives, 3) == Exposure((4, 2, 2), (1, 0, 1))
+
+    def test_json_keeps_it(self) -> None:
+        assert HourlyLifetimes.from_json(json.loads(json.dumps(self.model.as_json()))) == self.model
+
+    def test_more_revoked_than_there_were_is_refused(self) -> None:
+        with pytest.raises(Invalid, match="more servers were revoked"):
+            Exposure((1,), (2,))
+
+
+def test_a_measurement_outweighs_what_is_inferred() -> None:
+    one, told = networks(1)[0], Estimate(3.0, 2.0, 4.0, 0.9, "measured")
+    speeds = InferredSpeeds(fitted(), {"net": one}, {("net", "k80", 4): told})
+    assert speeds.steps_per_s("net", "k80", 4) == told
+    assert speeds.steps_per_s("net", "k80", 2) is None
+    assert speeds.steps_per_s("other", "k80") is None
+    inferred = speeds.steps_per_s("net", "k80")
+    assert inferred is not None
+    assert inferred.median == pytest.approx(1 / true_seconds(one), rel=0.1)
+
+
+@pytest.mark.parametrize("flops", [0, -1, math.nan, math.inf])
+def test_features_are_positive(flops: float) -> None:
+    with pytest.raises(ValueError, match="flops must be a positive number"):
+        Features(flops, 1, 1)
