@@ -1,21 +1,32 @@
-"""Measures device isolation on a machine with a GPU: the shim's cost, and a service's latency beside a training job.
+"""Measures device isolation on a machine with a GPU, and writes docs/measurements/DATE-device-HARDWARE.md.
 
-    python benchmarks/device_gpu.py [--dry-run] [--seconds 12] [--out docs/measurements]
+    python benchmarks/device_gpu.py [--seconds 8] [--out docs/measurements]
+    python benchmarks/device_gpu.py --dry-run
 
-Needs PyTorch with CUDA. First the shim alone: does it load under PyTorch, what does it add to a launch and to the
-launch of a graph, in either class. Then pairs of models with random weights, a service at half of its capacity beside a
-training job: requests arrive by a Poisson process, and a request's latency counts from its arrival. Each pair runs
-alone, plain beside each other, and with the gate. `--dry-run` prints the plan; without a GPU nothing else is done.
+Needs PyTorch with CUDA. First single measurements: a launch, a stream's write, the delay of changing between
+processes, a kernel whole and in parts, a graph node by node, kernels over the bound. Then services beside training
+jobs, models of random weights: requests arrive by a Poisson process at half of what the service can do, and latency
+counts from arrival. Each pair runs alone, plain beside each other, with stream priorities in one process, under MPS
+where it is installed, and through the gate with whole kernels, slices and tickets. What does not fit into nine minutes
+is left out and named.
+
+`--dry-run` goes through all of it on the fake driver of the tests, with stand-ins for models and for MPS, and prints
+the page instead of writing it. Its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,253 +35,243 @@ from common import machine, median, parser
 from shoal.core import Unavailable
 from shoal.device import cuda
 from shoal.device.page import Page
+from shoal.device.policy import Rules
 
 LIMIT_S = 9 * 60
 LOAD = 0.5
-SERVICES = ("resnet50", "bert", "gpt2")
-TRAININGS = ("resnet50", "gpt2")
-WAYS = ("alone", "plain", "gate")
-
-# Shapes of ResNet-50, BERT-base and GPT-2 from plain PyTorch layers: weights are random, and nothing is downloaded.
-_MODELS = """
-import json, random, sys, time
-import torch
-from torch import nn
-
-class Bottleneck(nn.Module):
-    def __init__(self, inner, outer, channels, stride):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
-            nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
-            nn.Conv2d(inner, outer, 1, bias=False), nn.BatchNorm2d(outer))
-        same = channels == outer and stride == 1
-        self.skip = nn.Identity() if same else nn.Conv2d(channels, outer, 1, stride, bias=False)
-    def forward(self, x):
-        return torch.relu(self.body(x) + self.skip(x))
-
-def resnet50():
-    layers, channels = [nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
-    for stage, depth in enumerate((3, 4, 6, 3)):
-        for index in range(depth):
-            layers.append(Bottleneck(64 << stage, 256 << stage, channels, 2 if stage and not index else 1))
-            channels = 256 << stage
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
-
-class Text(nn.Module):
-    def __init__(self, causal):
-        super().__init__()
-        self.embed, self.causal = nn.Embedding(30000, 768), causal
-        layer = nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, activation="gelu")
-        self.body, self.head = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), nn.Linear(768, 30000)
-    def forward(self, tokens):
-        mask = None
-        if self.causal:
-            mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
-        return self.head(self.body(self.embed(tokens), mask=mask, is_causal=self.causal))
-
-def build(name, batch):
-    torch.manual_seed(0)
-    model = resnet50() if name == "resnet50" else Text(name == "gpt2")
-    given = torch.randn(batch, 3, 224, 224) if name == "resnet50" else torch.randint(0, 30000, (batch, 128))
-    return model.cuda(), given.cuda()
-"""
-
-_SERVE = (
-    _MODELS
-    + """
-name, seconds, rate = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-model, given = build(name, 1)
-model.eval()
-def answer():
-    with torch.no_grad():
-        model(given)
-    torch.cuda.synchronize()
-for _ in range(20):
-    answer()
-began = time.perf_counter()
-for _ in range(30):
-    answer()
-alone = (time.perf_counter() - began) / 30
-print("ready", flush=True)
-sys.stdin.readline()
-if not rate:
-    rate = float(sys.argv[4]) / alone
-draw, arrival, latencies = random.Random(1), time.perf_counter(), []
-end = arrival + seconds
-while arrival < end:
-    time.sleep(max(0.0, arrival - time.perf_counter()))
-    answer()
-    latencies.append(time.perf_counter() - arrival)
-    arrival += draw.expovariate(rate)
-latencies.sort()
-print(json.dumps({"rate": rate, "requests": len(latencies), "p50_ms": latencies[len(latencies) // 2] * 1e3,
-                  "p99_ms": latencies[int(len(latencies) * 0.99)] * 1e3}))
-"""
+PROGRAMS = Path(__file__).parent / "gpu_programs"
+FAKE = Path(__file__).parents[1] / "build/native/device/fake"
+PAIRS = (
+    (("resnet50", "eager"), ("resnet50", "eager")),
+    (("bert", "graph"), ("gpt2", "eager")),
+    (("gpt2", "compile"), ("gpt2", "compile")),
 )
-
-_TRAIN = (
-    _MODELS
-    + """
-name = sys.argv[1]
-model, given = build(name, 32 if name == "resnet50" else 8)
-optimizer = torch.optim.SGD(model.parameters(), 1e-4)
-def step():
-    optimizer.zero_grad()
-    model(given).float().square().mean().backward()
-    optimizer.step()
-for _ in range(5):
-    step()
-torch.cuda.synchronize()
-print("ready", flush=True)
-sys.stdin.readline()
-began, steps, end = time.perf_counter(), 0, time.perf_counter() + float(sys.argv[2])
-while time.perf_counter() < end:
-    step()
-    torch.cuda.synchronize()
-    steps += 1
-print(json.dumps({"steps_per_s": steps / (time.perf_counter() - began)}))
-"""
-)
-
-_LAUNCHES = """
-import json, time
-import torch
-x = torch.zeros(32, device="cuda")
-def timed(call, count):
-    for _ in range(count):
-        call()
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(count):
-        call()
-    cpu = time.perf_counter() - began
-    torch.cuda.synchronize()
-    return cpu / count * 1e6, (time.perf_counter() - began) / count * 1e6
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    for _ in range(20):
-        x.add_(1)
-kernel, replay = timed(lambda: x.add_(1), 500), timed(graph.replay, 200)
-print(json.dumps(dict(zip(("launch", "launch_done", "graph", "graph_done"), (*kernel, *replay)))))
-"""
+"""Service and training: stock kernels, CUDA graphs, and kernels by Triton, of which variants are made."""
+GATED = {"gate": "whole", "gate+slice": "slice", "gate+ticket": "ticket"}
+WAYS = ("plain", "gate", "gate+slice", "gate+ticket", "priority", "mps")
+SERVICE, TRAINING = "guaranteed", "best-effort"
 
 
 class Rig:
-    """Programs on the GPU, in the place that each way gives them."""
+    """Programs on the GPU, in the place that each way gives them; with `dry`, on the fake driver."""
 
-    def __init__(self, folder: Path, driver: Path, until: float) -> None:
-        self.folder, self.driver, self.until = folder, driver, until
+    def __init__(self, folder: Path, driver: Path, *, dry: bool) -> None:
+        self.folder, self.driver, self.dry = folder, driver, dry
+        self.until = time.monotonic() + LIMIT_S
+        self.models = "stand_in_models" if dry else "torch_models"
 
-    def start(self, program: str, cls: str | None, *arguments: object) -> subprocess.Popen[str]:
-        env = dict(os.environ)
+    def environment(self, cls: str | None, more: Mapping[str, str]) -> dict[str, str]:
+        env = {**os.environ, "PYTHONPATH": str(PROGRAMS), "SHOAL_REAL_LIBCUDA": str(self.driver)}
+        if self.dry:
+            env |= {"LD_LIBRARY_PATH": str(FAKE), "SHOAL_FAKE_DEVICE": str(self.folder / "device")}
         if cls is not None:
-            env |= cuda.environment(env, self.driver, variants=cls == "best-effort")
+            env |= cuda.environment(env, self.driver, variants=cls == TRAINING)
             env |= {"SHOAL_DEVICE_PAGE": str(self.folder / "page"), "SHOAL_DEVICE_CLASS": cls}
             env |= {"SHOAL_DEVICE_PROFILE": str(self.folder / "profile")}
+        return env | dict(more)
+
+    def start(self, file: str, cls: str | None, *arguments: object, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, str(PROGRAMS / file), *map(str, arguments)],
+            env=self.environment(cls, more), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def run(self, programs: list[subprocess.Popen[str]], *, gated: bool = True) -> list[dict[str, Any]]:
-        """Lets all begin together once each is ready; what each measured."""
+    def role(self, role: str, cls: str | None, *arguments: object, **more: str) -> subprocess.Popen[str]:
+        return self.start("roles.py", cls, self.models, role, *arguments, **more)
+
+    def measure(self, what: str, rounds: int, cls: str | None = None, **more: str) -> dict[str, float]:
+        return self.run([self.start("measures.py", cls, what, rounds, **more)], waits=False)[0]
+
+    def left_s(self) -> float:
+        return max(1.0, self.until - time.monotonic())
+
+    def run(self, programs: list[subprocess.Popen[str]], *, waits: bool = True) -> list[dict[str, Any]]:
+        """What each measured. Programs that wait are let go together once each is ready."""
         try:
-            if gated:
-                for one in programs:
-                    assert one.stdout is not None
-                    if one.stdout.readline() != "ready\n":
-                        raise RuntimeError("a program did not get ready: see above")
-            told = []
-            for one in programs:
+            for one in programs if waits else ():
+                assert one.stdout is not None
+                if one.stdout.readline() != "ready\n":
+                    raise RuntimeError("a program did not get ready: see above")
+            for one in programs if waits else ():
                 assert one.stdin is not None
                 one.stdin.write("\n")
                 one.stdin.flush()
-            for one in programs:
-                out, _ = one.communicate(timeout=max(1.0, self.until - time.monotonic()))
-                told.append(json.loads(out.splitlines()[-1]))
-            return told
+            return [json.loads(one.communicate(timeout=self.left_s())[0].splitlines()[-1]) for one in programs]
         finally:
             for one in programs:
                 one.kill()
+                one.wait()
+
+    @contextmanager
+    def mps(self) -> Iterator[dict[str, str]]:
+        """A daemon of MPS; what its clients need in their environment."""
+        control = shutil.which("nvidia-cuda-mps-control")
+        if self.dry:
+            control = str(self.folder / "mps-control")
+            Path(control).write_text(
+                f'#!/bin/sh\necho "$@" >> {self.folder}/mps.log; [ "$1" = -d ] || cat >> {self.folder}/mps.log\n'
+            )
+            Path(control).chmod(0o755)
+        if control is None:
+            raise Unavailable("nvidia-cuda-mps-control is not installed")
+        env = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps"), "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "mps")}
+        (self.folder / "mps").mkdir(exist_ok=True)
+        subprocess.run([control, "-d"], env={**os.environ, **env}, check=True, timeout=30)
+        try:
+            yield env
+        finally:
+            subprocess.run([control], input="quit\n", text=True, env={**os.environ, **env}, check=False, timeout=30)
+
+
+def singles(rig: Rig, rounds: int) -> list[str]:
+    """The measurements that say whether the design holds; none needs PyTorch."""
+    found: dict[str, Any] = {}
+    for cls in (None, SERVICE, TRAINING):
+        told = [rig.measure("launches", rounds, cls) for _ in range(3)]
+        found |= {f"{name}, {cls or 'without the shim'}": median([one[name] for one in told]) for name in told[0]}
+    found |= rig.measure("writes", rounds)
+    for beside in (False, True):
+        programs = [rig.start("measures.py", None, "switch", max(rounds // 10, 10))]
+        if beside:
+            programs.append(rig.start("measures.py", None, "busy", 2 * rounds))
+        told = rig.run(programs)
+        where = "another process runs kernels of 50 us" if beside else "alone"
+        found |= {f"launch to end, {where}, {name}": figure for name, figure in told[0].items()}
+    found |= rig.measure("parts", max(rounds // 20, 5))
+    for cls in (None, TRAINING):
+        told = [rig.measure("graph", max(rounds // 20, 5), cls)]
+        found |= {f"{name}, {cls or 'without the shim'}": figure for name, figure in told[0].items()}
+    found["nvidia-cuda-mps-control"] = shutil.which("nvidia-cuda-mps-control") or "not installed"
+    lines = ["| measure | figure |", "|---|---|"]
+    return lines + [f"| {name} | {shown(figure)} |" for name, figure in found.items()]
+
+
+def durations(rig: Rig) -> list[str]:
+    bound_us = Rules().bound_ns / 1e3
+    lines = [
+        f"| training | kernels a step | median us | longest us | over {bound_us:g} us | part of the time |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, mode in sorted({training for _, training in PAIRS}):
+        (one,) = rig.run([rig.role("durations", None, name, mode, bound_us)])
+        figures = (one["kernels"], one["median_us"], one["longest_us"], one["over"], one["time_over"])
+        lines.append(f"| {name}, {mode} | " + " | ".join(map(shown, figures)) + " |")
+    return lines
 
 
 def pairs(rig: Rig, seconds: float) -> list[str]:
     lines = [
-        "| service | beside | way | requests | P50 ms | P99 ms | P99 to alone | training to alone |",
-        "|---|---|---|---|---|---|---|---|",
+        "| service | beside | way | requests | P50 ms | P99 ms | P99 to alone | service time's P99 to alone "
+        "| training to alone |",
+        "|" + "---|" * 9,
     ]
-    trained = {name: rig.run([rig.start(_TRAIN, None, name, seconds)])[0]["steps_per_s"] for name in TRAININGS}
-    for service in SERVICES:
-        (alone,) = rig.run([rig.start(_SERVE, None, service, seconds, 0, LOAD)])
-        for training in TRAININGS:
-            for way in WAYS:
-                if time.monotonic() > rig.until - 3 * seconds:
-                    return [*lines, f"| the time of {LIMIT_S} s was over | | | | | | | |"]
-                found, steps = alone, ""
-                if way != "alone":
-                    classes = ("guaranteed", "best-effort") if way == "gate" else (None, None)
-                    found, job = rig.run([
-                        rig.start(_SERVE, classes[0], service, seconds, alone["rate"], LOAD),
-                        rig.start(_TRAIN, classes[1], training, seconds),
-                    ])  # fmt: skip
-                    steps = f"{job['steps_per_s'] / trained[training]:.2f}"
-                lines.append(
-                    f"| {service} | {training} | {way} | {found['requests']} | {found['p50_ms']:.2f} | "
-                    f"{found['p99_ms']:.2f} | {found['p99_ms'] / alone['p99_ms']:.2f} | {steps} |"
-                )
-                print(lines[-1], flush=True)
+    for service, training in PAIRS:
+        (alone,) = rig.run([rig.role("service", None, *service, seconds, LOAD, 0)])
+        (trained,) = rig.run([rig.role("training", None, *training, seconds)])
+        lines.append(line(service, training, "alone", alone, alone, 1.0))
+        for way in WAYS:
+            if rig.left_s() < 3 * seconds + 20 and not rig.dry:
+                lines.append(f"| {', '.join(service)} | {', '.join(training)} | {way} | no time was left |" + " |" * 5)
+                continue
+            try:
+                found = together(rig, way, service, training, seconds, alone["rate"])
+            except Unavailable as problem:
+                lines.append(f"| {', '.join(service)} | {', '.join(training)} | {way} | {problem} |" + " |" * 5)
+                continue
+            lines.append(line(service, training, way, found, alone, found["steps_per_s"] / trained["steps_per_s"]))
+            print(lines[-1], file=sys.stderr, flush=True)
     return lines
 
 
-def launches(rig: Rig) -> list[str]:
-    lines = [
-        "| class | launch, CPU us | launch, done us | graph of 20, CPU us | graph of 20, done us |",
-        "|---|---|---|---|---|",
-    ]
-    for cls in (None, "guaranteed", "best-effort"):
-        told = [rig.run([rig.start(_LAUNCHES, cls)], gated=False)[0] for _ in range(3)]
-        figures = (median([one[name] for one in told]) for name in told[0])
-        lines.append(f"| {cls or 'without the shim'} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |")
-        print(lines[-1], flush=True)
-    return lines
+def together(
+    rig: Rig, way: str, service: tuple[str, str], training: tuple[str, str], seconds: float, rate: float
+) -> dict[str, Any]:
+    if way == "priority":
+        return rig.run([rig.role("both", None, *service, seconds, LOAD, rate, *training)])[0]
+    if way == "mps":
+        with rig.mps() as env:
+            return beside(rig, service, training, seconds, rate, **env)
+    classes = (SERVICE, TRAINING) if way in GATED else (None, None)
+    more = {"SHOAL_DEVICE_WAYS": GATED[way]} if way in GATED else {}
+    return beside(rig, service, training, seconds, rate, classes=classes, **more)
+
+
+def beside(
+    rig: Rig, service: tuple[str, str], training: tuple[str, str], seconds: float, rate: float,
+    *, classes: tuple[str | None, str | None] = (None, None), **more: str,
+) -> dict[str, Any]:  # fmt: skip
+    found, job = rig.run([
+        rig.role("service", classes[0], *service, seconds, LOAD, rate, **more),
+        rig.role("training", classes[1], *training, seconds, **more),
+    ])  # fmt: skip
+    return {**found, **job}
+
+
+def line(
+    service: tuple[str, str], training: tuple[str, str], way: str,
+    found: dict[str, Any], alone: dict[str, Any], part: float,
+) -> str:  # fmt: skip
+    figures = (
+        found["requests"], found["p50_ms"], found["p99_ms"], found["p99_ms"] / alone["p99_ms"],
+        found["service_p99_ms"] / alone["service_p99_ms"], part,
+    )  # fmt: skip
+    return f"| {', '.join(service)} | {', '.join(training)} | {way} | " + " | ".join(map(shown, figures)) + " |"
+
+
+def shown(figure: object) -> str:
+    return f"{figure:.3g}" if isinstance(figure, float) else str(figure)
+
+
+def page(rig: Rig, device: cuda.CudaDevice, version: tuple[int, int], seconds: float, rounds: int) -> str:
+    Page.create(rig.folder / "page", device=device.uuid).close()
+    parts = (
+        ("Single measurements", lambda: singles(rig, rounds)),
+        ("Kernels over the bound", lambda: durations(rig)),
+        (f"Services at load {LOAD:g} beside training", lambda: pairs(rig, seconds)),
+    )
+    text = [
+        "# Device isolation on a GPU", "",
+        f"By `benchmarks/device_gpu.py` on one {device.name}, driver for CUDA {version[0]}.{version[1]}; "
+        f"{json.dumps(machine())}. Each way ran once for {seconds:g} s. Weights are random, a request is one forward "
+        "pass, and its latency counts from arrival.", "",
+    ]  # fmt: skip
+    for title, make in parts:
+        try:
+            lines = make()
+        except (RuntimeError, ValueError, IndexError, subprocess.SubprocessError) as problem:
+            if rig.dry:
+                raise
+            lines = [f"This part failed: {problem}"]  # the other parts are worth having
+        text += [f"## {title}", "", *lines, ""]
+    return "\n".join(text)
 
 
 def main() -> int:
     arguments = parser(__doc__)
-    arguments.add_argument("--dry-run", action="store_true", help="print the plan")
-    arguments.add_argument("--seconds", type=float, default=12, help="of each run of a pair")
+    arguments.add_argument("--dry-run", action="store_true", help="on the fake driver, a fraction of a second for each")
+    arguments.add_argument("--seconds", type=float, default=8, help="of each run of a pair")
     arguments.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs/measurements")
     options = arguments.parse_args()
-    if options.dry_run:
-        print("1. launches and graphs under PyTorch: without the shim, guaranteed, best-effort; 3 runs each")
-        for service in SERVICES:
-            for training in TRAININGS:
-                print(f"2. {service} at load {LOAD:g} beside training of {training}: {', '.join(WAYS)}")
-        for name, program in (("service", _SERVE), ("training", _TRAIN), ("launches", _LAUNCHES)):
-            compile(program, name, "exec")
     try:
-        driver = cuda.probe()
+        driver = cuda.probe(FAKE / cuda.LIBRARY if options.dry_run else None)
     except Unavailable as problem:
-        print(f"There is no GPU here, and nothing was measured: {problem}")
-        return 0
-    if options.dry_run:
-        return 0
+        print(f"Nothing was measured: {problem}")
+        return 1 if options.dry_run else 0
     if not driver.devices or not cuda.shim().available:
         raise SystemExit(f"nothing was measured: {cuda.capability().detail}")
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        Page.create(Path(folder) / "page", device=driver.devices[0].uuid).close()
-        rig = Rig(Path(folder), driver.path, time.monotonic() + LIMIT_S)
-        text = [
-            "# Device isolation on a GPU",
-            "",
-            f"By `benchmarks/device_gpu.py` on one {driver.devices[0].name}, driver for CUDA "
-            f"{driver.version[0]}.{driver.version[1]}; {json.dumps(machine())}. Weights are random, a request is one "
-            "forward pass, and its latency counts from arrival.",
-            "", *launches(rig), "", *pairs(rig, options.seconds), "",
-        ]  # fmt: skip
+        rig = Rig(Path(folder), driver.path, dry=options.dry_run)
+        seconds, rounds = (0.2, 20) if options.dry_run else (options.seconds, 1000)
+        text = page(rig, driver.devices[0], driver.version, seconds, rounds)
+        if options.dry_run:
+            with suppress(FileNotFoundError):
+                print((rig.folder / "mps.log").read_text().split())
+    if options.dry_run:
+        print(text)
+        return 0
+    hardware = re.sub(r"[^a-z0-9]+", "-", driver.devices[0].name.lower()).strip("-")
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "device.md").write_text("\n".join(text))
+    (options.out / f"{datetime.now(UTC):%Y-%m-%d}-device-{hardware}.md").write_text(text)
     return 0
 
 
