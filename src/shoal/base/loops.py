@@ -17,6 +17,23 @@ class Loop(Protocol):
     async def close(self) -> None: ...
 
 
+class BackgroundLoop:
+    """A task of the event loop, from `open` to `close`: `_run`, until it is cancelled."""
+
+    _task: asyncio.Task[None] | None = None
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+    def open(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"{type(self).__module__}.{type(self).__name__}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
 class Defects:
     """Logs an unexpected error: with its traceback the first time, in one line when the same comes again."""
 

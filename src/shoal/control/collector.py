@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from shoal.base.loops import Defects
+from shoal.base.loops import BackgroundLoop, Defects
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.patterns import Pattern, compile_pattern
@@ -42,7 +42,7 @@ class _Tail:
     step: int | None = None
 
 
-class Collector:
+class Collector(BackgroundLoop):
     """`reported` is told of each job that reported something new."""
 
     def __init__(
@@ -56,15 +56,6 @@ class Collector:
         self._every_s = every_s
         self._defects = Defects(log)
         self._tails: dict[str, _Tail] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="collector")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

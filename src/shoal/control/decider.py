@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from shoal.admission import Decision, Preemption, Snapshot, decide
-from shoal.base.loops import Turns
+from shoal.base.loops import BackgroundLoop, Turns
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.records import Change
 from shoal.control import transitions
@@ -21,7 +21,7 @@ log = structlog.get_logger("shoal.decider")
 Decide = Callable[[Snapshot], Decision]
 
 
-class Decider:
+class Decider(BackgroundLoop):
     """Runs a decision whenever something changed; `started` is told of every job that got a place, and `decided` that
     a decision is written down."""
 
@@ -38,18 +38,12 @@ class Decider:
         self._decided = decided
         self._retry_s = retry_s
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self.cycles = 0
         self.last_cycle_s = 0.0
 
     def open(self) -> None:
         self._wake.set()
-        self._task = asyncio.create_task(self._run(), name="decider")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        super().open()
 
     def wake(self) -> None:
         self._wake.set()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from shoal.base.loops import Turns
+from shoal.base.loops import BackgroundLoop, Turns
 from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.records import FinishedJob, NewEvent
@@ -47,7 +47,7 @@ class Removed:
     freed_bytes: int = 0
 
 
-class GarbageCollector:
+class GarbageCollector(BackgroundLoop):
     """`used` names the (tenant, digest) of bundles that others than jobs need."""
 
     def __init__(
@@ -66,18 +66,9 @@ class GarbageCollector:
         self._retention = retention
         self._turns = Turns(log, "garbage collection failed", on_fatal)
         self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self.usage: Mapping[str, int] = {}
         """Bytes of each tenant's files as of the last turn: run directories, checkpoints and bundles."""
-
-    def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="garbage-collector")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from shoal.base.loops import Turns
+from shoal.base.loops import BackgroundLoop, Turns
 from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
@@ -23,7 +23,7 @@ from shoal.engine import Engine
 log = structlog.get_logger("shoal.reconciler")
 
 
-class Reconciler:
+class Reconciler(BackgroundLoop):
     def __init__(
         self, jobs: JobRepository, engine: Engine, runner: AttemptRunner, *,
         on_fatal: Callable[[BaseException], None],
@@ -34,17 +34,8 @@ class Reconciler:
         self._runner = runner
         self._turns = Turns(log, "reconciling failed", on_fatal)
         self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
         self._suspects: frozenset[str] = frozenset()
         self.repaired = 0
-
-    def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="reconciler")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         since = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from shoal.base.loops import Defects
+from shoal.base.loops import BackgroundLoop, Defects
 from shoal.contract.records import Event
 from shoal.core import Capability, ShoalError
 from shoal.extension import Server
@@ -24,7 +24,7 @@ _GATHER_S = 0.05
 _TOLD = ("job.", "attempt.", "service.", "tenant.")
 
 
-class GuardReconciler:
+class GuardReconciler(BackgroundLoop):
     """Follows what is committed, and looks every `every_s` whether the guard lives. Nothing that goes wrong here is
     more than a line in the log."""
 
@@ -37,16 +37,10 @@ class GuardReconciler:
         self._every_s = every_s
         self._defects = Defects(log)
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="guard-reconciler")
 
     async def close(self) -> None:
         """The guard ends with the server, and all limits with it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await super().close()
         await asyncio.to_thread(self._process.close)
 
     def capability(self) -> Capability:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import structlog
 
-from shoal.base.loops import Turns
+from shoal.base.loops import BackgroundLoop, Turns
 from shoal.contract.records import Event
 from shoal.core import Unavailable, token_digest
 from shoal.extension import Server
@@ -30,7 +30,7 @@ from shoal.serve.live.routes import rolling
 log = structlog.get_logger("shoal.reconciler")
 
 
-class ServiceReconciler:
+class ServiceReconciler(BackgroundLoop):
     """`replica_token` gives the token of a service's generation, the same each time."""
 
     def __init__(
@@ -47,20 +47,16 @@ class ServiceReconciler:
         self._every_s = every_s
         self._retry_s = retry_s
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._owners: tuple[tuple[TenantEntry, ...], tuple[str, ...]] | None = None
 
     def open(self) -> None:
         self._wake.set()
-        self._task = asyncio.create_task(self._run(), name="reconciler")
+        super().open()
 
     async def close(self) -> None:
-        """ServiceManager go on without the server, and so does the gateway as long as there is one."""
-        if self._task is None:
-            return
-        in_control = not self._task.done()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """Services go on without the server, and so does the gateway as long as there is one."""
+        in_control = self._task is not None and not self._task.done()
+        await super().close()
         if in_control and not self._services.live():
             with suppress(Unavailable):
                 self._gateway.rest()
