@@ -7,18 +7,35 @@ from shoal.base.faces import on_first_use
 if TYPE_CHECKING:
     from shoal.market.feeds import read, read_all
     from shoal.market.history import Availability, History, Offer, Prices, Track
+    from shoal.market.optimum import Optimum
+    from shoal.market.policy.names import NAMES, policy_named
+    from shoal.market.policy.view import Decision, Policy, View, safe
+    from shoal.market.ticks import Job, Market, cut
 
-__all__ = ["Availability", "History", "Offer", "Prices", "Track", "read", "read_all"]
+__all__ = [
+    "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Track",
+    "View", "cut", "policy_named", "read", "read_all", "safe",
+]  # fmt: skip
 
 __getattr__ = on_first_use(
     globals(),
     {
         "Availability": "history",
+        "Decision": "policy.view",
         "History": "history",
+        "Job": "ticks",
+        "Market": "ticks",
+        "NAMES": "policy.names",
         "Offer": "history",
+        "Optimum": "optimum",
+        "Policy": "policy.view",
         "Prices": "history",
         "Track": "history",
+        "View": "policy.view",
+        "cut": "ticks",
+        "policy_named": "policy.names",
         "read": "feeds",
         "read_all": "feeds",
+        "safe": "policy.view",
     },
 )

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shoal.base.console.command import CommandContext, command
 from shoal.core import Invalid
-
-if TYPE_CHECKING:
-    from shoal.market.history import History
+from shoal.market.commands import decide
+from shoal.market.commands.output import AcceleratorOption, HistoryArgument, RegionOption, moment, read_history, table
 
 market_app = typer.Typer(help="Decide what to rent, where, spot or not, on histories of prices.", no_args_is_help=True)
 
-HistoryArgument = Annotated[
-    list[Path], typer.Argument(metavar="HISTORY...", help="Files or folders of prices and availability.")
-]
-AcceleratorOption = Annotated[str | None, typer.Option("--accelerator", "-a", help="Only offers of this accelerator.")]
-RegionOption = Annotated[str | None, typer.Option("--region", help="Only zones or regions that begin like this.")]
-
 
 def register(app: typer.Typer) -> None:
+    decide.register(market_app)
     app.add_typer(market_app, name="market", rich_help_panel="Market")
 
 
@@ -34,17 +27,17 @@ def offers(
     region: RegionOption = None,
 ) -> None:  # fmt: skip
     """The last known price of each offer, the cheapest accelerator first."""
-    found = _read(context, history, accelerator, region)
+    found = read_history(context, history, accelerator, region)
     rows = []
     for offer, track in found.tracks.items():
         if track.prices is not None and len(track.prices.usd):
             usd = float(track.prices.usd[-1])
             rows.append({**offer.as_json(), "usd_per_hour": usd, "usd_per_accelerator_hour": usd / offer.accelerators,
-                         "since": _time(track.prices.at_s[-1])})  # fmt: skip
+                         "since": moment(track.prices.at_s[-1])})  # fmt: skip
     if not rows:
         raise Invalid("the history has no prices", hint="traces of availability alone are for `shoal market compare`")
     rows.sort(key=lambda row: (row["usd_per_accelerator_hour"], row["offer"]))
-    context.show(rows, lambda: _table(rows, {
+    context.show(rows, lambda: table(rows, {
         "offer": "OFFER", "accelerator": "KIND", "accelerators": "NUMBER", "usd_per_hour": "$/HOUR",
         "usd_per_accelerator_hour": "$/HOUR EACH", "since": "SINCE",
     }))  # fmt: skip
@@ -56,7 +49,7 @@ def history_of(
     region: RegionOption = None,
 ) -> None:  # fmt: skip
     """What the files hold: changes of price and availability by offer, and what was left out."""
-    found = _read(context, history, accelerator, region)
+    found = read_history(context, history, accelerator, region)
     rows = []
     for offer, track in sorted(found.tracks.items()):
         prices, had = track.prices, track.availability
@@ -66,9 +59,9 @@ def history_of(
             "low": None if prices is None else float(prices.usd.min()),
             "high": None if prices is None else float(prices.usd.max()),
             "available": None if had is None else float((had.counts > 0).mean()),
-            "first": _time(prices.at_s[0] if prices is not None else had.start_s if had else 0.0),
+            "first": moment(prices.at_s[0] if prices is not None else had.start_s if had else 0.0),
         })  # fmt: skip
-    context.show({"offers": rows, "notes": list(found.notes)}, lambda: _table(rows, {
+    context.show({"offers": rows, "notes": list(found.notes)}, lambda: table(rows, {
         "offer": "OFFER", "changes": "CHANGES", "low": "LOW $/H", "high": "HIGH $/H", "available": "AVAILABLE",
         "first": "FIRST",
     }))  # fmt: skip
@@ -88,47 +81,20 @@ def published(
     ] = True,
 ) -> None:
     """The strategies of the DISPA'20 paper to the letter: mean dollars and how often cheaper than one V100."""
-    from shoal.market.baselines.dime import Defects, table
+    from shoal.market.baselines.dime import Defects
+    from shoal.market.baselines.dime import table as published_table
     from shoal.market.feeds import read_all
 
     told = json.loads(speeds.read_text())
     models = sorted(told.get("v100", {}))
     if not models:
         raise Invalid("has no speeds of v100", where=str(speeds))
-    costs = table(read_all(history), told, models, days, Defects(whole_azure, past_the_end))
+    costs = published_table(read_all(history), told, models, days, Defects(whole_azure, past_the_end))
     rows: list[dict[str, Any]] = [
         {"strategy": strategy, "model": model, "usd": usd, "ratio": costs["baseline"][model] / usd}
         for strategy, by_model in costs.items()
         for model, usd in by_model.items()
     ]
-    context.show(rows, lambda: _table(rows, {
+    context.show(rows, lambda: table(rows, {
         "strategy": "STRATEGY", "model": "MODEL", "usd": "MEAN $", "ratio": "CHEAPER BY",
     }))  # fmt: skip
-
-
-def _read(context: CommandContext, paths: list[Path], accelerator: str | None, region: str | None) -> History:
-    from shoal.market.feeds import read_all
-
-    found = read_all(paths).only(accelerator, region)
-    if not context.json:
-        for note in found.notes:
-            context.note(f"note: {note}")
-    return found
-
-
-def _time(at_s: float) -> str:
-    return datetime.fromtimestamp(float(at_s), UTC).isoformat(timespec="minutes").replace("+00:00", "Z")
-
-
-def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(*columns.values(), box=None, pad_edge=False)
-    for row in rows:
-        shown.add_row(*(_cell(row[name]) for name in columns))
-    Console(soft_wrap=True).print(shown)
-
-
-def _cell(value: object) -> str:
-    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)

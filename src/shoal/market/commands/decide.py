@@ -1,0 +1,196 @@
+"""`shoal market simulate`, `compare`, `plan` and `explain`: one job with a deadline on a history."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.base.console.command import CommandContext, command
+from shoal.core import Invalid
+from shoal.market.commands.output import AcceleratorOption, HistoryArgument, RegionOption, read_history, table
+
+if TYPE_CHECKING:
+    from shoal.market.policy.beliefs import Rates
+    from shoal.market.policy.view import View
+    from shoal.market.ticks import Market
+
+_JOB, _PRICES = "Job", "Prices"
+WorkOption = Annotated[float, typer.Option("--work", min=0.01, help="Hours of work at speed 1.", rich_help_panel=_JOB)]
+DeadlineOption = Annotated[float, typer.Option("--deadline", min=0.01, help="Hours.", rich_help_panel=_JOB)]
+LaunchOption = Annotated[float, typer.Option("--launch", min=0, help="Seconds of a launch.", rich_help_panel=_JOB)]
+LostOption = Annotated[
+    float, typer.Option("--lost", min=0, help="Seconds of work that a preemption loses.", rich_help_panel=_JOB)
+]
+NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Needed all at once.", rich_help_panel=_JOB)]
+DataOption = Annotated[float, typer.Option("--data-gb", min=0, help="Read at each launch.", rich_help_panel=_JOB)]
+StateOption = Annotated[float, typer.Option("--state-gb", min=0, help="Read at each launch.", rich_help_panel=_JOB)]
+HomeOption = Annotated[str, typer.Option("--data-home", help="The region of data and state.", rich_help_panel=_JOB)]
+DemandOption = Annotated[
+    float, typer.Option("--on-demand", min=0, help="Dollars an hour on demand.", rich_help_panel=_PRICES)
+]
+SpotOption = Annotated[
+    float | None, typer.Option("--spot-price", min=0, help="For traces without prices.", rich_help_panel=_PRICES)
+]
+TickOption = Annotated[float, typer.Option("--tick", min=1, help="Seconds between decisions.")]
+StartOption = Annotated[float, typer.Option("--start", min=0, help="Hours after the history begins.")]
+LearnOption = Annotated[
+    list[Path] | None, typer.Option("--learn", help="Histories of other zones or days, for the policy `markov`.")
+]
+PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="markov, or one to compare with.")]
+PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page with figures.")]
+
+
+def register(app: typer.Typer) -> None:
+    for name, function in (("simulate", simulate), ("compare", compare), ("plan", plan), ("explain", explain)):
+        command(app, name)(function)
+
+
+def simulate(
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
+    on_demand: DemandOption, spot_price: SpotOption = None, policy: PolicyOption = "markov",
+    start: StartOption = 0.0, learn: LearnOption = None, launch: LaunchOption = 600.0,
+    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
+    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
+    accelerator: AcceleratorOption = None, region: RegionOption = None, plot: PlotOption = None,
+) -> None:  # fmt: skip
+    """One job through the history: what it held when, what that cost, and the least it could have cost."""
+    from shoal.market.optimum import optimum
+    from shoal.market.plots import track
+    from shoal.market.policy.names import policy_named
+    from shoal.market.simulate import simulate as run
+
+    given = locals()
+    market, prior = _market(context, given), _prior(context, given)
+    window = market.window(int(start * 3600 / tick))
+    outcome, best = run(window, policy_named(policy, prior)), optimum(window)
+    if plot is not None:
+        plot.write_text(track(window, outcome, policy), encoding="utf-8")
+    row = {
+        "policy": policy, "usd": outcome.usd, "egress_usd": outcome.egress_usd,
+        "finish_h": None if outcome.finish_s is None else outcome.finish_s / 3600, "launches": outcome.launches,
+        "preemptions": outcome.preemptions, "lost_h": outcome.lost_s / 3600, "optimum_usd": [best.lower, best.upper],
+        "over_optimum": outcome.usd / best.lower,
+        "moves": [
+            {"h": t * tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
+             "reason": step.reason}
+            for t, step in enumerate(outcome.steps) if t == 0 or step.offer != outcome.steps[t - 1].offer
+        ],
+    }  # fmt: skip
+    context.show(row, lambda: _outcome(row))
+
+
+def compare(
+    context: CommandContext, history: HistoryArgument, work: WorkOption, on_demand: DemandOption,
+    deadlines: Annotated[str, typer.Option("--deadlines", help="Deadlines over work, separated by commas.")] = "1.3",
+    spot_price: SpotOption = None,
+    policies: Annotated[str, typer.Option("--policy", "-p", help="Several, separated by commas.")] = (
+        "greedy,uniform-progress,markov"
+    ),
+    starts: Annotated[int, typer.Option("--starts", min=1, help="Starts drawn from the history.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0, learn: LearnOption = None, launch: LaunchOption = 600.0,
+    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
+    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
+    region: RegionOption = None, plot: PlotOption = None,
+) -> None:  # fmt: skip
+    """Policies from many starts: mean cost over the offline optimum, with a 95 % interval over the starts."""
+    from shoal.market.compare import compared, run, starts_of
+    from shoal.market.plots import deadlines as page
+
+    given, names = locals(), [name.strip() for name in policies.split(",")]
+    try:
+        factors = [float(one) for one in deadlines.split(",")]
+    except ValueError as error:
+        raise Invalid("numbers separated by commas are meant", where="--deadlines") from error
+    prior, rows = _prior(context, given), []
+    for factor in factors:
+        market = _market(context, {**given, "deadline": work * factor})
+        runs = run(market, names, starts_of(market, starts, seed), prior)
+        if not runs:
+            raise Invalid(f"no schedule ends {work:g} h of work within {work * factor:g} h")
+        rows += [{"deadline": factor, **asdict(one)} for one in compared(runs, names)]
+    if plot is not None:
+        curves = {name: [(row["deadline"], row["ratio"]) for row in rows if row["policy"] == name] for name in names}
+        plot.write_text(page(curves), encoding="utf-8")
+    context.show(rows, lambda: table(rows, {
+        "deadline": "DEADLINE/WORK", "policy": "POLICY", "usd": "MEAN $", "ratio": "OVER OPTIMUM", "low": "LOW",
+        "high": "HIGH", "missed": "MISSED", "launches": "LAUNCHES", "preemptions": "PREEMPTIONS",
+    }))  # fmt: skip
+
+
+def plan(
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
+    on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
+    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
+    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
+    region: RegionOption = None,
+) -> None:  # fmt: skip
+    """What to rent first after the end of the history, and what the job is expected to cost."""
+    _said(context, _now(context, locals()), locals(), [])
+
+
+def explain(
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
+    on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
+    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
+    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
+    region: RegionOption = None,
+) -> None:  # fmt: skip
+    """Why this offer and why now, and what would be decided if its price rose."""
+    _said(context, _now(context, locals()), locals(), [1.2, 1.5, 2.0])
+
+
+def _said(context: CommandContext, view: View, given: dict[str, Any], factors: list[float]) -> None:
+    from shoal.market.policy.markov import Markov
+    from shoal.market.policy.view import dearer, safe
+
+    prior = _prior(context, given)
+    rows = []
+    for factor in (1.0, *factors):
+        changed = dearer(view, factor) if factor != 1.0 else view
+        decision = safe(changed, Markov(prior).decide(changed))
+        name = None if decision.offer is None else view.market.offers[decision.offer].name
+        rows.append({"price": factor, "offer": name, **decision.reason.as_json()})
+    shown: Any = rows if factors else rows[0]
+    context.show(shown, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
+
+
+def _now(context: CommandContext, given: dict[str, Any]) -> View:
+    """The job before its first tick, at the last tick of the history."""
+    from dataclasses import replace
+
+    from shoal.market.policy.view import View
+
+    market = _market(context, given)
+    usd, up = market.usd[-1], market.up[-1]
+    return View(replace(market, usd=usd[None], up=up[None]), 0, market.work, None, 0, 0, usd, up, up[None])
+
+
+def _market(context: CommandContext, given: dict[str, Any]) -> Market:
+    from shoal.market.ticks import Job, cut
+
+    found = read_history(context, given["history"], given["accelerator"], given["region"])
+    job = Job(
+        given["work"] * 3600, given["deadline"] * 3600, given["launch"], given["lost"], given["nodes"],
+        given["state_gb"], given["data_gb"], given["data_home"],
+    )  # fmt: skip
+    return cut(found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"])
+
+
+def _prior(context: CommandContext, given: dict[str, Any]) -> Rates | None:
+    from shoal.market.policy.markov import prior_of
+
+    if not given["learn"]:
+        return None
+    return prior_of([_market(context, {"deadline": given["work"], **given, "history": given["learn"], "region": None})])
+
+
+def _outcome(row: dict[str, Any]) -> None:
+    ending = "the deadline is missed" if row["finish_h"] is None else f"ends after {row['finish_h']:.2f} h"
+    low, high = row["optimum_usd"]
+    print(f"{row['policy']}: ${row['usd']:.2f} (egress ${row['egress_usd']:.2f}), {ending}")
+    print(f"  {row['launches']} launches, {row['preemptions']} preemptions, {row['lost_h']:.2f} h of work lost")
+    print(f"  {row['over_optimum']:.3f} of the offline optimum (${low:.2f} to ${high:.2f})")
+    table(row["moves"], {"h": "HOUR", "offer": "HELD", "reason": "WHY"})

@@ -1,0 +1,157 @@
+"""A history cut into ticks, and a job in the same unit: what policies, the simulator and the optimum compute with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.core import Invalid
+from shoal.market.history import Floats, History, Offer
+from shoal.market.tables import egress_usd_per_gb
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`work_s` is seconds on an accelerator of speed 1. A launch takes `launch_s` without work; an instance that is
+    taken away loses `lost_s` of work (0 with a notice long enough for a checkpoint). A launch away from `home` reads
+    the data and the state over the network."""
+
+    work_s: float
+    deadline_s: float
+    launch_s: float = 600.0
+    lost_s: float = 0.0
+    nodes: int = 1
+    state_gb: float = 0.0
+    data_gb: float = 0.0
+    home: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("work_s", "deadline_s", "nodes"):
+            if not getattr(self, name) > 0:
+                raise Invalid(f"{name} must be positive, not {getattr(self, name):g}")
+        for name in ("launch_s", "lost_s", "state_gb", "data_gb"):
+            if not getattr(self, name) >= 0:
+                raise Invalid(f"{name} must not be negative")
+
+
+@dataclass(frozen=True)
+class Market:
+    """Offers over ticks: `usd[t, j]` for a whole tick of all nodes, `up[t, j]` whether they can be had; `speed[j]` is
+    work per tick, in ticks of an accelerator of speed 1; `launch_usd[j]` is what a launch costs in egress. Work,
+    deadline, launch and loss are in ticks."""
+
+    offers: tuple[Offer, ...]
+    usd: Floats
+    up: Bools
+    speed: Floats
+    launch_usd: Floats
+    tick_s: float
+    work: float
+    deadline: int
+    launch: int
+    lost: float
+
+    def __post_init__(self) -> None:
+        steady = [j for j, offer in enumerate(self.offers) if not offer.spot]
+        if not steady:
+            raise Invalid("a deadline needs an offer on demand", hint="give the price of one")
+        if not self.up[:, steady].all():
+            raise Invalid("offers on demand are taken to be always there")
+
+    @cached_property
+    def spot(self) -> Bools:
+        return np.array([offer.spot for offer in self.offers])
+
+    @cached_property
+    def fallback(self) -> int:
+        """The fastest offer on demand, the cheapest of them: the deadline is kept by it."""
+        rank = [(offer.spot, -self.speed[j], self.usd[0, j]) for j, offer in enumerate(self.offers)]
+        return rank.index(min(rank))
+
+    def needed(self, work: float, running: int | None, launching: int) -> int:
+        """Ticks in which the fallback surely ends this work."""
+        before = launching if running == self.fallback else self.launch
+        return before + math.ceil(work / float(self.speed[self.fallback]) - 1e-9)
+
+    def window(self, start: int, deadline: int | None = None) -> Market:
+        """The same job, started at a later tick."""
+        ticks = deadline or self.deadline
+        if start < 0 or start + ticks > len(self.up):
+            raise Invalid(f"the history ends {start + ticks - len(self.up)} ticks before the deadline")
+        end = start + ticks
+        return replace(self, usd=self.usd[start:end], up=self.up[start:end], deadline=ticks)
+
+
+def cut(
+    history: History,
+    job: Job,
+    *,
+    tick_s: float = 600.0,
+    on_demand_usd: Mapping[str, float] | float | None = None,
+    spot_usd: float | None = None,
+    speeds: Mapping[str, float] | None = None,
+) -> Market:
+    """The part of a history in which all its offers have data. `on_demand_usd` is per accelerator and hour, by kind or
+    for all; `spot_usd` that of traces without prices; `speeds` by kind, 1 unless given."""
+    if tick_s <= 0:
+        raise Invalid("a tick must be positive")
+    pairs = sorted(history.tracks.items())
+    ends = [_extent(offer, history) for offer, _ in pairs]
+    first, last = max(low for low, _ in ends), min(high for _, high in ends)
+    count = int((last - first) // tick_s)
+    if count < 1:
+        raise Invalid("the offers' histories have no common time", hint="choose by --region or --accelerator")
+    edges = np.asarray(first + np.arange(count + 1) * tick_s, dtype=np.float64)
+    offers, usd, up = [], [], []
+    for offer, track in pairs:
+        offers.append(offer)
+        if track.prices is not None:
+            asked = track.prices.means(edges)
+        elif spot_usd is not None:
+            asked = np.full(count, spot_usd * offer.accelerators)
+        else:
+            raise Invalid(f"{offer.name} has no prices", hint="give --spot-price for traces of availability")
+        had = np.ones(count, bool) if track.availability is None else track.availability.up(edges, job.nodes)
+        usd.append(asked * tick_s / 3600 * job.nodes)
+        up.append(had & np.isfinite(asked) if offer.spot else np.ones(count, bool))
+    for kind in sorted({offer.accelerator for offer in offers}) if on_demand_usd is not None else ():
+        price = on_demand_usd.get(kind) if isinstance(on_demand_usd, Mapping) else on_demand_usd
+        if price is not None:
+            sample = next(offer for offer in offers if offer.accelerator == kind)
+            region = job.home or sample.region
+            offers.append(Offer(sample.provider, region, "", f"{kind}-x1", kind, 1, spot=False))
+            usd.append(np.full(count, price * tick_s / 3600 * job.nodes))
+            up.append(np.ones(count, bool))
+    gigabytes = job.state_gb + job.data_gb
+    home = job.home or offers[0].region
+    return Market(
+        offers=tuple(offers), usd=np.stack(usd, axis=1), up=np.stack(up, axis=1),
+        speed=np.array([(speeds or {}).get(offer.accelerator, 1.0) for offer in offers]),
+        launch_usd=np.array([gigabytes * egress_usd_per_gb(_provider(home, offers), home, offer) for offer in offers]),
+        tick_s=tick_s, work=job.work_s / tick_s, deadline=int(job.deadline_s // tick_s),
+        launch=math.ceil(job.launch_s / tick_s - 1e-9), lost=job.lost_s / tick_s,
+    )  # fmt: skip
+
+
+def _provider(region: str, offers: Sequence[Offer]) -> str:
+    return next((offer.provider for offer in offers if offer.region == region), offers[0].provider)
+
+
+def _extent(offer: Offer, history: History) -> tuple[float, float]:
+    track = history.tracks[offer]
+    low, high = -np.inf, np.inf
+    if track.prices is not None:
+        # The last price holds until others end, for a day at most.
+        low = float(track.prices.at_s[0])
+        high = float(track.prices.at_s[-1]) + 86_400
+    if track.availability is not None:
+        had = track.availability
+        low, high = max(low, had.start_s), min(high, had.start_s + len(had.counts) * had.gap_s)
+    return low, high

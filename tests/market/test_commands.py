@@ -1,0 +1,77 @@
+"""`shoal market` as a user calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal.cli.app import app
+
+DATA = Path(__file__).parent / "data"
+JOB = ["--work", "6", "--on-demand", "3"]
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    for zone, away in (("us-east-1a", 7), ("us-east-1c", 11)):
+        name = f"availability_1-node_aws-02-15-2023_{zone}_v100_1.json"
+        counts = [int(tick % 40 >= away) for tick in range(400)]
+        (tmp_path / name).write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": counts}))
+    return tmp_path
+
+
+def call(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["market", *map(str, words)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_offers_and_history() -> None:
+    rows = json.loads(call("offers", DATA, "--accelerator", "v100", "--json"))
+    assert rows == sorted(rows, key=lambda row: (row["usd_per_accelerator_hour"], row["offer"]))
+    assert {row["provider"] for row in rows} == {"aws", "azure"}
+    found = json.loads(call("history", DATA, "--region", "us-east-1a", "--json"))
+    assert {row["offer"].split("/")[1] for row in found["offers"]} == {"us-east-1a"}
+    assert "OFFER" in call("history", DATA)
+
+
+def test_the_published_table() -> None:
+    rows = json.loads(call("published", DATA, "--speeds", DATA.parent / "speeds.json", "--json"))
+    [dynamic] = [row for row in rows if row["strategy"] == "dynamic" and row["model"] == "A3C"]
+    assert round(dynamic["ratio"], 2) == 3.53
+
+
+def test_simulate_compare_plan_and_explain(traces: Path) -> None:
+    page = traces / "page.html"
+    words = [traces, *JOB, "--spot-price", 1]
+    row = json.loads(call("simulate", *words, "--deadline", 9, "--plot", page, "--json"))
+    assert row["optimum_usd"][0] <= row["usd"]
+    assert row["finish_h"] <= 9
+    assert "Simulated" in page.read_text()
+    rows = json.loads(call("compare", *words, "--starts", 3, "--deadlines", "1.2,1.6", "--plot", page, "--json"))
+    assert {(row["deadline"], row["policy"]) for row in rows} == {
+        (factor, name) for factor in (1.2, 1.6) for name in ("greedy", "uniform-progress", "markov")
+    }
+    assert all(row["missed"] == 0 and row["low"] <= row["ratio"] <= row["high"] for row in rows)
+    planned = json.loads(call("plan", *words, "--deadline", 9, "--learn", traces, "--json"))
+    assert planned["offer"].startswith("aws/us-east-1")
+    why = json.loads(call("explain", *words, "--deadline", 9, "--json"))
+    assert [one["price"] for one in why] == [1.0, 1.2, 1.5, 2.0]
+    assert why[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulate", *JOB, "--deadline", "9"], "has no prices"),
+        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "-p", "nonsense"], "no policy is called"),
+        (["simulate", *JOB, "--deadline", "900", "--spot-price", "1"], "ticks before the deadline"),
+        (["compare", *JOB, "--deadlines", "0.5", "--spot-price", "1"], "no schedule ends"),
+        (["compare", *JOB, "--deadlines", "x", "--spot-price", "1"], "numbers separated by commas"),
+        (["offers"], "has no prices"),
+        (["history", "--region", "nowhere"], "no offer is left"),
+    ],
+)
+def test_what_cannot_be_done_is_said(traces: Path, words: list[str], said: str) -> None:
+    assert said in " ".join(call(words[0], traces, *words[1:], code=2).split())

@@ -1,0 +1,244 @@
+"""Properties of the safety net, the optimum and the policies over made-up markets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.core import Invalid, Reason
+from shoal.market.history import Availability, History, Offer, Track
+from shoal.market.optimum import optimum
+from shoal.market.policy.beliefs import COUNT, Rates, age_of, from_lifetimes, learn
+from shoal.market.policy.markov import Markov, Plan, Terms, prior_of, transitions
+from shoal.market.policy.names import NAMES, policy_named
+from shoal.market.policy.view import Decision, View, dearer, safe
+from shoal.market.simulate import simulate, view_at
+from shoal.market.ticks import Job, Market, cut
+
+
+def market_of(
+    up: list[list[bool]], *, work: float, launch: int = 1, lost: float = 0.0, speeds: list[float] | None = None,
+    spot_usd: float = 1.0, launch_usd: float = 0.0, deadline: int | None = None,
+) -> Market:  # fmt: skip
+    """Zones by tick, and one offer on demand at three times the price."""
+    rows = np.array(up, dtype=bool)
+    zones = rows.shape[1]
+    offers = [Offer("aws", "us-east-1", f"us-east-1{'abcdef'[j]}", "v100-x1", "v100") for j in range(zones)]
+    return Market(
+        (*offers, Offer("aws", "us-east-1", "", "v100-x1", "v100", spot=False)),
+        usd=np.concatenate([np.full(rows.shape, spot_usd), np.full((len(rows), 1), 3.0)], axis=1),
+        up=np.concatenate([rows, np.ones((len(rows), 1), bool)], axis=1),
+        speed=np.array(speeds or [1.0] * (zones + 1)), launch_usd=np.array([launch_usd] * zones + [0.0]),
+        tick_s=600.0, work=work, deadline=deadline or len(rows), launch=launch, lost=lost,
+    )  # fmt: skip
+
+
+@st.composite
+def markets(draw: st.DrawFn, ticks: int = 14, zones: int = 2) -> Market:
+    count = draw(st.integers(1, zones))
+    length = draw(st.integers(3, ticks))
+    up = draw(st.lists(st.lists(st.booleans(), min_size=count, max_size=count), min_size=length, max_size=length))
+    speeds = draw(st.lists(st.sampled_from([0.5, 1.0, 1.5]), min_size=count + 1, max_size=count + 1))
+    work = draw(st.integers(1, 2 * length)) / 2
+    return market_of(
+        up, work=work, launch=draw(st.integers(0, 3)), lost=draw(st.sampled_from([0.0, 0.5, 2.0])), speeds=speeds,
+        launch_usd=draw(st.sampled_from([0.0, 0.7])),
+    )  # fmt: skip
+
+
+class Anything:
+    """An adversary: rents what the list says, whatever happens."""
+
+    def __init__(self, choices: list[int | None]) -> None:
+        self._choices = itertools.cycle(choices)
+
+    def decide(self, view: View) -> Decision:
+        chosen = next(self._choices)
+        return Decision(None if chosen is None else chosen % len(view.up), Reason("any", "any"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(markets(), st.lists(st.none() | st.integers(0, 2), min_size=1, max_size=14))
+def test_no_policy_misses_a_deadline_that_on_demand_could_meet(market: Market, choices: list[int | None]) -> None:
+    if market.needed(market.work, None, 0) <= market.deadline:
+        assert simulate(market, Anything(choices)).met
+
+
+@settings(max_examples=60, deadline=None)
+@given(markets(), st.sampled_from(NAMES))
+def test_every_policy_keeps_deadlines_and_none_beats_the_optimum(market: Market, name: str) -> None:
+    outcome, best = simulate(market, policy_named(name)), optimum(market)
+    assert best.lower <= best.upper
+    assert outcome.usd == pytest.approx(sum(step.usd for step in outcome.steps))
+    if market.needed(market.work, None, 0) <= market.deadline:
+        assert outcome.met
+    if outcome.met:
+        assert outcome.usd >= best.lower - 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(markets(ticks=6))
+def test_the_optimum_is_that_of_trying_every_schedule(market: Market) -> None:
+    choices = [None, *range(len(market.offers))]
+    least = math.inf
+    for schedule in itertools.product(choices, repeat=market.deadline):
+        least = min(least, _cost(market, schedule))
+    best = optimum(market)
+    if math.isinf(least):
+        assert math.isinf(best.upper)
+    else:
+        assert best.lower - 1e-9 <= least <= best.upper + 1e-9
+        assert best.upper == pytest.approx(best.lower)  # halves lie on the second grid
+
+
+def _cost(market: Market, schedule: tuple[int | None, ...]) -> float:
+    """A schedule without a policy or a net; infinite where it does not end in time or asks for what is not there."""
+    work, running, launching, spent = market.work, None, 0, 0.0
+    for tick, chosen in enumerate(schedule):
+        if running is not None and not market.up[tick, running]:
+            work = min(market.work, work + market.lost) if launching == 0 else work
+            running = None
+        if chosen is not None:
+            if not market.up[tick, chosen]:
+                return math.inf
+            if chosen != running:
+                launching, spent = market.launch, spent + market.launch_usd[chosen]
+            if launching:
+                launching, spent = launching - 1, spent + market.usd[tick, chosen]
+            else:
+                speed = market.speed[chosen]
+                spent += market.usd[tick, chosen] * min(1.0, work / speed)
+                work = max(0.0, work - speed)
+                if work <= 1e-9:
+                    return float(spent)
+        running = chosen
+    return math.inf
+
+
+def test_bounds_meet_where_speeds_lie_on_no_grid() -> None:
+    market = market_of([[True], [False], [True]] * 20, work=20.3, speeds=[0.737, 1.0], launch=0)
+    coarse, fine = optimum(market, tolerance=1.0), optimum(market, tolerance=0.01)
+    assert coarse.lower <= fine.lower <= fine.upper <= coarse.upper
+    assert fine.gap <= 0.01
+    assert fine.grid < 1
+
+
+def test_a_job_that_cannot_end_has_no_optimum_and_runs_on_demand() -> None:
+    market = market_of([[True]] * 5, work=9)
+    assert math.isinf(optimum(market).upper)
+    outcome = simulate(market, policy_named("greedy"))
+    assert not outcome.met
+    assert {step.offer for step in outcome.steps} == {1}
+
+
+def test_preemptions_lose_work_and_launches_cost_egress() -> None:
+    market = market_of([[True]] * 4 + [[False]] * 2 + [[True]] * 30, work=5, lost=2, launch_usd=0.7)
+    outcome = simulate(market, policy_named("greedy"))
+    assert (outcome.launches, outcome.preemptions, outcome.lost_s) == (2, 1, 1200.0)
+    assert outcome.egress_usd == pytest.approx(1.4)
+    assert outcome.usd == pytest.approx(1.4 + 2 + 7)  # two launches, three ticks, and four after the loss
+    assert outcome.finish_s == 11 * 600.0
+
+
+def test_uniform_progress_follows_the_line() -> None:
+    market = market_of([[False]] * 20, work=10, launch=1)
+    steps = simulate(market, policy_named("uniform-progress")).steps
+    held = [step.offer for step in steps]
+    assert held[0] is None
+    assert 1 in held[:3]
+    assert None in held[5:15]  # it waits again once two launches ahead
+
+
+def test_failover_takes_zones_in_order_and_never_moves_back() -> None:
+    up = [[True, True]] * 2 + [[False, True]] + [[True, True]] * 9
+    held = [step.offer for step in simulate(market_of(up, work=6), policy_named("failover")).steps]
+    assert held[:6] == [0, 0, 1, 1, 1, 1]
+
+
+def test_ucb_prefers_zones_that_last() -> None:
+    rows = [[tick % 2 == 0, tick not in (29, 30, 31)] for tick in range(60)]
+    held = [step.offer for step in simulate(market_of(rows, work=15), policy_named("ucb")).steps]
+    assert held.count(1) > held.count(0)
+
+
+def test_capacity_that_was_there_for_long_is_believed_to_stay() -> None:
+    rng = np.random.default_rng(1)
+    up = np.concatenate([np.full(int(n), k % 2 == 0) for k, n in enumerate(rng.pareto(1.1, 400) * 3 + 1)])[:, None]
+    rates = learn(up, 600.0)
+    assert rates.hazards[1][0] > 3 * rates.hazards[1][-1]
+    assert transitions(rates, 600.0).sum(axis=1) == pytest.approx(np.ones(2 * COUNT))
+    assert age_of(np.array([True, True, False, False, True])).tolist() == [0, 1, 0, 1, 0]
+
+
+def test_others_count_for_less_than_what_was_seen_here() -> None:
+    others = Rates(np.full((2, COUNT), 1e6), np.full((2, COUNT), 5e5))
+    own = Rates(np.full((2, COUNT), 900.0), np.zeros((2, COUNT)))
+    assert others.hazards[1][0] == pytest.approx(0.5, abs=0.01)
+    assert (others.weighed(100.0) + own).hazards[1][0] == pytest.approx(0.05, abs=0.01)
+
+
+def test_lifetimes_of_a_forecast_become_rates() -> None:
+    class Short:
+        def survival(self, kind: str, region: str, age_s: float, ahead_s: float) -> float:
+            return math.exp(-ahead_s / 3600.0)
+
+    rates = from_lifetimes(Short(), "v100", "us-east-1", 600.0, worth=1e6)
+    assert rates.hazards[1] == pytest.approx(np.full(COUNT, 1 - math.exp(-1 / 6)), rel=0.01)
+
+
+def test_a_plan_costs_what_a_sure_market_costs() -> None:
+    always = Rates(np.full((2, COUNT), 1e9), np.zeros((2, COUNT)))
+    plan = Plan(Terms((1.0, 3.0), (1.0, 1.0), (0.0, 0.0), 1, 0.0), always, 10.0, 30, 600.0)
+    costs = plan.choices(30, 2 * COUNT - 1, 0, 10.0, (1.0, 3.0))
+    assert costs[1] == pytest.approx(11.0, abs=0.05)  # a launch and ten ticks
+    assert costs[2] > costs[1]
+    away = plan.choices(12, COUNT - 1, 0, 10.0, (1.0, 3.0))
+    assert np.isinf(away[1])
+    assert away.argmin() == 2
+
+
+def test_the_markov_decision_says_why_and_a_dearer_price_changes_it() -> None:
+    market = market_of([[True]] * 40, work=20, deadline=40)
+    view = view_at(market, 0, 20.0, None, 0, 0)
+    decision = Markov().decide(view)
+    assert decision.offer == 0
+    assert decision.reason.facts["spot"] < decision.reason.facts["on demand"]
+    assert Markov().decide(dearer(view, 4.0)).offer != 0
+
+
+def test_markov_waits_for_capacity_that_returns_and_not_for_what_does_not() -> None:
+    often = prior_of([market_of([[tick % 10 != 0] for tick in range(2000)], work=5, deadline=50)])
+    never = prior_of([market_of([[tick < 10] for tick in range(2000)], work=5, deadline=50)])
+    view = view_at(market_of([[False]] * 60, work=20), 0, 20.0, None, 0, 0)
+    assert Markov(often).decide(view).offer is None
+    tight = view_at(market_of([[False]] * 26, work=20), 0, 20.0, None, 0, 0)
+    assert Markov(never).decide(tight).offer in (1, None)
+    assert simulate(market_of([[False]] * 26, work=20), Markov(never)).usd == pytest.approx(63.0)
+
+
+def test_the_net_says_so() -> None:
+    market = market_of([[True]] * 11, work=10)
+    view = view_at(market, 0, 10.0, None, 0, 0)
+    decision = safe(view, Decision(None, Reason("x", "x")))
+    assert decision.offer == market.fallback
+    assert decision.reason.code == "safety-net"
+
+
+def test_gangs_need_all_nodes_and_egress_is_charged_away_from_home() -> None:
+    offer = Offer("aws", "us-west-2", "us-west-2a", "v100-x1", "v100")
+    trace = Availability(0.0, 600.0, np.array([4, 3, 4, 4]))
+    job = Job(600.0, 1800.0, nodes=4, data_gb=100.0, state_gb=10.0, home="us-east-1")
+    market = cut(History({offer: Track(None, trace)}), job, on_demand_usd=3.0, spot_usd=1.0)
+    assert market.up[:, 0].tolist() == [True, False, True, True]
+    assert market.usd[0].tolist() == pytest.approx([4 / 6, 12 / 6])
+    assert market.launch_usd.tolist() == pytest.approx([110 * 0.02, 0.0])
+    with pytest.raises(Invalid, match="ends 1 ticks before"):
+        market.window(2)
+    with pytest.raises(Invalid, match="on demand"):
+        replace(market, offers=(offer, offer))
