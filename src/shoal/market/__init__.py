@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from shoal.market.feeds import read, read_all
     from shoal.market.history import Availability, History, Offer, Prices, Track
     from shoal.market.optimum import Optimum
+    from shoal.market.policy.beliefs import Rates, from_lifetimes
     from shoal.market.policy.names import NAMES, policy_named
     from shoal.market.policy.view import Decision, Policy, View, safe
     from shoal.market.ticks import Job, Market, cut
 
 __all__ = [
-    "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Track",
-    "View", "cut", "policy_named", "read", "read_all", "safe",
+    "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Rates",
+    "Track", "View", "cut", "from_lifetimes", "policy_named", "read", "read_all", "safe",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -30,9 +31,11 @@ __getattr__ = on_first_use(
         "Optimum": "optimum",
         "Policy": "policy.view",
         "Prices": "history",
+        "Rates": "policy.beliefs",
         "Track": "history",
         "View": "policy.view",
         "cut": "ticks",
+        "from_lifetimes": "policy.beliefs",
         "policy_named": "policy.names",
         "read": "feeds",
         "read_all": "feeds",

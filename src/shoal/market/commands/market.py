@@ -17,11 +17,12 @@ market_app = typer.Typer(help="Decide what to rent, where, spot or not, on histo
 
 
 def register(app: typer.Typer) -> None:
+    for name, function in (("offers", offers), ("history", history_of), ("published", published)):
+        command(market_app, name)(function)
     decide.register(market_app)
     app.add_typer(market_app, name="market", rich_help_panel="Market")
 
 
-@command(market_app, "offers")
 def offers(
     context: CommandContext, history: HistoryArgument, accelerator: AcceleratorOption = None,
     region: RegionOption = None,
@@ -43,7 +44,6 @@ def offers(
     }))  # fmt: skip
 
 
-@command(market_app, "history")
 def history_of(
     context: CommandContext, history: HistoryArgument, accelerator: AcceleratorOption = None,
     region: RegionOption = None,
@@ -67,7 +67,6 @@ def history_of(
     }))  # fmt: skip
 
 
-@command(market_app, "published")
 def published(
     context: CommandContext,
     history: HistoryArgument,
