@@ -204,6 +204,25 @@ def test_a_seed_gives_one_result_and_wall_time_has_no_say() -> None:
     assert first.finished.tolist() != other.finished.tolist()
 
 
+def limited(steps: list[float], tenant: list[int], quota: Quota, *, fast: int, slow: int) -> Simulated:
+    """First in, first out, where the first of two tenants has a quota."""
+    work = replace(workload(steps, tenant=tenant), tenants=(Tenant("a", quota=quota), Tenant("b")))
+    pools = [Pool(name, count) for name, count in (("fast", fast), ("slow", slow)) if count]
+    return simulate(cluster_of(work, pools, throughputs()), run_of("fifo"))
+
+
+def test_a_quota_holds_between_rounds_too() -> None:
+    found = limited([100_000.0, 1000.0, 1000.0], [0, 0, 1], Quota(accelerators=1), fast=2, slow=0)
+    assert found.finished[[0, 2]].tolist() == [10_000.0, 100.0]
+    assert found.started[1] == 10_000.0
+
+
+def test_a_quota_of_a_type_counts_what_its_tenant_holds_of_that_type() -> None:
+    quota = Quota(by_type=(("slow", 1),))
+    found = limited([100_000.0, 1000.0, 100_000.0, 1000.0], [0, 1, 1, 0], quota, fast=1, slow=2)
+    assert found.started.tolist() == [0.0, 0.0, 0.0, 200.0], "the place that is free in the middle of a round"
+
+
 class TestJobsThatSaveNothing:
     """The minimum run time of the control plane (`minimum_run`) is in force in the simulator."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -68,7 +69,7 @@ def decide(name: str, problem: Problem, **settings: Any) -> Allocation:
     if name not in POLICIES:
         raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
     policy = POLICIES[name]
-    known = policy.decide.__kwdefaults__ or {}
+    known = list(signature(policy.decide).parameters)[1:]
     if unknown := sorted(set(settings) - set(known)):
         raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=f"it has {', '.join(known)}")
     return policy.decide(problem, **settings)

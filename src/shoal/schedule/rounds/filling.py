@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from shoal.schedule.types import Index, Problem
 
 
@@ -52,6 +54,13 @@ class Filling:
             for kind, limit in tenant.quota.by_type:
                 columns = frozenset(c for c, pool in enumerate(self._pool_of) if problem.pools[pool].type == kind)
                 self._quotas.append((at, columns, [float(limit)]))
+
+    def take(self, tenant: Index, column: Index, need: Index) -> None:
+        """What jobs of these tenants (k,) that are none of the problem's hold in these columns (k,)."""
+        held = np.bincount(np.take(self._pool_of, column), need, minlength=len(self.left))
+        self.left = [room - int(count) for room, count in zip(self.left, held, strict=True)]
+        for at, columns, limit in self._quotas:
+            limit[0] -= float(need[(tenant == at) & np.isin(column, list(columns))].sum())
 
     def fill(self, entries: Entries, reserving: Reserving | None = None) -> None:
         """Give each entry, in order, what it needs, if its jobs have nothing yet and there is room. In each pool the

@@ -22,7 +22,8 @@ FAILURES, SAVES = 103, 107
 class Actuators:
     """All arrays are (m,) by job. `placed` is the column that a job runs in or -1, `size` with how many accelerators,
     `since` since when it is there or in the queue; `left` and `done` are steps, the rest as in `Simulated`.
-    `saves` is false for jobs that do not save their work, and `lost_run_s` the run time that these have lost."""
+    `saves` is false for jobs that do not save their work, and `lost_run_s` the run time that these have lost. `among`
+    is the number of jobs that are there, waiting ones included."""
 
     def __init__(self, cluster: Cluster, run: Run) -> None:
         work, jobs = cluster.workload, cluster.workload.jobs
@@ -34,13 +35,14 @@ class Actuators:
         self._speed, self._ends, self._fails = np.zeros(jobs), np.full(jobs, np.inf), np.full(jobs, np.inf)
         self.started, self.finished = np.full(jobs, np.nan), np.full(jobs, np.nan)
         self.ran_s, self.alone_s, self.held_s = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
-        self.lost_s, self.cost_usd, self.alone_rate = np.zeros(jobs), np.zeros(jobs), np.ones(jobs)
+        self.lost_s, self.cost_usd = np.zeros(jobs), np.zeros(jobs)
         self.restarts, self.failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
         self.saves = np.random.default_rng(run.seed + SAVES).random(jobs) >= run.unsaved
         self.lost_run_s = np.zeros(jobs)
         self.nodes: Nodes = {}
         self.running = np.empty(0, np.intp)
         self.usd_per_hour = np.zeros(0)
+        self.among = 0
 
     def event_at(self) -> float:
         """When the next running job ends or fails."""
@@ -57,7 +59,7 @@ class Actuators:
         steps = np.minimum(self._speed[jobs] * works, self.left[jobs])
         self.left[jobs] -= steps
         self.done[jobs] += steps
-        self.alone_s[jobs] += steps / self.alone_rate[jobs]
+        self.alone_s[jobs] += steps / self._cluster.alone(jobs, self.among)
         self.ran_s[jobs] += to - now
         used = (to - now) * self.size[jobs]
         self.held_s[jobs] += used
@@ -118,7 +120,7 @@ class Actuators:
         jobs, steps = jobs[some], steps[some]
         self.done[jobs] -= steps
         self.left[jobs] += steps
-        self.alone_s[jobs] -= np.minimum(steps / self.alone_rate[jobs], self.alone_s[jobs])
+        self.alone_s[jobs] -= np.minimum(steps / self._cluster.alone(jobs, self.among), self.alone_s[jobs])
         self.lost_s[jobs] += steps / self._speed[jobs] * self.size[jobs]
 
     def _leave(self, jobs: Index, now: float) -> None:

@@ -73,16 +73,17 @@ class Cluster:
         return rate
 
     @cached_property
-    def _together(self) -> Array:
-        """(n,) accelerators, in the columns of gangs that are together."""
+    def _isolated(self) -> tuple[Array, Array]:
+        """(m,) the speed of each job if its time is divided among all pools as these are large, and the number of jobs
+        up to which an isolated share is all of that time. Gangs are together."""
         columns = columns_of(self.pools)
-        return np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
+        counts = np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
+        return self.rate @ (counts / counts.sum()), counts.sum() / self.workload.gang
 
-    def alone(self, jobs: Index) -> Array:
-        """(k,) the speed that each of these jobs has in an isolated share, if they divide all pools evenly."""
-        share = self._together / (len(jobs) * self.workload.gang[jobs])[:, None]
-        share /= np.maximum(share.sum(axis=1), 1.0)[:, None]
-        speed: Array = np.einsum("ij,ij->i", share, self.rate[jobs])
+    def alone(self, jobs: Index, among: int) -> Array:
+        """(k,) the speed that each of these jobs has in an isolated share, if so many jobs divide all pools evenly."""
+        whole, enough = self._isolated
+        speed: Array = whole[jobs] * np.minimum(enough[jobs] / among, 1.0)
         return np.where(speed > 0.0, speed, 1.0)
 
     def _configurations(self, jobs: Index) -> Configurations | None:

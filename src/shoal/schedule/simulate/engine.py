@@ -18,6 +18,7 @@ from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
 from shoal.schedule.presets import resize_s, time_slice_s
 from shoal.schedule.rounds import State
+from shoal.schedule.rounds.filling import Filling
 from shoal.schedule.simulate.actuators import Actuators
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.lengths import Oracle
@@ -72,6 +73,7 @@ class _Simulation:
         self._shown: Rows | None = None
         self._state = State()
         self._last: Decided | None = None
+        self._decided_for = self._active
         self._round_at = -math.inf
         self._waited_since: dict[str, float] = {}
         self._decisions: list[float] = []
@@ -133,7 +135,7 @@ class _Simulation:
         self._arrivals = until
         self._shown = None
         self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
-        self._there.alone_rate[self._active] = self._cluster.alone(self._active)
+        self._there.among = len(self._active)
         return True
 
     def _reprice(self) -> bool:
@@ -167,8 +169,7 @@ class _Simulation:
             if counted:
                 self._waiting_for -= counted
                 self._on_progress(len(self._measured) - self._waiting_for, len(self._measured), self._now)
-            if len(self._active):
-                self._there.alone_rate[self._active] = self._cluster.alone(self._active)
+            self._there.among = len(self._active)
         return True
 
     # Deciding
@@ -176,13 +177,9 @@ class _Simulation:
     def _problem(self) -> Problem:
         """The jobs that are there, as they are now."""
         active, there, cluster = self._active, self._there, self._cluster
-        placed = there.placed[active]
-        state: dict[str, Any] = {
-            "now": self._now, "work_left": self._oracle.work_left(active, there.left[active], there.done[active]),
-            "ran_s": there.ran_s[active], "isolated_s": there.alone_s[active], "restarts": there.restarts[active],
-            "placed": placed,
-        }  # fmt: skip
+        state = self._of(active)
         if cluster.sizes:
+            placed = there.placed[active]
             gang = np.where(placed >= 0, there.size[active], cluster.workload.gang[active])
             now_s = self._now - there.since[active]
             rate = cluster.rate[active].copy()
@@ -198,6 +195,15 @@ class _Simulation:
             self._shown = self._shown.again(**state)
         return self._shown
 
+    def _of(self, jobs: Index) -> dict[str, Any]:
+        """What changes from moment to moment, of these jobs."""
+        there = self._there
+        return {
+            "now": self._now, "work_left": self._oracle.work_left(jobs, there.left[jobs], there.done[jobs]),
+            "ran_s": there.ran_s[jobs], "isolated_s": there.alone_s[jobs], "restarts": there.restarts[jobs],
+            "placed": there.placed[jobs],
+        }  # fmt: skip
+
     def _round(self) -> None:
         """Decide as the control plane does, and carry it out."""
         problem, active, there = self._problem(), self._active, self._there
@@ -211,7 +217,7 @@ class _Simulation:
             kept_s=kept.keeps_s, nodes={row_of[job]: places for job, places in there.nodes.items()},
         )  # fmt: skip
         self._decisions.append(self._cpu_s() - before)
-        self._state, self._last = decided.state, decided
+        self._state, self._last, self._decided_for = decided.state, decided, active
         self._round_at = self._now + self._run.settings.round_s
         found = decided.round
         ran = problem.placed >= 0
@@ -253,14 +259,17 @@ class _Simulation:
         waiting = self._active[there.placed[self._active] < 0]
         if not len(waiting):
             return
-        pools = everybody.pool_of[there.placed[there.running]]
-        left = everybody.counts - np.bincount(pools, there.size[there.running], minlength=len(everybody.pools))
+        running = there.running
+        columns, sizes = there.placed[running], there.size[running]
+        left = everybody.counts - np.bincount(everybody.pool_of[columns], sizes, minlength=len(everybody.pools))
         least = 1 if self._cluster.sizes else self._cluster.workload.gang[waiting].min()
         if left.max() < least:
             return
-        problem = self._problem()
-        found = free_places(problem, self._last)
-        self._start(found.rows, found.columns, found.accelerators)
-
-    def _start(self, rows: Index, columns: Index, sizes: Index) -> None:
-        self._there.start(self._active[rows], columns, sizes, self._now)
+        problem = self._cluster.problem(everybody, waiting, **self._of(waiting))
+        filling = Filling(problem)
+        filling.take(everybody.tenant[running], columns, sizes)
+        # Jobs are numbered in order of arrival: those that came since the decision are behind its last one.
+        before = np.searchsorted(self._decided_for, waiting)
+        before[before == len(self._decided_for)] = -1
+        found = free_places(problem, filling, self._last, before)
+        there.start(waiting[found.rows], found.columns, found.accelerators, self._now)

@@ -23,48 +23,36 @@ class Given(NamedTuple):
     accelerators: Index
 
 
-def free_places(problem: Problem, last: Decided | None) -> Given:
-    """What the waiting jobs of `problem` are given of what its running jobs leave."""
-    filling = Filling(problem)
-    here = positions(problem.placed >= 0)
-    filling.fill(_entries(here, problem.placed[here], problem.gang[here]))
-    if not filling.waiting or not any(filling.left):
-        return _none()
-    order, target, reserved, share = _as_decided(problem, last)
-    waits = order[problem.placed[order] < 0]
-    planned = waits[target[waits] >= 0]
+def free_places(problem: Problem, filling: Filling, last: Decided | None, before: Index) -> Given:
+    """What the jobs of `problem`, all of which wait, are given of what is left in `filling`. `before` (k,) are their
+    rows when the last round was decided, or -1."""
+    order, target, reserved, share = _as_decided(problem, last, before)
+    planned = order[target[order] >= 0]
     filling.fill(_entries(planned, target[planned], problem.gang[planned]))
     for row in planned[reserved[planned]].tolist():
         if filling.column[row] < 0:
             filling.left[int(problem.pool_of[target[row]])] = 0
     for ways in (problem.possible & (share > 0.0), problem.possible):
-        _spare(problem, filling, waits, ways, last)
-    rows = positions((np.array(filling.column) >= 0) & (problem.placed < 0))
-    need = np.array(filling.need, np.intp)
-    return Given(rows, np.array(filling.column, np.intp)[rows], need[rows])
-
-
-def _none() -> Given:
-    none = np.empty(0, np.intp)
-    return Given(none, none, none)
+        _spare(problem, filling, order, ways, last)
+    column, need = np.array(filling.column, np.intp), np.array(filling.need, np.intp)
+    rows = positions(column >= 0)
+    return Given(rows, column[rows], need[rows])
 
 
 def _entries(rows: Index, columns: Index, need: Index) -> Entries:
     return Entries(rows, np.full(len(rows), -1, np.intp), columns, need)
 
 
-def _as_decided(problem: Problem, last: Decided | None) -> tuple[Index, Index, Mask, Array]:
+def _as_decided(problem: Problem, last: Decided | None, before: Index) -> tuple[Index, Index, Mask, Array]:
     """The order of all jobs, their columns (-1: none) and whether these are reserved, and shares, by the last round;
     those that came since are behind, by arrival."""
     jobs, columns = problem.rate.shape
     target, reserved = np.full(jobs, -1, np.intp), np.zeros(jobs, np.bool_)
     share, deserved = np.zeros((jobs, columns)), np.full(jobs, -np.inf)
-    if last is not None and last.round.problem.columns == problem.columns:
+    if last is not None:
         found = last.round
-        row_of = {name: row for row, name in enumerate(found.problem.ids)}
-        rows = np.array([row_of.get(name, -1) for name in problem.ids], np.intp)
-        old = positions(rows >= 0)
-        at = rows[old]
+        old = positions(before >= 0)
+        at = before[old]
         waiting = found.reserved[at]
         target[old] = np.where(found.column[at] >= 0, found.column[at], waiting)
         reserved[old] = waiting >= 0
@@ -73,20 +61,23 @@ def _as_decided(problem: Problem, last: Decided | None) -> tuple[Index, Index, M
     return np.lexsort((problem.arrived, -deserved, target < 0)), target, reserved, share
 
 
-def _spare(problem: Problem, filling: Filling, waits: Index, ways: Mask, last: Decided | None) -> None:
+def _spare(problem: Problem, filling: Filling, order: Index, ways: Mask, last: Decided | None) -> None:
     """Each waiting job, in order, where it is fastest for what the type is worth."""
     if not filling.waiting or not any(filling.left):
         return
+    if problem.configurations is None:
+        ways = ways & (problem.gang[:, None] <= np.array(filling.left)[problem.pool_of])
+    order = order[ways[order].any(axis=1)]
     prices = np.zeros(len(problem.pools)) if last is None else last.allocation.prices
     price = prices[problem.pool_of]
-    best = problem.rate.max(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        worth = np.where(price > 0.0, problem.rate / best[:, None] / price, np.inf)
-    for row in waits.tolist():
+    for row in order.tolist():
         if filling.column[row] >= 0 or not any(filling.left):
             continue
         able = positions(ways[row])
-        able = able[np.lexsort((-problem.rate[row, able], -worth[row, able]))]
+        rate = problem.rate[row, able]
+        with np.errstate(divide="ignore"):
+            worth = np.where(price[able] > 0.0, rate / price[able], np.inf)
+        able = able[np.lexsort((-rate, -worth))]
         need = problem.gang[row]
         sizes = _sizes(problem, filling, row) if problem.configurations is not None else {}
         needs = np.array([sizes.get(int(at), need) for at in able], np.intp)

@@ -133,7 +133,7 @@ class _Simulation:
         self._decisions.append(self._cpu_s() - before)
         self._rounds.enter(problem, self._allocation, now=self._now)
         self._allocated = self._now
-        self._alone_rate[self._active] = self._cluster.alone(self._active)
+        self._alone_rate[self._active] = self._cluster.alone(self._active, len(self._active))
 
     def _look(self) -> Problem:
         """The problem of the jobs that are there now."""
