@@ -52,6 +52,9 @@ def up(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as guard.enabled=on or serve.port=0."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where processes run: local, or the name of an installed engine. [local]")
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
     ] = False,
@@ -75,8 +78,8 @@ def up(
     from shoal.control.settings import load_settings
 
     flags: dict[str, Any] = {
-        "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "placement": placement,
-        "preemption": preemption, "log_level": log_level,
+        "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,
+        "placement": placement, "preemption": preemption, "log_level": log_level,
     }  # fmt: skip
     settings = load_settings(flags, sets=sets or (), config=config)
     home = settings.home
@@ -236,12 +239,26 @@ def _capabilities(found: Any) -> None:
         output.console().print(mark, soft_wrap=True)
 
 
-def doctor(context: CliContext) -> None:
-    """What this machine offers to jobs, what is missing, and what that costs. Needs no server."""
-    from shoal.base.discover import find
+def doctor(
+    context: CliContext,
+    engine: Annotated[str, typer.Option(help="Look at what this engine would use instead of this machine.")] = "local",
+) -> None:
+    """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. Needs no
+    server."""
+    from shoal.base.discover import find, find_one
     from shoal.engine.probe import probe_machine
 
     home = context.folder().absolute()
+    if engine != "local":
+        from shoal.control.settings import load_settings
+        from shoal.engine import EngineOptions
+
+        values = load_settings({"home": home, "engine": engine}).values
+        probe = find_one("shoal.engine_probes", engine)
+        options = EngineOptions(home, values.slots, getattr(values, engine, None))
+        there = [asdict(one) for one in probe.load()(options)] if probe is not None else []
+        context.show({"home": str(home), "engine": engine, "capabilities": there}, lambda: _capabilities(there))
+        return
     extensions = [one.load() for one in find("shoal.extensions").values()]
     told = [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
     found = [asdict(one) for one in told]

@@ -8,6 +8,7 @@ Senses: squeue, scontrol, records. Decides nothing. Acts: sbatch, scancel, files
 """
 
 from shoal.engine.slurm.engine import SlurmEngine, slurm_engine
+from shoal.engine.slurm.probe import probe_cluster
 from shoal.engine.slurm.settings import SlurmSettings
 
-__all__ = ["SlurmEngine", "SlurmSettings", "slurm_engine"]
+__all__ = ["SlurmEngine", "SlurmSettings", "probe_cluster", "slurm_engine"]
