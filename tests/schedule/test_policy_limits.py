@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
-from shoal.schedule import POLICIES, Configuration, Infeasible, JobView, Pool, Problem, decide, partitioned, problem_of
+from shoal.schedule import (
+    POLICIES,
+    Configuration,
+    Infeasible,
+    JobView,
+    Pool,
+    Problem,
+    decide,
+    partitioned,
+    problem_of,
+    reason_of,
+)
 from shoal.schedule.policy.hierarchical import Entity
 
 POOLS = [Pool("k80", 4, Money.usd(0.5)), Pool("v100", 2, Money.usd(2.5))]
@@ -141,7 +152,7 @@ class TestWhoCannotRun:
         problem = problem_of([job("big", gang=5), job("small")], POOLS)
         found = decide("max-min", problem)
         assert found.time.tolist() == pytest.approx([0.0, 1.0])
-        assert found.reason(0).code == "fits-nowhere"
+        assert reason_of(found, 0).code == "fits-nowhere"
 
     def test_an_elastic_job_fits_where_a_configuration_does(self) -> None:
         ways = (Configuration("v100", 2, Throughput(5.0)), Configuration("v100", 8, Throughput(9.0)))
@@ -158,10 +169,10 @@ class TestReasons:
         held = job("held", placed="v100", placed_s=10.0, min_run_s=60.0, gang=2)
         problem = problem_of([held, *(job(f"job-{at}") for at in range(8))], POOLS)
         found = decide("max-min", problem)
-        assert [found.reason(at).code for at in (0, 1)] == ["held", "shared"]
-        assert "minimum run time" in found.reason(0).text
-        assert found.reason(1).text == "runs 50% of the time, on k80: k80, v100 are used up"
-        assert found.reason(1).facts["time"] == pytest.approx(0.5)
+        assert [reason_of(found, at).code for at in (0, 1)] == ["held", "shared"]
+        assert "minimum run time" in reason_of(found, 0).text
+        assert reason_of(found, 1).text == "runs 50% of the time, on k80: k80, v100 are used up"
+        assert reason_of(found, 1).facts["time"] == pytest.approx(0.5)
 
     def test_the_exchange_rate_of_two_types_is_said(self) -> None:
         jobs = [
@@ -170,18 +181,18 @@ class TestReasons:
         ]
         found = decide("makespan", problem_of(jobs, POOLS))
         said = "k80, v100 are used up; an hour on v100 is worth 3 on k80, and it is only 1.5 times as fast there"
-        assert found.reason(0).text.endswith(said)
-        assert found.reason(1).text.endswith("k80, v100 are used up")
+        assert reason_of(found, 0).text.endswith(said)
+        assert reason_of(found, 1).text.endswith("k80, v100 are used up")
         assert found.prices[1] > found.prices[0] > 0.0
 
     def test_a_used_up_quota_is_said(self) -> None:
         tenants = [Tenant("t", quota=Quota(accelerators=1)), Tenant("u")]
         problem = problem_of([job("a"), job("b"), job("c", tenant="u")], POOLS, tenants=tenants)
         found = decide("max-min", problem)
-        assert found.reason(0).text.endswith("quota of t: all types is used up")
-        assert found.reason(2).code == "whole"
+        assert reason_of(found, 0).text.endswith("quota of t: all types is used up")
+        assert reason_of(found, 2).code == "whole"
         assert found.limits["quota of t: all types"] >= 0.0
 
     def test_spare_room_that_a_policy_does_not_want_is_said(self) -> None:
         found = decide("min-cost", problem_of([job("a")], POOLS), aim="spend")
-        assert "min-cost gains nothing" in found.reason(0).text
+        assert "min-cost gains nothing" in reason_of(found, 0).text

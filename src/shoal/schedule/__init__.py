@@ -4,7 +4,7 @@ After Gavel (OSDI'20): a policy turns a snapshot of jobs and pools (`Problem`) i
 should run on each type (`Allocation`), with shadow prices that say what an accelerator of each type is worth now, a
 certificate of how good it is, and a reason for each job. Policies are pure, so the simulator, the tests and the live
 system run the very same ones. This face is the decision; sensing throughputs and carrying an allocation out by rounds
-are other files of this room.
+are other files of this component.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from shoal.base.faces import on_first_use
 if TYPE_CHECKING:
     from shoal.schedule.build import problem_of
     from shoal.schedule.errors import Infeasible, SolverFailed
+    from shoal.schedule.explain import reason_of
     from shoal.schedule.policies import POLICIES, Policy, decide
     from shoal.schedule.policy.hierarchical import Entity
     from shoal.schedule.solve.pop import partitioned
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "POLICIES", "Allocation", "Certificate", "Column", "Configuration", "Configurations", "Entity", "Infeasible",
     "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "partitioned", "problem_of",
+    "reason_of",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -54,5 +56,6 @@ __getattr__ = on_first_use(
         "decide": "policies",
         "partitioned": "solve.pop",
         "problem_of": "build",
+        "reason_of": "explain",
     },
 )

@@ -13,7 +13,7 @@ LITTLE = 1e-6
 CLEARLY = 0.01
 
 
-def explain(allocation: Allocation, job: int) -> Reason:
+def reason_of(allocation: Allocation, job: int) -> Reason:
     """One sentence for people, and the numbers behind it.
 
     Codes: `held`, `fits-nowhere`, `whole` (runs all the time), `shared` (runs part of the time), `waits`.

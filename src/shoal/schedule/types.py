@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.core import Invalid, Money, Reason, Tenant, Throughput
+from shoal.core import Invalid, Money, Tenant, Throughput
 from shoal.schedule.validate import Positions, faults
 
 Array = NDArray[np.float64]
@@ -414,9 +414,3 @@ class Allocation:
         np.add.at(by_column, self.pairs.column, self.pairs.share * gang[self.pairs.first])
         used: Array = np.bincount(problem.pool_of, by_column, minlength=len(problem.pools)).astype(np.float64)
         return used
-
-    def reason(self, job: int) -> Reason:
-        """Why job number `job` got what it got, from the shadow prices."""
-        from shoal.schedule.explain import explain
-
-        return explain(self, job)

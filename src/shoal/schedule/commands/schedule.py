@@ -356,12 +356,13 @@ def explain(
 
     def act() -> None:
         from shoal.core import NotFound
+        from shoal.schedule import reason_of
 
         found = _solved(snapshot, policy, agnostic, space_sharing)
         ids = [str(name) for name in found.problem.ids]
         if unknown := [name for name in job or () if name not in ids]:
             raise NotFound(f"the snapshot has no job {', '.join(unknown)}", where=str(snapshot))
-        reasons = {name: found.reason(ids.index(name)) for name in job or ids}
+        reasons = {name: reason_of(found, ids.index(name)) for name in job or ids}
         body = {"simulated": True, "jobs": {name: reason.as_json() for name, reason in reasons.items()}}
 
         def human() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Reason, Resources
-from shoal.schedule import Allocation
+from shoal.schedule import Allocation, reason_of
 from shoal.schedule.live.problem import LiveProblem, Place
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
@@ -92,7 +92,7 @@ class Plan:
         row = self.row.get(job)
         if row is None:
             return None
-        turn, share = self._turn(job, row), self.allocation.reason(row)
+        turn, share = self._turn(job, row), reason_of(self.allocation, row)
         problem = self.allocation.problem
         own = f"quota of {problem.tenants[problem.tenant[row]].name}:"
         limits = {name: price for name, price in share.facts["limits"].items() if name.startswith(own)}
