@@ -286,8 +286,7 @@ def _judged(snapshot: Snapshot, state: ModelState) -> ModelState:
     pause = pauses.probed(state.pause, snapshot.at, told=True)
     if worst.value > TOLD * least:
         pause = replace(pause, failed=())
-    slow = 0 if groups != state.groups else state.slow
-    return replace(state, groups=groups, contention=contention, pause=pause, slow=slow, easy=0)
+    return replace(state, groups=groups, contention=contention, pause=pause, easy=0)
 
 
 def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -> tuple[ModelState, dict[str, Reason]]:
