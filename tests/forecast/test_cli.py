@@ -61,6 +61,29 @@ def test_a_fitted_lifetime_is_told(app: typer.Typer, tmp_path: Path) -> None:
     assert found["source"] == "measured for k80 in east"
     assert "none was seen of this one" in ask(app, *words, "-r", "west")
 
+    found = json.loads(ask(app, "cluster", "-m", model, "-k", "k80", "-r", "east", "--work", 12, "--checkpoint", 20,
+                           "--restart", 120, "--json"))  # fmt: skip
+    assert 12 * 3600 < found["median"] < 16 * 3600
+    assert 300 < found["checkpoint_every_s"] < 3600
+    words = ("cluster", "-m", model, "-k", "k80", "-r", "east", "--work", 12, "--restart", 120, "--every", 500)
+    assert "with a checkpoint every 500 s" in ask(app, *words, "--checkpoint", 0)
+    assert "a positive time of a checkpoint" in ask(app, *words[:-2], "--checkpoint", 0, code=2)
+
+
+def test_a_slowdown_in_a_table_is_told_with_its_remedy(app: typer.Typer, tmp_path: Path) -> None:
+    def told(steps: list[tuple[float, float]], *words: str, code: int = 0) -> str:
+        lines = [f"{seconds},{wait}" for seconds, wait in steps]
+        (path := tmp_path / "steps.csv").write_text("\n".join(["step_s,input_wait_s", *lines]))
+        return ask(app, "bottleneck", path, *words, code=code)
+
+    quiet = [(0.5, 0.1), (0.51, 0.11)] * 20
+    assert "no slowdown" in told(quiet)
+    slow = told([*quiet, *[(0.7, 0.3)] * 10])
+    assert "from about step 40 on" in slow
+    assert "input pipeline: give the job more cores" in slow
+    assert json.loads(told(quiet, "--json")) == {"slowdown": None}
+    assert "positive seconds" in told([(-1, 0)], code=2)
+
 
 @pytest.mark.parametrize(
     ("text", "told"),

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
+    from shoal.forecast.bottleneck import Slowdown, detect
     from shoal.forecast.checkpoint import CheckpointTime, best_interval_s
     from shoal.forecast.cluster import ClusterSpeed
     from shoal.forecast.features import Features
     from shoal.forecast.finish import Track
     from shoal.forecast.lifetimes import Exposure, HourlyLifetimes
     from shoal.forecast.steptime import StepTime
+    from shoal.forecast.transient import Training, total_time
 
 __all__ = [
-    "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "HourlyLifetimes", "StepTime", "Track",
-    "best_interval_s",
+    "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "HourlyLifetimes", "Slowdown", "StepTime", "Track",
+    "Training", "best_interval_s", "detect", "total_time",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -30,8 +32,12 @@ __getattr__ = on_first_use(
         "Exposure": "lifetimes",
         "Features": "features",
         "HourlyLifetimes": "lifetimes",
+        "Slowdown": "bottleneck",
         "StepTime": "steptime",
         "Track": "finish",
+        "Training": "transient",
         "best_interval_s": "checkpoint",
+        "detect": "bottleneck",
+        "total_time": "transient",
     },
 )

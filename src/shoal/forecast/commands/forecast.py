@@ -38,6 +38,8 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "speed")(speed)
     command(forecast_app, "lifetime")(lifetime)
     command(forecast_app, "finish")(finish)
+    command(forecast_app, "bottleneck")(bottleneck)
+    command(forecast_app, "cluster")(cluster)
     app.add_typer(forecast_app, name="forecast")
 
 
@@ -106,6 +108,61 @@ def lifetime(
     )
 
 
+def cluster(
+    context: CommandContext, model: ModelOption, kind: KindOption,
+    region: Annotated[str, typer.Option("--region", "-r", help="The region; one never seen has the shared hazard.")],
+    work: Annotated[float, typer.Option("--work", help="Hours of work without interruption.")],
+    checkpoint: Annotated[float, typer.Option("--checkpoint", help="Seconds that a checkpoint takes.")],
+    restart: Annotated[float, typer.Option("--restart", help="Seconds until a replacement works again.")],
+    every: Annotated[float | None, typer.Option("--every", help="Seconds of work between checkpoints; else the best "
+                                                "for servers of this mean life.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")] = 0,
+) -> None:  # fmt: skip
+    """How long a training takes on transient servers that are replaced when they are revoked (simulated)."""
+    from shoal.forecast.checkpoint import best_interval_s
+    from shoal.forecast.lifetimes import HOUR_S, HourlyLifetimes
+    from shoal.forecast.transient import Training, total_time
+
+    fitted = HourlyLifetimes.from_json(_read(model))
+    if every is None:
+        if checkpoint <= 0:
+            raise Invalid("the best time between checkpoints is known for a positive time of a checkpoint only")
+        every = best_interval_s(checkpoint, fitted.mean_life_s(kind, region))
+    found = total_time(Training(work * HOUR_S, checkpoint, every, restart), fitted, kind, region, seed=seed)
+    context.show(
+        {**found.as_json(), "checkpoint_every_s": every},
+        lambda: print(
+            f"{found.median / HOUR_S:.1f} h ({found.low / HOUR_S:.1f} to {found.high / HOUR_S:.1f} in "
+            f"{found.level:.0%} of all cases), with a checkpoint every {every:.0f} s: {found.source}"
+        ),
+    )
+
+
+def bottleneck(
+    context: CommandContext,
+    steps: Annotated[Path, typer.Argument(help="CSV: a row a step, its step_s and, where known, network_wait_s, "
+                                          "input_wait_s, memory_stall, neighbour_busy, clock_mhz.")],
+    mean_run: Annotated[float, typer.Option("--mean-run", help="Steps until a false alarm, on average.")] = 100_000,
+) -> None:  # fmt: skip
+    """When a job became slower than it was, and what holds it back."""
+    from shoal.forecast.bottleneck import SENSORS, detect
+
+    columns: dict[str, list[float]] = defaultdict(list)
+    for number, row in _rows(steps, "step_s", optional=tuple(SENSORS)):
+        with _Line(steps, number):
+            for name, text in row.items():
+                columns[name].append(float(text))
+    found = detect(columns.pop("step_s", []), columns, mean_run=mean_run)
+    if found is None:
+        context.show({"slowdown": None}, lambda: print(f"no slowdown (a false alarm every {mean_run:g} steps)"))
+        return
+    cause = f"{found.cause}: {found.remedy}" if found.cause else "no sensor moved with it"
+    context.show(
+        {"slowdown": found.as_json()},
+        lambda: print(f"from about step {found.began} on, steps take {found.factor:.2f} times as long; {cause}"),
+    )
+
+
 def finish(context: CommandContext, job: JobArgument, tenant: TenantOption = None) -> None:
     """When a running job finishes, with an interval."""
     with context.client() as client:
@@ -166,14 +223,15 @@ def _positive(text: str) -> float:
     return value
 
 
-def _rows(path: Path, *names: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+def _rows(path: Path, *names: str, optional: tuple[str, ...] = ()) -> Iterator[tuple[int, Mapping[str, str]]]:
     with _opened(path) as file:
         rows = csv.DictReader(file)
         missing = [name for name in names if name not in (rows.fieldnames or ())]
         if missing:
             raise Invalid(f"has no column {', '.join(missing)}", where=str(path))
+        there = [*names, *(name for name in optional if name in (rows.fieldnames or ()))]
         for row in rows:
-            yield rows.line_num, {name: row[name] or "" for name in names}
+            yield rows.line_num, {name: row[name] or "" for name in there}
 
 
 def _read(path: Path) -> dict[str, Any]:
