@@ -3,7 +3,8 @@
     python benchmarks/forecast_bottleneck.py [--jobs 600] [--json]
 
 Step times have 3 % noise and sensors 5 %. In five of six jobs, from step 150 of 300 on, steps take longer and one
-sensor moves by 20 %. The right cause counts; F1 is over jobs. False alarms are counted in jobs to which nothing happens.
+sensor moves by 20 %. The right cause counts; F1 is over jobs. False alarms are counted in jobs to which nothing
+happens.
 """
 
 from __future__ import annotations
