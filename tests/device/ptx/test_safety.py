@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.device.ptx.parser import parse
-from shoal.device.ptx.safety import Cause, Refusal, refusal_of
+from shoal.device.ptx.safety import Cause, Examination, Refusal
 from shoal.device.ptx.transform import transform
 from tests.device.ptx.scenarios import CORPUS, transformed
 
@@ -16,7 +16,7 @@ def refusal(
     body: str, *, head: str = "", directives: str = "", parameters: str = "", version: str = "8.0"
 ) -> Refusal | None:
     module = parse(f".version {version}\n{head}\n.entry k({parameters}) {directives} {{\n{body}\n}}")
-    return refusal_of(module, module.entries[-1])
+    return Examination(module).refusal_of(module.entries[-1])
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,8 @@ def renamed(operand: Operand, new: Callable[[str], str]) -> Operand:
 
 
 def rename_in(instruction: Instruction, new: Callable[[str], str]) -> Instruction:
-    if all(new(name) == name for name in instruction.names):
+    names = instruction.names
+    if [new(name) for name in names] == names:
         return instruction
     guard = instruction.guard
     return replace(

@@ -47,16 +47,18 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-      (?P<blank>[ \t\r\f\v]+ | //[^\n]*)
-    | (?P<newline>\n)
+      (?:[ \t\r\f\v]+ | //[^\n]*)*
+      (?:
+      (?P<newline>\n+)
     | (?P<comment>/\*.*?\*/)
+    | (?P<end>\Z)
     | (?P<token>
           "(?:[^"\\\n]|\\.)*"
         | \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+(?![\w$])
         | \.?[\w$%]+(?:(?:\.|::)[\w$%]+)*
         | << | >> | <= | >= | == | != | && | \|\|
         | [{}()\[\]<>,;:@!|+\-*=&^~?] | /(?!\*)
-      )
+      ))
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -64,21 +66,25 @@ _TOKEN = re.compile(
 SPACES = frozenset({".reg", ".sreg", ".const", ".global", ".local", ".param", ".shared", ".tex"})
 LINKAGE = frozenset({".extern", ".visible", ".weak", ".common"})
 _OPEN = {"{": "}", "(": ")", "[": "]"}
-_END = Token("", 0)
+_BLANK = re.compile(r"(?:[ \t\r\f\v]+|//[^\n]*)*")
 
 
 def lex(text: str) -> list[Token]:
     tokens, position, line = [], 0, 1
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            shown = "a comment" if text.startswith("/*", position) else "a string" if text[position] == '"' else ""
-            raise PtxSyntaxError(line, f"{shown} has no end" if shown else f"unexpected character {text[position]!r}")
-        if match.lastgroup == "token":
-            tokens.append(Token(match.group(), line))
-        elif match.lastgroup in ("newline", "comment"):
-            line += match.group().count("\n")
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
         position = match.end()
+        kind = match.lastgroup
+        if kind == "token":
+            tokens.append(Token(match["token"], line))
+        elif kind != "end":
+            line += match[0].count("\n")
+    if position < len(text):
+        blank = _BLANK.match(text, position)
+        position = blank.end() if blank is not None else position
+        shown = "a comment" if text.startswith("/*", position) else "a string" if text[position] == '"' else ""
+        raise PtxSyntaxError(line, f"{shown} has no end" if shown else f"unexpected character {text[position]!r}")
     return tokens
 
 
@@ -94,13 +100,13 @@ class _NotUnderstood(Exception):
 class _Parser:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
+        self._texts = [*(token.text for token in tokens), "", ""]  # one looks ahead by one at most
         self._at = 0
 
     # Tokens
 
     def _peek(self, ahead: int = 0) -> str:
-        at = self._at + ahead
-        return self._tokens[at].text if at < len(self._tokens) else ""
+        return self._texts[self._at + ahead]
 
     @property
     def _line(self) -> int:
@@ -110,10 +116,10 @@ class _Parser:
         if self._at == len(self._tokens):
             raise PtxSyntaxError(self._line, "the text ends in the middle of a statement")
         self._at += 1
-        return self._tokens[self._at - 1].text
+        return self._texts[self._at - 1]
 
     def _take(self, text: str) -> bool:
-        if self._peek() != text:
+        if self._texts[self._at] != text:
             return False
         self._at += 1
         return True
@@ -138,7 +144,7 @@ class _Parser:
                 open_.append(_OPEN[text])
             elif text in _OPEN.values() and text != open_.pop():
                 raise PtxSyntaxError(self._tokens[self._at - 1].line, f"{text!r} closes nothing")
-        return tuple(token.text for token in self._tokens[start : self._at])
+        return tuple(self._texts[start : self._at])
 
     def _to_semicolon(self) -> Tokens:
         found: list[str] = []
@@ -225,7 +231,7 @@ class _Parser:
                 self._to_semicolon()
             case _:
                 return None
-        return Directive(tuple(token.text for token in self._tokens[start : self._at]), line)
+        return Directive(tuple(self._texts[start : self._at]), line)
 
     def _linkage(self) -> Tokens:
         found = []

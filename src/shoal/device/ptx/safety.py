@@ -76,22 +76,23 @@ _OWN_SPACES = frozenset({"shared", "shared::cta", "local", "param", "param::entr
 _WIDE_SCOPES = frozenset({"gl", "sys", "gpu", "cluster"})
 
 
-def refusal_of(module: Module, entry: Function) -> Refusal | None:
-    """The first reason against transforming an entry, or None where it is safe."""
-    try:
-        return _Examination(module).of(entry)
-    except FlowError as error:
-        return Refusal(Cause.NOT_UNDERSTOOD, str(error), error.line)
+class Examination:
+    """Of the entries of one module."""
 
-
-class _Examination:
     def __init__(self, module: Module) -> None:
         self._functions = {function.name: function for function in module.functions if function.body is not None}
         self._flows: dict[str, Flow] = {}
         version = next((item.tokens[1] for item in module.items if _is_version(item)), "1.0")
         self._parameter_bytes = 32764 if tuple(map(int, version.split("."))) >= (8, 1) else 4096
 
-    def of(self, entry: Function) -> Refusal | None:
+    def refusal_of(self, entry: Function) -> Refusal | None:
+        """The first reason against transforming an entry, or None where it is safe."""
+        try:
+            return self._examined(entry)
+        except FlowError as error:
+            return Refusal(Cause.NOT_UNDERSTOOD, str(error), error.line)
+
+    def _examined(self, entry: Function) -> Refusal | None:
         called, refusal = self._reached(entry)
         return (
             refusal

@@ -9,7 +9,7 @@ from shoal.device.ptx import slice as slice_
 from shoal.device.ptx import ticket
 from shoal.device.ptx.parser import parse
 from shoal.device.ptx.printer import print_module
-from shoal.device.ptx.safety import Cause, Refusal, refusal_of
+from shoal.device.ptx.safety import Cause, Examination, Refusal
 from shoal.device.ptx.tree import Function, Module
 
 MODES = {"slice": (slice_.SUFFIX, slice_.sliced), "ticket": (ticket.SUFFIX, ticket.ticketed)}
@@ -29,10 +29,11 @@ def transform(text: str) -> Transformed:
     taken = {function.name for function in module.functions}
     made: list[Function] = []
     variants: dict[str, Mapping[str, str | Refusal]] = {}
+    examination = Examination(module)
     for entry in module.entries:
         if entry.name.endswith((slice_.SUFFIX, ticket.SUFFIX)):
             continue
-        refusal = refusal_of(module, entry)
+        refusal = examination.refusal_of(entry)
         found: dict[str, str | Refusal] = {}
         for mode, (suffix, make) in MODES.items():
             name = entry.name + suffix

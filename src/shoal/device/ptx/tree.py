@@ -95,12 +95,15 @@ class Instruction:
         return ".".join((self.opcode, *self.modifiers))
 
     @property
-    def names(self) -> Iterator[str]:
+    def names(self) -> list[str]:
         """All names in the operands and the guard."""
-        if self.guard is not None:
-            yield self.guard.name.text
+        found = [] if self.guard is None else [self.guard.name.text]
         for operand in self.operands:
-            yield from names_of(operand)
+            if type(operand) is Name:  # nearly all are
+                found.append(operand.text)
+            else:
+                found.extend(names_of(operand))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
