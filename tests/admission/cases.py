@@ -56,11 +56,12 @@ def job(
     placement: Spread | None = None,
     not_before: float = 0.0,
     most: int = 0,
+    per_node: int = 0,
 ) -> Pending:
     wanted = need(resources) if isinstance(resources, int) else resources
     return Pending(
         job_id, tenant, cls, priority, wanted, ranks, at, placement, expected_s=expected_s, not_before=not_before,
-        max_ranks=most,
+        max_ranks=most, per_node=per_node,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.admission import Policy, Spread, decide
 from shoal.admission.capacity import Capacity
 from shoal.admission.snapshot import resolve
-from shoal.core import ANY, Resources
+from shoal.core import ANY, PriorityClass, Resources
 from shoal.engine.pool import pool_of
 
 from .cases import NOW, B, decide_on, devices, fits, free_of, index_of, job, need, node, nodes, running
@@ -43,6 +43,44 @@ USED = [running("r1", {"n1": devices(0, 1, 2)}), running("r2", {"n2": devices(0)
 def test_pack_fills_and_spread_levels(spread, wanted, expected) -> None:  # type: ignore[no-untyped-def]
     waiting = [job(f"j{at}", resources=size, ranks=ranks, at=at) for at, (size, ranks) in enumerate(wanted)]
     assert placed(decide_on(THREE, waiting, USED, policy=Policy(placement=spread))) == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "placement", "expected"),
+    [
+        (2, 1, None, {"j": ["n0", "n1"]}),
+        (3, 1, None, {"j": ["n0", "n1", "n2"]}),
+        (4, 2, None, {"j": ["n0", "n0", "n2", "n2"]}),
+        (4, 2, Spread.SPREAD, {"j": ["n0", "n0", "n2", "n2"]}),
+        (2, 2, None, {"j": ["n2", "n2"]}),
+        (6, 2, None, {}),  # n1 has one device left, and eight would be free in all
+        (8, 4, None, {}),
+    ],
+)
+def test_each_node_of_a_gang_gets_as_many_ranks_as_it_asked_for(ranks, per_node, placement, expected) -> None:  # type: ignore[no-untyped-def]
+    asked = job("j", ranks=ranks, per_node=per_node, placement=placement)
+    decision = decide_on(THREE, [asked], USED)
+    assert {name: sorted(where) for name, where in placed(decision).items()} == expected
+
+
+def test_more_ranks_for_each_node_than_any_node_holds_would_never_fit() -> None:
+    decision = decide_on(THREE, [job("j", ranks=5, per_node=5)])
+    assert decision.waits["j"].text == (
+        "needs 5 x 1 a100, 5 on each node, all nodes together hold 0 of 5 ranks: would never fit"
+    )
+
+
+def test_preemption_makes_room_for_whole_nodes_of_ranks() -> None:
+    held = [running(f"r{at}", {f"n{at}": devices(*range(3))}) for at in range(3)]  # one device left on each
+    asked = job("g", ranks=4, per_node=2, cls=PriorityClass.GUARANTEED)
+    decision = decide_on(THREE, [asked], held)
+    assert len(decision.preemptions) == 2
+    assert sorted(ranks for _, ranks in decision.claims[0].ranks) == [2, 2]
+
+
+def test_on_a_pool_the_cluster_sees_to_ranks_for_each_node() -> None:
+    pool = pool_of("cluster", THREE, ahead=0.0)
+    assert placed(decide_on([pool], [job("j", ranks=4, per_node=2)])) == {"j": ["cluster"] * 4}
 
 
 def test_a_job_may_choose_for_itself() -> None:

@@ -72,6 +72,16 @@ def test_accelerators_are_shared_out_over_the_tasks(directives: str, count: int,
     assert (got.count, got.type, manifest.ranks) == (count, kind, ranks)
 
 
+@pytest.mark.parametrize(
+    ("directives", "per_node"),
+    [("-N2 --ntasks-per-node=4", 4), ("-N3", 1), ("-N2 -n6", 3), ("-N2 -n5", None), ("-n4", None)],
+)
+def test_tasks_are_as_many_on_each_node_where_that_can_be(directives: str, per_node: int | None) -> None:
+    manifest, notes = read(directives)
+    assert manifest.ranks_per_node == per_node
+    assert any("--nodes=2 is left out" in note for note in notes) is (directives == "-N2 -n5")
+
+
 def test_directives_end_with_the_first_command_and_the_command_line_counts_more() -> None:
     manifest, _ = read("--time=10", options=("-t", "20"), body="true\n#SBATCH --time=30")
     assert manifest.max_runtime == 1200

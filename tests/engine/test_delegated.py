@@ -18,10 +18,10 @@ def machine(name: str, count: int, kind: str = "a100", cores: int = 8) -> Node:
     return Node(name, devices, cores * 1000, cores << 30)
 
 
-def gang(name: str, ranks: int = 1, count: int = 1, kind: str = "a100", cores: int = 0) -> Gang:
+def gang(name: str, ranks: int = 1, count: int = 1, kind: str = "a100", cores: int = 0, per_node: int = 0) -> Gang:
     places = tuple(f"{kind}:{at}" for at in range(count))
     specs = tuple(RankSpec(rank, POOL, places) for rank in range(ranks))
-    return Gang(name, ("train",), specs, Path("/nowhere"), cpu_milli=cores * 1000)
+    return Gang(name, ("train",), specs, Path("/nowhere"), cpu_milli=cores * 1000, ranks_per_node=per_node)
 
 
 def test_a_pool_has_the_devices_of_all_machines_and_some_places_more() -> None:
@@ -134,3 +134,15 @@ def test_a_queued_gang_that_is_stopped_never_starts() -> None:
         assert engine.cluster.starts == {"a.1.run": 1}
 
     play(scene, machine("n0", 4))
+
+
+def test_each_machine_gets_as_many_ranks_as_the_gang_says() -> None:
+    async def scene(engine: SimulatedEngine) -> None:
+        await engine.launch(gang("pairs.1.run", ranks=4, per_node=2, cores=1))
+        status = await engine.status("pairs.1.run")
+        assert status is not None
+        assert [rank.node for rank in status.ranks] == ["b", "b", "c", "c"]
+        with pytest.raises(Refused):
+            await engine.launch(gang("wide.1.run", ranks=6, per_node=2))
+
+    play(scene, machine("a", 1), machine("b", 4), machine("c", 2))

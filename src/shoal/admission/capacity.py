@@ -58,7 +58,7 @@ class Amount:
             at_most = min(at_most, self.cpu_milli // need.cpu_milli)
         if need.memory_bytes:
             at_most = min(at_most, self.memory_bytes // need.memory_bytes)
-        return max(at_most, 0)
+        return need.at_most(max(at_most, 0))
 
     def open_to(self, need: Need, kind: str) -> list[str]:
         """The devices of a type that can be shared on which a rank fits: those with most room first."""
@@ -212,6 +212,7 @@ class Capacity:
 
         PACK takes the fullest node that holds the whole gang; if no node does, as few nodes as possible, the emptiest
         first, and the fullest that fits for what is left. SPREAD puts each rank on the node that is emptiest then.
+        A need that says how many ranks each node gets is packed.
         """
         asked = (need, ranks, mask)
         if asked in self._failed:
@@ -221,7 +222,8 @@ class Capacity:
             at = self._best_node(need, ranks, spread, mask)
             plan = ((at, ranks),) if at is not None else None
         if plan is None and ranks > 1:
-            plan = self._pack(need, ranks, mask) if spread is Spread.PACK else self._spread(need, ranks, mask)
+            packed = spread is Spread.PACK or need.per_node
+            plan = self._pack(need, ranks, mask) if packed else self._spread(need, ranks, mask)
         if plan is None:
             self._failed.add(asked)
         return plan
@@ -330,7 +332,7 @@ class Capacity:
             at_most = min(at_most, cpu_milli // need.cpu_milli)
         if need.memory_bytes:
             at_most = min(at_most, memory_bytes // need.memory_bytes)
-        return max(at_most, 0)
+        return need.at_most(max(at_most, 0))
 
     def _best_node(self, need: Need, ranks: int, spread: Spread, mask: int) -> int | None:
         keys = self._pool_keys(need.pool_name)

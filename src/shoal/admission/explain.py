@@ -41,7 +41,7 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     started = next((start for start in decision.starts if start.job_id == job_id), None)
     if started is not None:
         return Explanation(job_id, (), ahead, snapshot.now, started.reason.text, "it starts now")
-    needs, held = _alternatives(snapshot.nodes.layout, job.resources, job.ranks)
+    needs, held = _alternatives(snapshot.nodes.layout, job.resources, job.ranks, job.per_node)
     if held < job.ranks:
         never = reasons.impossible(needs[0], job.ranks, held)
         change = "ask for less, or add a node that has this"
@@ -231,10 +231,11 @@ def _summary(causes: tuple[Blocker, ...], verdict: str) -> str:
     return chosen.reason.text if chosen.reason.text.startswith("waits") else f"waits: {chosen.reason.text}"
 
 
-def _alternatives(layout: Layout, resources: Resources, ranks: int) -> tuple[tuple[Need, ...], int]:
+def _alternatives(layout: Layout, resources: Resources, ranks: int, per_node: int = 0) -> tuple[tuple[Need, ...], int]:
     """What a rank needs, by type if it takes any that could ever hold it; and how many ranks all nodes would hold."""
     types: tuple[str | None, ...] = layout.types if ANY in resources.accelerators else (None,)
     needs = [resolve(resources, kind) for kind in types] or [resolve(resources, None)]
+    needs = [layout.each_node(need, per_node) for need in needs]
     held = [held_by_all(layout, need, ranks) for need in needs]
     possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= ranks)
     return possible or tuple(needs), max(held)

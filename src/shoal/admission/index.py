@@ -126,7 +126,7 @@ class ClusterIndex:
         self._dirty_accounts: set[str] = set()
         self._pending: CowMap[Pending] = CowMap()
         self._queues: dict[str, dict[GroupKey, _Queue]] = {}
-        self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None], Shape] = WeakValueDictionary()
+        self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None, int], Shape] = WeakValueDictionary()
         self._delayed: set[str] = set()
         self._due: list[tuple[float, str]] = []
         self._frozen_queues: CowMap[TenantQueue] = CowMap()
@@ -385,7 +385,8 @@ class ClusterIndex:
             groups = self._queues[tenant] = {}
             for group in frozen or ():
                 groups[group.key] = _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
-                self._shapes[group.key.resources, group.key.ranks, group.key.placement] = group.shape
+                key = group.key
+                self._shapes[key.resources, key.ranks, key.placement, key.per_node] = group.shape
         self._dirty_queues.add(tenant)
         return groups
 
@@ -394,7 +395,7 @@ class ClusterIndex:
         groups = self._groups(job.tenant)
         queue = groups.get(key)
         if queue is None:
-            asked = (key.resources, key.ranks, key.placement)
+            asked = (key.resources, key.ranks, key.placement, key.per_node)
             shape = self._shapes.get(asked)
             if shape is None:
                 shape = self._shapes[asked] = Shape(*asked)

@@ -138,6 +138,7 @@ def _layout(nodes: list[Node]) -> Layout:
         kinds=tuple(kinds.items()),
         types=tuple(sorted({name for kind in kinds for name in kind.capacity.accelerators})),
         shared=shared,
+        pooled=any(node.pooled for node in nodes),
     )
 
 

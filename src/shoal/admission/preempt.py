@@ -199,9 +199,9 @@ class Evictor:
         top = most.ranks(need, ranks)
         if not top:
             return
-        without = free.ranks(need, ranks)
-        found = [_Option(at, count, (0.0, 0), ()) for count in range(1, without + 1)]
-        for count in range(without + 1, top + 1):
+        without, step = free.ranks(need, ranks), need.per_node or 1
+        found = [_Option(at, count, (0.0, 0), ()) for count in range(step, without + 1, step)]
+        for count in range(without + step, top + 1, step):
             chosen = _cheapest(at, free, victims, need, count)
             found.append(_Option(at, count, _loss(chosen), chosen))
         options[at] = found

@@ -35,7 +35,7 @@ def asked(need: Need, ranks: int) -> str:
     if need.share is not Share.EXCLUSIVE:
         what = f"a {need.share.value} share of {what} ({memory(need.device_memory)})"
     if ranks > 1:
-        return f"{ranks} x {what}"
+        return f"{ranks} x {what}, {need.per_node} on each node" if need.per_node else f"{ranks} x {what}"
     return f"{what} on one node" if need.count != 1 or need.others else what
 
 

@@ -39,6 +39,7 @@ class Shapes:
             pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
             order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
             needs = [resolve(shape.resources, kind) for kind in order] or needs
+        needs = [self._snapshot.nodes.layout.each_node(need, shape.per_node) for need in needs]
         held = {need: held_by_all(self._snapshot.nodes.layout, need, shape.ranks) for need in needs}
         possible = tuple(need for need in needs if held[need] >= shape.ranks)
         asked = self._asked[shape] = Asked(possible, shape.placement or self._snapshot.policy.placement)

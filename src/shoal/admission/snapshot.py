@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import frexp
 
@@ -31,7 +31,8 @@ CPU_POOL = ""
 @dataclass(frozen=True, slots=True)
 class Need:
     """What one rank takes on one node, with `ANY` resolved: `count` devices of type `pool`, maybe some of other types,
-    all of them in one way (`share`), with `device_memory` bytes of each where others use it too.
+    all of them in one way (`share`), with `device_memory` bytes of each where others use it too. `per_node`, where not
+    0, is how many ranks of a gang each of its nodes gets.
 
     `pool` is `CPU_POOL` when no accelerator is asked for.
     """
@@ -43,6 +44,13 @@ class Need:
     memory_bytes: int
     share: Share = Share.EXCLUSIVE
     device_memory: int = 0
+    per_node: int = 0
+
+    def at_most(self, ranks: int) -> int:
+        """How many of so many ranks one node may get."""
+        if not self.per_node:
+            return ranks
+        return self.per_node if ranks >= self.per_node else 0
 
     @property
     def kinds(self) -> tuple[tuple[str, int], ...]:
@@ -96,14 +104,14 @@ class GroupKey:
     resources: Resources
     ranks: int
     placement: Spread | None
+    per_node: int
     runtime_class: int
 
 
 def group_key(job: Pending) -> GroupKey:
     runtime_class = frexp(max(job.expected_s, 1.0))[1] if job.expected_s is not None else 0
-    return GroupKey(
-        job.tenant, job.priority_class, job.priority, job.resources, job.ranks, job.placement, runtime_class
-    )
+    shape = (job.resources, job.ranks, job.placement, job.per_node)
+    return GroupKey(job.tenant, job.priority_class, job.priority, *shape, runtime_class)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +121,7 @@ class Shape:
     resources: Resources
     ranks: int
     placement: Spread | None
+    per_node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,7 @@ class NodeKind:
 class Layout:
     """The part of the nodes that does not change from cycle to cycle. `index_of` gives a device's index on its node by
     id. `kinds` gives the number of nodes of each distinct capacity. `shared` gives what each shareable device offers,
-    by type and id; on one node all devices of a type are shareable, or none."""
+    by type and id; on one node all devices of a type are shareable, or none. `pooled`: a cluster picks the machines."""
 
     names: tuple[str, ...] = ()
     position: Mapping[str, int] = field(default_factory=dict)
@@ -182,6 +191,11 @@ class Layout:
     kinds: tuple[tuple[NodeKind, int], ...] = ()
     types: tuple[str, ...] = ()
     shared: tuple[Shared, ...] = ()
+    pooled: bool = False
+
+    def each_node(self, need: Need, per_node: int) -> Need:
+        """The need where each node gets so many ranks. On a pool, that is for the cluster to see to."""
+        return replace(need, per_node=per_node) if per_node and not self.pooled else need
 
 
 class NodeTable(Mapping[str, NodeState]):

@@ -21,8 +21,8 @@ class Spread(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
-    most in `max_ranks`. `expected_s` is its expected runtime, None when nothing is known. `not_before` (Unix seconds)
-    delays it after a failure."""
+    most in `max_ranks`; `per_node`, where not 0, is how many of them each of its nodes gets. `expected_s` is its
+    expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure."""
 
     job_id: str
     tenant: str
@@ -36,6 +36,7 @@ class Pending:
     not_before: float = 0.0
     deadline_at: float | None = None
     max_ranks: int = 0
+    per_node: int = 0
 
     @property
     def most(self) -> int:

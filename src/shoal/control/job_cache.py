@@ -328,4 +328,5 @@ def pending_of(job: JobRecord, manifest: JobManifest | None = None) -> Pending:
         resources=job.resources, ranks=job.min_ranks, queued_at=job.submitted_at,
         placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
         not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
+        per_node=asked.ranks_per_node or 0,
     )  # fmt: skip

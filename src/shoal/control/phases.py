@@ -75,6 +75,7 @@ def run_gang(
         device_memory_bytes=job.resources.device_memory_bytes,
         limits=layout.limits,
         grace_s=manifest.grace_s,
+        ranks_per_node=manifest.ranks_per_node or 0,
     )
 
 

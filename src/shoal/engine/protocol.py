@@ -56,6 +56,7 @@ class Gang:
     the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which it has as `share` says,
     with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
     it is killed.
+    On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
     """
 
@@ -73,6 +74,7 @@ class Gang:
     limits: Limits = Limits()
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0
+    ranks_per_node: int = 0
 
 
 @dataclass(frozen=True, slots=True)

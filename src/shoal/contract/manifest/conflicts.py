@@ -29,6 +29,13 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
         if len(name) + 1 + longest > _LONGEST_NAME:
             what = "with an index behind it, it is too long for the name of a task"
             found.append((("name",), what, f"at most {_LONGEST_NAME - 1 - longest} characters here"))
+    ranks, per_node = values.get("ranks", 1), values.get("ranks_per_node")
+    if isinstance(per_node, int) and per_node > 0:
+        if not isinstance(ranks, int):
+            found.append((("ranks_per_node",), "the number of ranks may change", "give `ranks` as one number"))
+        elif ranks % per_node:
+            what = f"{ranks} ranks cannot be {per_node} on each node"
+            found.append((("ranks_per_node",), what, "make `ranks` a multiple of it"))
     return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 

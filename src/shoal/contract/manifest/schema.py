@@ -329,6 +329,10 @@ class JobManifest(Manifest):
         default=1,
         description="processes of the gang, which start and stop together: a number, or a range {min: 1, max: 4}",
     )
+    ranks_per_node: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="how many ranks each node gets, of which `ranks` is a multiple; left out: what `placement` gives",
+    )
     priority_class: PriorityClass = Field(
         default=PriorityClass.BEST_EFFORT,
         description="`guaranteed` work may take the place of `best-effort` work; a tenant may be denied it",

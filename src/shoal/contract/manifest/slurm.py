@@ -261,7 +261,9 @@ class _Importer:
             self._notes.append(
                 f"the script runs in each of the {ranks} tasks, not once: `srun CMD` in it starts CMD once in each"
             )
-        if nodes > 1:
+        if nodes > 1 and ranks % nodes == 0:
+            values["ranks_per_node"] = ranks // nodes
+        elif nodes > 1:
             self._notes.append(f"--nodes={nodes} is left out: Shoal puts the {ranks} tasks on as few nodes as it can")
 
     def _accelerators(self, nodes: int, ranks: int) -> tuple[int, str]:

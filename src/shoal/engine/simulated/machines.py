@@ -108,20 +108,27 @@ class Machines:
         free = {
             node.name: [d for d in node.devices if empty or not self._holders.get((node.name, d.id))] for node in nodes
         }
-        ranks = []
-        for rank in gang.ranks:
-            needs = wanted(rank)
+        ranks: list[RankSpec] = []
+        full: set[str] = set()
+        size = gang.ranks_per_node or 1
+        for block in (gang.ranks[at : at + size] for at in range(0, len(gang.ranks), size)):
+            needs = sum(map(wanted, block), Counter[str]())
+            cpu_milli, memory_bytes = gang.cpu_milli * size, gang.memory_bytes * size
             for name, devices in free.items():
                 kinds = Counter(device.type for device in devices)
-                if needs <= kinds and gang.cpu_milli <= cores[name] and gang.memory_bytes <= memory[name]:
+                if name not in full and needs <= kinds and cpu_milli <= cores[name] and memory_bytes <= memory[name]:
                     break
             else:
                 return None
-            cores[name] -= gang.cpu_milli
-            memory[name] -= gang.memory_bytes
-            taken = [device for kind, count in needs.items() for device in _first(devices, kind, count)]
-            free[name] = [device for device in devices if device not in taken]
-            ranks.append(replace(rank, node=name, devices=tuple(device.id for device in taken)))
+            cores[name] -= cpu_milli
+            memory[name] -= memory_bytes
+            if gang.ranks_per_node:
+                full.add(name)
+            for rank in block:
+                devices = free[name]
+                taken = [device for kind, count in wanted(rank).items() for device in _first(devices, kind, count)]
+                free[name] = [device for device in devices if device not in taken]
+                ranks.append(replace(rank, node=name, devices=tuple(device.id for device in taken)))
         return tuple(ranks)
 
     def give_back(self, gang: Gang) -> None:

@@ -88,6 +88,11 @@ def _of_pool(gang: Gang, avoid: Sequence[str]) -> _Asked:
     each = wanted(gang.ranks[0])
     slots = each.pop(CPU_SLOT, 0)
     options = {"ntasks": str(len(gang.ranks)), "exclude": ",".join(avoid)}
+    if gang.ranks_per_node:
+        options |= {
+            "nodes": str(len(gang.ranks) // gang.ranks_per_node),
+            "ntasks-per-node": str(gang.ranks_per_node),
+        }
     if len(gang.ranks) == 1:
         options |= {"nodes": "1", "gres": _counted(each, "gpu:")}
     elif each:
