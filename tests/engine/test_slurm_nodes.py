@@ -1,0 +1,53 @@
+"""Ranks on several nodes of a real Slurm find each other by torchrun's variables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.engine.slurm.private import private_cluster
+from tests.engine.slurm_kit import RankSpec, SlurmKit, needs_slurm, slurm_kit
+
+pytestmark = needs_slurm
+
+MEET = """
+import json, os, socket, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+master = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    with socket.create_server(master) as door:
+        peers = [door.accept()[0] for _ in range(size - 1)]
+    said = [peer.makefile().readline().strip() for peer in peers]
+else:
+    while True:
+        try:
+            peer = socket.create_connection(master)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    peer.sendall(f"{rank}\\n".encode())
+    said = []
+names = "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"
+print(json.dumps([sorted(said), *(int(os.environ[name]) for name in names)]))
+"""
+
+
+@pytest.mark.parametrize("delegate", [False, True], ids=["placed", "delegated"])
+async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bool) -> None:
+    nodes = ["shoal"] * 4 if delegate else ["n1", "n1", "n2", "n2"]
+    with private_cluster((4, 4)) as cluster:
+        async with slurm_kit(tmp_path, cluster, SlurmKit, delegate=delegate) as kit:
+            devices = [f"h200:{rank}" if delegate else f"gpu{rank % 2}" for rank in range(4)]
+            ranks = tuple(
+                RankSpec(rank, node, (device,)) for rank, (node, device) in enumerate(zip(nodes, devices, strict=True))
+            )
+            gang = replace(kit.python("meet.1.run", MEET), ranks=ranks, ranks_per_node=2)
+            await kit.engine.launch(gang)
+            status = await kit.settle("meet.1.run")
+            assert [rank.exit.code for rank in status.ranks if rank.exit is not None] == [0, 0, 0, 0]
+            assert [rank.node for rank in status.ranks] == ["n1", "n1", "n2", "n2"]
+            told = [json.loads((await kit.engine.read("meet.1.run", rank, "log", 0)).data) for rank in range(4)]
+    assert told == [[["1", "2", "3"], 0, 2, 0], [[], 1, 2, 0], [[], 0, 2, 1], [[], 1, 2, 1]]
