@@ -43,7 +43,8 @@ def main() -> int:
         took: list[float] = []
         for _ in range(options.runs):
             following = start(home, url, "--standby")
-            time.sleep(4)
+            assert following.stdout is not None
+            assert b"standing by" in following.stdout.readline()
             began = time.perf_counter()
             active.kill()
             wait_for(home, following)
@@ -115,7 +116,7 @@ def start(home: Path, url: str, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "shoal.cli", "up", "--home", str(home), "--port", "0", "--db", url, "--slots", "2",
          *words],
-        stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **NO_TOKEN_LIMITS},
+        stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **NO_TOKEN_LIMITS},
     )  # fmt: skip
 
 

@@ -45,6 +45,16 @@ def test_a_job_waits_for_another(shell: Shell, manifest: Write) -> None:
     assert f"waited for the success of {first}, which cannot come any more" in shell("show", second).stdout
 
 
+def test_what_is_submitted_together_may_wait_for_what_comes_before_it(shell: Shell, manifest: Write) -> None:
+    first = manifest("print(1)", "before")
+    second = manifest("print(2)", "behind", after=["before"])
+    refused = shell("submit", "--strict", second, code=2)
+    assert "no job 'before' to wait for" in refused.stderr
+    shell("submit", "--strict", second, first, code=2)
+    ids = shell("submit", "--strict", "--quiet", first, second).stdout.split()
+    assert shell("wait", *ids).stdout == "2 of 2 succeeded\n"
+
+
 def sbatch(shell: Shell, *words: str, code: int = 0, stdin: str | None = None) -> tuple[str, str]:
     found = CliRunner().invoke(app, ["sbatch", *words], env={"SHOAL_HOME": str(shell.home)}, input=stdin)
     assert found.exit_code == code, (found.stdout, found.stderr)

@@ -110,11 +110,15 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, 
     """Of several files none is submitted if one is wrong, or may never start where that is `strict`. Raises Invalid
     with the problems of all."""
     found: list[Invalid] = []
+    names: set[str] = set()
     for manifest in manifests:
         try:
             checked = client.check(manifest, tenant=tenant)
-            if strict and checked.remarks:
-                first = checked.remarks[0].text.removeprefix(_WAITS)
+            # What one waits for may be submitted just before it.
+            remarks = [one for one in checked.remarks if one.facts.get("job") not in names]
+            names.add(checked.name)
+            if strict and remarks:
+                first = remarks[0].text.removeprefix(_WAITS)
                 raise Invalid(first, where=checked.name, hint="without --strict it would be accepted, and wait")
         except Invalid as error:
             found.append(error)

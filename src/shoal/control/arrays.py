@@ -14,6 +14,9 @@ from shoal.control.job_repository import JobRepository, Step
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Reason
 from shoal.store import Store
 
+MISSING = "dependency-missing"
+"""Code of a remark: a job that a manifest waits for is not there."""
+
 _BATCH = 500
 """So many jobs are changed in one transaction: others wait no longer than for a group of their own."""
 _TICK_S = 1e-6
@@ -62,11 +65,13 @@ def _id_of(one: After, n: int, tenant: str, store: Store, cache: JobCache) -> st
 
 def missing(manifest: JobManifest, tenant: str, store: Store, cache: JobCache) -> list[Reason]:
     """What keeps this manifest from being accepted, as far as jobs are concerned that it waits for."""
-    try:
-        resolve(manifest, tenant, store, cache)
-    except (NotFound, Conflict) as error:
-        return [Reason("dependency-missing", error.what, {"where": error.where})]
-    return []
+    found = []
+    for n, one in enumerate(manifest.after):
+        try:
+            _id_of(one, n, tenant, store, cache)
+        except (NotFound, Conflict) as error:
+            found.append(Reason(MISSING, error.what, {"where": error.where, "job": one.job}))
+    return found
 
 
 def tasks_of(job: JobRecord, manifest: JobManifest) -> tuple[ArrayRecord | None, Sequence[JobRecord]]:
