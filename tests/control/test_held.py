@@ -16,7 +16,7 @@ from shoal.contract.records import Ends, FinishedJob, JobFilter, JobRecord
 from shoal.control.held import HeldJobs
 from shoal.control.plane import ControlPlane
 from shoal.control.retention import DAY_S, Retention, plan
-from shoal.core import Invalid, NotFound, Overloaded, PriorityClass, Quota, Resources
+from shoal.core import Conflict, Invalid, NotFound, Overloaded, PriorityClass, Quota, Resources
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run
 
@@ -143,6 +143,50 @@ def test_no_more_tasks_of_an_array_are_admitted_than_its_limit_and_never_fewer(d
         assert sorted(following) == sorted(waiting)[: len(following)]  # the lowest index first
         admitted |= following
         waiting -= following
+
+
+WAITS = manifest("waits", after=["j-1"])
+
+
+def test_only_the_first_attempt_waits_for_others() -> None:
+    held = HeldJobs(lambda _: Ends(1, failed=False))
+    assert not held.admits(job("j-2"), WAITS)
+    assert held.admits(job("j-3", attempt=1), WAITS)
+    assert held.why("j-3") is None
+
+
+def test_what_is_gone_all_the_same_was_no_success() -> None:
+    held = HeldJobs(lambda _: None)
+    assert not held.admits(job("j-2"), WAITS)
+    assert list(held.doomed) == ["j-2"]
+
+
+def test_a_job_that_is_paused_is_not_cancelled_for_what_it_waited_for() -> None:
+    held = HeldJobs(lambda _: Ends(1, failed=False))
+    held.admits(job("j-2"), WAITS)
+    held.ended(job("j-1", state=JobState.FAILED))
+    assert list(held.doomed) == ["j-2"]
+    held.paused(job("j-2"))
+    assert (held.doomed, held.holds("j-1")) == ({}, True)
+    assert not held.admits(job("j-2"), WAITS)
+    assert list(held.doomed) == ["j-2"]
+
+
+def test_a_submission_follows_what_it_names_and_nothing_of_it_is_removed_meanwhile() -> None:
+    held = HeldJobs(lambda _: Ends(1, failed=False))
+    held.admits(job("j-2"), WAITS)
+    with held.claimed(WAITS.after):
+        held.ended(job("j-2", state=JobState.CANCELLED))
+        assert held.holds("j-1")
+        held.ended(job("j-1", state=JobState.SUCCEEDED))
+        assert held.admits(job("j-3"), WAITS)
+    assert held.holds("j-1")
+    held.ended(job("j-3", state=JobState.SUCCEEDED))
+    assert not held.holds("j-1")
+    with held.removing(["j-1"]), pytest.raises(Conflict, match="is being removed"), held.claimed(WAITS.after):
+        pass
+    with held.claimed(WAITS.after):
+        assert held.holds(None, "j-1")
 
 
 # --- in the whole plane ---
