@@ -21,7 +21,7 @@ from shoal.control.checks import check_class, check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.core import Capability, Clock, Invalid, Node, NotFound, PriorityClass, Reason
-from shoal.engine import Gang
+from shoal.engine import Engine, Gang
 from shoal.extension import Decide, Explain, Extension, Manifest, Section, Server
 from shoal.store import Store
 
@@ -56,6 +56,7 @@ class Facilities:
     extensions: Callable[[], Iterable[Extension]]
     wake: Callable[[], None]
     repository: JobRepository
+    engine: Engine
     jobs: Jobs
     new_id: Callable[[str], str]
     derive_secret: Callable[[str], str]

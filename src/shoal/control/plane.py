@@ -124,7 +124,7 @@ class ControlPlane:
         self.node_watch = NodeWatch(self.repository, engine, self.runner, on_fatal=on_fatal)
         facilities = Facilities(
             home=home, cache=self.cache, known_tenants=self._tenants, extensions=lambda: self.extensions,
-            wake=self.decider.wake_from_thread, repository=self.repository, jobs=self,
+            wake=self.decider.wake_from_thread, repository=self.repository, engine=engine, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
             any_port=any_port, http_limits=http_limits or HttpLimits(),
         )  # fmt: skip

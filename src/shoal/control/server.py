@@ -33,8 +33,7 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unava
 
 if TYPE_CHECKING:
     from shoal.base.http import Limits
-    from shoal.base.http.asgi import App
-    from shoal.control.api.context import Context
+    from shoal.control.door import Door
     from shoal.engine import Engine
     from shoal.store import Store, Tables
 
@@ -146,13 +145,9 @@ async def _serve(
     """Without a `listener`, as a standby: that is bound when no other server answers any more."""
     import structlog
 
-    from shoal.control.api.app import create_app
-    from shoal.control.api.context import Context
-    from shoal.control.api.feed import Feed
-    from shoal.control.api.usage import Usage
+    from shoal.control.door import Door
     from shoal.control.extensions import Chosen
     from shoal.control.plane import ControlPlane
-    from shoal.control.tokens import TokenCache
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
@@ -192,21 +187,12 @@ async def _serve(
             retention=settings.values.keep.retention(),
         )
         await _first_start(store, home, plane.clock.now())
-        context = Context(plane, Feed(), TokenCache(), usage=Usage(settings.values.tokens))
+        door = Door(plane, settings.values.tokens)
         await plane.open()
         try:
-            await _ensure_tenant(context)
-            unfollow = context.follow()
+            await door.open()
             with _signals(stop):
-                await _answer(
-                    create_app(context),
-                    listener,
-                    stop,
-                    context,
-                    settings.values.http.limits(),
-                    _announcer(home, url, ready, log),
-                )
-            unfollow()
+                await _answer(door, listener, stop, settings.values.http.limits(), _announcer(home, url, ready, log))
         finally:
             await plane.close()
             last = read_server(home)
@@ -308,23 +294,18 @@ def make_engine(settings: Settings) -> Engine:
 
 
 async def _answer(
-    app: App,
-    listener: socket.socket,
-    stop: asyncio.Event,
-    context: Context,
-    limits: Limits,
-    announce: Callable[[], None],
+    door: Door, listener: socket.socket, stop: asyncio.Event, limits: Limits, announce: Callable[[], None]
 ) -> None:
     from shoal.base.http.asgi import AsgiFront
     from shoal.control.api.errors import refusal
 
-    front = AsgiFront(app, limits, refusal)
+    front = AsgiFront(door.app, limits, refusal)
     front.serve(listener)
     announce()
     try:
         await stop.wait()
     finally:
-        context.feed.close()
+        door.close()
         await front.stop(_DRAIN_S)
 
 
@@ -355,28 +336,26 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 async def _first_start(store: Store, home: Home, now: float) -> None:
     """Make sure that the home's token file holds a valid admin token. The file is written first: a crash in between
     then leaves a token without rights, not a valid token that is lost."""
-    from shoal.contract.records import NewEvent, TokenRecord
-    from shoal.control.tokens import new_token, new_token_id
-
     valid = {token.token_sha256 for token in store.tokens() if token.tenant is None and token.revoked_at is None}
     with contextlib.suppress(FileNotFoundError):
         if token_digest(home.token_file.read_text().strip()) in valid:
             home.token_file.chmod(0o600)
             return
+    from shoal.control.tokens import new_token
+
     token = new_token(None)
     write_whole(home.token_file, token + "\n")
-    record = TokenRecord(new_token_id(), None, token_digest(token), f"made by the server in {home.path}", now)
+    await put_admin_token(store, token, f"made by the server in {home.path}", now)
+
+
+async def put_admin_token(store: Store, token: str, label: str, now: float) -> None:
+    from shoal.contract.records import NewEvent, TokenRecord
+    from shoal.control.tokens import new_token_id
+
+    record = TokenRecord(new_token_id(), None, token_digest(token), label, now)
     await store.put_token(
         record, NewEvent(now, EventKind.TOKEN_CREATED, "server", record.label, data={"token_id": record.id})
     )
-
-
-async def _ensure_tenant(context: Context) -> None:
-    """A first tenant, so that a newcomer can submit at once."""
-    from shoal.extension.web import DEFAULT_TENANT
-
-    if not context.plane.store.tenants():
-        await context.plane.put_tenant(DEFAULT_TENANT, actor="server")
 
 
 def tell_starter(info: ServerInfo | ShoalError) -> None:

@@ -11,6 +11,7 @@ from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
 from shoal.core import Clock, PriorityClass, Reason
+from shoal.engine import Engine
 from shoal.store import Store
 
 
@@ -72,6 +73,11 @@ class Server(Protocol):
         ...
 
     # --- what is there ---
+
+    @property
+    def engine(self) -> Engine:
+        """Where gangs run: to be read from, and to pass on notices and signals."""
+        ...
 
     def job(self, job_id: str) -> LiveJob | None:
         """A job that is not over."""

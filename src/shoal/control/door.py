@@ -1,0 +1,36 @@
+"""The API of one control plane: its application, and what keeps its tokens and watchers up with what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+
+from shoal.control.api.app import create_app
+from shoal.control.api.context import Context
+from shoal.control.api.feed import Feed
+from shoal.control.api.usage import Usage
+from shoal.control.plane import ControlPlane
+from shoal.control.server_settings import TokenLimits
+from shoal.control.tokens import TokenCache
+
+
+class Door:
+    """Open it once its plane is open; close it before."""
+
+    def __init__(self, plane: ControlPlane, limits: TokenLimits | None = None) -> None:
+        self.context = Context(plane, Feed(), TokenCache(), usage=Usage(limits))
+        self.app: FastAPI = create_app(self.context)
+        self._unfollow: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Makes the first tenant, so that a newcomer can submit at once."""
+        from shoal.extension.web import DEFAULT_TENANT
+
+        if not self.context.plane.store.tenants():
+            await self.context.plane.put_tenant(DEFAULT_TENANT, actor="server")
+        self._unfollow = self.context.follow()
+
+    def close(self) -> None:
+        self.context.feed.close()
+        self._unfollow()

@@ -1,0 +1,17 @@
+"""The kinds of events that planes have in the shared server."""
+
+from __future__ import annotations
+
+from shoal.contract.events import EventKinds
+
+
+class PlaneEvent(EventKinds):
+    """What is done to planes. What is done within one is in its own event log."""
+
+    CREATED = "plane.created", "A virtual control plane was made."
+    SUSPENDED = (
+        "plane.suspended",
+        "A plane was suspended: it answers no more, and what it had running was asked to end.",
+    )
+    RESUMED = "plane.resumed", "A suspended plane answers and hands work over again."
+    DELETED = "plane.deleted", "A plane was deleted, with all that it knew."

@@ -1,0 +1,126 @@
+"""Planes in the API: the shared server's admin makes and removes them; what is below a plane's path is its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from shoal.contract.lifecycle import JobState
+from shoal.contract.models import View
+from shoal.contract.principal import Principal
+from shoal.extension.describe import fails, shows
+from shoal.extension.web import Who, answer, extension_of
+from shoal.tenancy.live.planes import Planes
+from shoal.tenancy.models import NewPlaneView, PlaneList, PlaneRequest, PlaneView
+from shoal.tenancy.records import PlaneRecord
+
+PREFIX = "/planes"
+_OWN = ("path_params", "route", "endpoint", "router", "app")
+"""What the shared server's routing left in a scope, and the plane's own is to fill."""
+
+
+class Serving:
+    """What the routes need of the extension."""
+
+    planes: Planes
+
+
+async def get_planes(request: Request) -> Planes:
+    return extension_of(request, Serving).planes  # type: ignore[type-var]
+
+
+Manager = Annotated[Planes, Depends(get_planes)]
+PlaneName = Annotated[str, Path(description="the plane's name", max_length=64)]
+
+
+def view(planes: Planes, record: PlaneRecord) -> PlaneView:
+    handed = planes.handed_over(record)
+    waiting = sum(live.job.state is JobState.QUEUED for live in handed)
+    return PlaneView(
+        name=record.name, tenant=record.tenant, state=record.state, awake=planes.is_awake(record.name),
+        path=f"{PREFIX}/{record.name}", running=len(handed) - waiting, waiting=waiting, created_at=record.created_at,
+        updated_at=record.updated_at,
+    )  # fmt: skip
+
+
+def shown(found: View, status: int = 200) -> Response:
+    return answer(found.model_dump(mode="json"), status)
+
+
+def _actor(who: Principal) -> str:
+    who.require_admin("manage planes")
+    return "admin"
+
+
+def router_of() -> APIRouter:
+    router = APIRouter(tags=["planes"])
+
+    @router.post(
+        "/v1/planes", summary="Make a plane (admin)", status_code=201, response_class=Response,
+        responses={**shows(NewPlaneView, 201, "made; the token is shown once"), **fails(403, 409, 422, 503)},
+    )  # fmt: skip
+    async def create(request: Request, planes: Manager, who: Who, asked: PlaneRequest) -> Response:
+        record, token = await planes.create(asked.name, asked.tenant, actor=_actor(who))
+        seen = view(planes, record)
+        url = f"{str(request.base_url).rstrip('/')}{seen.path}"
+        return shown(NewPlaneView(**seen.model_dump(), url=url, token=token), 201)
+
+    @router.get(
+        "/v1/planes", summary="All planes (admin)", response_class=Response,
+        responses={**shows(PlaneList, 200, "by name"), **fails(403)},
+    )  # fmt: skip
+    async def every(planes: Manager, who: Who) -> Response:
+        _actor(who)
+        return shown(PlaneList(planes=tuple(view(planes, record) for record in planes.all())))
+
+    @router.get(
+        "/v1/planes/{name}", summary="One plane (admin)", response_class=Response,
+        responses={**shows(PlaneView, 200, "as it is now"), **fails(403, 404)},
+    )  # fmt: skip
+    async def one(planes: Manager, who: Who, name: PlaneName) -> Response:
+        _actor(who)
+        return shown(view(planes, planes.find(name)))
+
+    @router.post(
+        "/v1/planes/{name}/suspend", summary="Suspend a plane (admin)", response_class=Response,
+        responses={**shows(PlaneView, 200, "it answers no more; what runs goes on"), **fails(403, 404, 503)},
+    )  # fmt: skip
+    async def suspend(planes: Manager, who: Who, name: PlaneName) -> Response:
+        return shown(view(planes, await planes.suspend(name, actor=_actor(who))))
+
+    @router.post(
+        "/v1/planes/{name}/resume", summary="Resume a suspended plane (admin)", response_class=Response,
+        responses={**shows(PlaneView, 200, "it answers again"), **fails(403, 404, 503)},
+    )  # fmt: skip
+    async def resume(planes: Manager, who: Who, name: PlaneName) -> Response:
+        return shown(view(planes, await planes.resume(name, actor=_actor(who))))
+
+    @router.delete(
+        "/v1/planes/{name}", summary="Delete a plane with all that it knows (admin)", status_code=204,
+        response_class=Response, responses=fails(403, 404, 409, 503),
+    )  # fmt: skip
+    async def delete(
+        planes: Manager, who: Who, name: PlaneName,
+        force: Annotated[bool, Query(description="also end what it has in the shared pool")] = False,
+    ) -> Response:  # fmt: skip
+        await planes.delete(name, actor=_actor(who), force=force)
+        return Response(status_code=204)
+
+    router.routes.append(Route(PREFIX + "/{name}/{rest:path}", PlaneDoor(), methods=None, include_in_schema=False))
+    return router
+
+
+class PlaneDoor:
+    """Hands requests below a plane's path to the plane. Its tokens are asked for there; those of the shared server
+    count for nothing."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = scope["path_params"]["name"]
+        planes = extension_of(Request(scope), Serving).planes  # type: ignore[type-var]
+        own = {key: value for key, value in scope.items() if key not in _OWN and not key.startswith("fastapi")}
+        own["root_path"] = f"{scope.get('root_path', '')}{PREFIX}/{name}"
+        async with planes.using(name) as app:
+            await app(own, receive, send)

@@ -1,0 +1,97 @@
+"""Planes as an extension of the shared server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from shoal.contract.events import EventKinds
+from shoal.contract.records import Event
+from shoal.core import Capability
+from shoal.engine import Gang
+from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.store import Tables
+from shoal.tenancy.events import PlaneEvent
+from shoal.tenancy.live.api import Serving, router_of
+from shoal.tenancy.live.planes import Planes
+from shoal.tenancy.live.tables import TABLES
+
+_OF_THE_POOL = ("node.", "tenant.")
+
+
+class TenancySection(Section):
+    """Virtual control planes."""
+
+    enabled: bool = True
+    sleep_after_s: float = Field(300.0, ge=0, description="a plane without work and requests for so long sleeps")
+
+
+class Tenancy(Extension, Serving):
+    """Gives teams control planes of their own over this server's pool."""
+
+    name: ClassVar[str] = "tenancy"
+    settings: ClassVar[type[Section]] = TenancySection
+    tables: ClassVar[Tables | None] = TABLES
+    events: ClassVar[type[EventKinds] | None] = PlaneEvent
+
+    def __init__(self, server: Server, settings: TenancySection) -> None:
+        self.planes = Planes(server, sleep_after_s=settings.sleep_after_s)
+        self._moved: set[str] = set()
+        self._pool_changed = False
+        self._telling: asyncio.Task[None] | None = None
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        return (
+            Capability("planes", False, "off: `shoal up --set tenancy.enabled=on`", "no team has a plane of its own"),
+        )
+
+    async def open(self) -> None:
+        await self.planes.open()
+
+    async def close(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+        await self.planes.close()
+
+    def committed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.job_id is not None:
+                self._moved.add(event.job_id)
+            elif event.kind.startswith(_OF_THE_POOL):
+                self._pool_changed = True
+        if (self._moved or self._pool_changed) and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell(), name="tenancy-tell")
+
+    async def _tell(self) -> None:
+        """Once the server's own memory has followed what was committed."""
+        while self._moved or self._pool_changed:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            moved, self._moved = self._moved, set()
+            changed, self._pool_changed = self._pool_changed, False
+            for engine in self.planes.engines():
+                if changed:
+                    engine.pool_changed()
+                for job_id in moved:
+                    engine.moved(job_id)
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        engine = self.planes.engine_of(job.job.owner_id)
+        return gang if engine is None else engine.to_run(job.job, gang)
+
+    def status(self) -> Mapping[str, Any]:
+        planes = self.planes.all()
+        return (
+            {"planes": len(planes), "awake": sum(self.planes.is_awake(plane.name) for plane in planes)}
+            if planes
+            else {}
+        )
+
+    def routers(self) -> Sequence[APIRouter]:
+        return (router_of(),)

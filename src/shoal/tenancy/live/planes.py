@@ -1,0 +1,258 @@
+"""The planes of a server: made and removed, woken by the first request, put to sleep when they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+from starlette.types import ASGIApp
+
+from shoal.base.loops import Turns
+from shoal.contract.records import NewEvent
+from shoal.control.door import Door
+from shoal.control.plane import ControlPlane
+from shoal.control.server import put_admin_token
+from shoal.control.tokens import new_token
+from shoal.core import Conflict, Invalid, NotFound, Unavailable
+from shoal.extension import LiveJob, Server
+from shoal.store import Store, open_store
+from shoal.tenancy.events import PlaneEvent
+from shoal.tenancy.live.repository import PlaneRepository
+from shoal.tenancy.live.shared_engine import SharedEngine
+from shoal.tenancy.records import PlaneRecord, PlaneState
+
+log = structlog.get_logger("shoal.tenancy")
+
+_LOOK_S = 1.0
+
+
+@dataclass(slots=True)
+class Awake:
+    """A plane that runs in this server now. `requests` are those that it is answering; `used_at` is monotonic."""
+
+    record: PlaneRecord
+    store: Store
+    engine: SharedEngine
+    plane: ControlPlane
+    door: Door
+    used_at: float
+    requests: int = 0
+
+    def idle(self, now: float, after_s: float) -> bool:
+        return not len(self.plane.cache) and not self.requests and now >= self.used_at + after_s
+
+
+class Planes:
+    """`sleep_after_s`: a plane without work and without requests for so long sleeps: no task, no open file."""
+
+    def __init__(self, server: Server, *, sleep_after_s: float, sync: bool = True) -> None:
+        self._server = server
+        self._repository = PlaneRepository(server.store)
+        self._sleep_after_s = sleep_after_s
+        self._sync = sync
+        self._records: dict[str, PlaneRecord] = {}
+        self._names: dict[str, str] = {}
+        self._awake: dict[str, Awake] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._loop = Turns(log, "waking a plane, or putting it to sleep, failed", server.on_fatal)
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Planes that had work when the last server ended are woken, for they hand it over, or wait for its end."""
+        for record in self._repository.planes():
+            self._keep(record)
+        for record in list(self._records.values()):
+            if record.busy and record.state is PlaneState.ACTIVE:
+                with self._loop.turn(plane=record.name):
+                    await self._awaken(record.name)
+        self._task = asyncio.create_task(self._watch(), name="planes")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for name in list(self._awake):
+            await self._leave(name)
+
+    # --- what there is ---
+
+    def all(self) -> list[PlaneRecord]:
+        return sorted(self._records.values(), key=lambda record: record.name)
+
+    def find(self, name: str) -> PlaneRecord:
+        """Raises NotFound."""
+        record = self._records.get(name)
+        if record is None:
+            raise NotFound(f"there is no plane {name!r}", where=name, hint="see `shoal plane list`")
+        return record
+
+    def is_awake(self, name: str) -> bool:
+        return name in self._awake
+
+    def handed_over(self, record: PlaneRecord) -> list[LiveJob]:
+        return list(self._server.owned(record.id))
+
+    def engine_of(self, owner_id: str | None) -> SharedEngine | None:
+        """Of the plane with this id, if it is awake."""
+        awake = self._awake.get(self._names.get(owner_id or "", ""))
+        return awake.engine if awake is not None else None
+
+    def engines(self) -> list[SharedEngine]:
+        return [awake.engine for awake in self._awake.values()]
+
+    def home(self, record: PlaneRecord) -> Path:
+        return self._server.home / "planes" / record.name
+
+    # --- what is done to them ---
+
+    async def create(self, name: str, tenant: str, *, actor: str) -> tuple[PlaneRecord, str]:
+        """The plane, and the token of its first admin. Raises Conflict for a name that is taken, Invalid for a tenant
+        that there is not."""
+        if name in self._records:
+            raise Conflict(f"there is a plane {name!r} already", where="name", hint="choose another name")
+        if tenant not in self._server.tenants():
+            raise Invalid(
+                f"there is no tenant {tenant!r}", where="tenant", hint=f"make it first: shoal tenant create {tenant}"
+            )
+        now = self._server.clock.now()
+        record = PlaneRecord(self._server.new_id("p"), name, tenant, PlaneState.ACTIVE, True, now, now)
+        token = new_token(None)
+        self.home(record).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.closing(self._open_store(record)) as store:
+            store.acquire(f"plane-{name}")
+            await put_admin_token(store, token, f"made with plane {name}", now)
+        told = NewEvent(now, PlaneEvent.CREATED, actor, f"plane {name}", tenant=tenant, data={"plane": name})
+        await self._repository.add(record, told)
+        self._keep(record)
+        return record, token
+
+    async def suspend(self, name: str, *, actor: str) -> PlaneRecord:
+        """It answers no more and nothing new of it starts; what runs goes on."""
+        return await self._set_state(name, PlaneState.SUSPENDED, PlaneEvent.SUSPENDED, actor)
+
+    async def resume(self, name: str, *, actor: str) -> PlaneRecord:
+        record = await self._set_state(name, PlaneState.ACTIVE, PlaneEvent.RESUMED, actor)
+        if record.busy:
+            await self._awaken(name)
+        return record
+
+    async def delete(self, name: str, *, actor: str, force: bool = False) -> None:
+        """Raises Conflict while something that it handed over is not over, unless `force` ends that too."""
+        record = self.find(name)
+        left = self.handed_over(record)
+        if left and not force:
+            raise Conflict(
+                f"plane {name} has {len(left)} jobs in the shared pool that are not over", where=name,
+                hint="end them first, or give --force, which ends them",
+            )  # fmt: skip
+        async with self._lock(name):
+            await self._sleep(name)
+            for live in left:
+                await self._server.cancel(live.job.id, actor=actor, cause=f"plane {name} was deleted")
+            told = NewEvent(self._server.clock.now(), PlaneEvent.DELETED, actor, f"plane {name}", tenant=record.tenant,
+                            data={"plane": name})  # fmt: skip
+            await self._repository.remove(record, told)
+            del self._records[name]
+            self._names.pop(record.id, None)
+        await asyncio.to_thread(shutil.rmtree, self.home(record), ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def using(self, name: str) -> AsyncIterator[ASGIApp]:
+        """The plane's application, for one request. Raises NotFound, and Unavailable for one that is suspended."""
+        if self.find(name).state is not PlaneState.ACTIVE:
+            raise Unavailable(
+                f"plane {name} is suspended", where=name, hint="the admin of the shared server resumes it"
+            )
+        awake = self._awake.get(name) or await self._awaken(name)
+        awake.requests += 1
+        try:
+            yield awake.door.app
+        finally:
+            awake.requests -= 1
+            awake.used_at = self._server.clock.monotonic()
+
+    # --- inside ---
+
+    def _keep(self, record: PlaneRecord) -> None:
+        self._records[record.name] = record
+        self._names[record.id] = record.name
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _open_store(self, record: PlaneRecord) -> Store:
+        return open_store(f"sqlite:///{self.home(record) / 'shoal.db'}", clock=self._server.clock, sync=self._sync)
+
+    async def _set_state(self, name: str, state: PlaneState, kind: PlaneEvent, actor: str) -> PlaneRecord:
+        record = self.find(name)
+        if record.state is state:
+            return record
+        async with self._lock(name):
+            now = self._server.clock.now()
+            changed = replace(self.find(name), state=state, updated_at=now)
+            told = NewEvent(now, kind, actor, f"plane {name}", tenant=record.tenant, data={"plane": name})
+            await self._repository.change(changed, told)
+            self._keep(changed)
+            if state is PlaneState.SUSPENDED:
+                await self._leave(name)
+        return changed
+
+    async def _awaken(self, name: str) -> Awake:
+        async with self._lock(name):
+            awake = self._awake.get(name)
+            if awake is not None:
+                return awake
+            record = self.find(name)
+            if not record.busy:
+                record = replace(record, busy=True)
+                await self._repository.change(record)
+                self._keep(record)
+            store = self._open_store(record)
+            try:
+                store.acquire(f"plane-{name}")
+                awake = self._awake[name] = self._make(record, store)
+                await awake.plane.open()
+                await awake.door.open()
+            except BaseException:
+                self._awake.pop(name, None)
+                store.close()
+                raise
+            return awake
+
+    def _make(self, record: PlaneRecord, store: Store) -> Awake:
+        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id))
+
+        def fatal(error: BaseException) -> None:
+            log.error("a plane cannot go on", plane=record.name, error=str(error))
+
+        plane = ControlPlane(store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal)
+        return Awake(record, store, engine, plane, Door(plane), self._server.clock.monotonic())
+
+    async def _leave(self, name: str) -> None:
+        """It goes on when it is woken; what it handed over goes on meanwhile."""
+        awake = self._awake.pop(name, None)
+        if awake is not None:
+            awake.door.close()
+            await awake.plane.close()
+            awake.store.close()
+
+    async def _sleep(self, name: str) -> None:
+        await self._leave(name)
+        record = replace(self.find(name), busy=False)
+        await self._repository.change(record)
+        self._keep(record)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = self._server.clock.monotonic()
+            for name in [name for name, awake in self._awake.items() if awake.idle(now, self._sleep_after_s)]:
+                with self._loop.turn(plane=name):
+                    async with self._lock(name):
+                        if name in self._awake and self._awake[name].idle(now, self._sleep_after_s):
+                            await self._sleep(name)

@@ -1,0 +1,53 @@
+"""`client.planes`: make, list, suspend, resume and delete virtual control planes (admin of the shared server)."""
+
+from __future__ import annotations
+
+from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
+from shoal.contract.methods import Namespace, single
+from shoal.tenancy.models import NewPlaneView, PlaneList, PlaneView
+
+
+def _plane(name: str, rest: str = "") -> str:
+    return f"/v1/planes/{path_piece('plane', name)}{rest}"
+
+
+def create(name: str, *, tenant: str) -> Call[NewPlaneView]:
+    """A plane whose work counts against this tenant of the shared server."""
+    body, headers = json_body({"name": name, "tenant": tenant})
+    return Call("POST", "/v1/planes", reads(NewPlaneView), {}, body, headers)
+
+
+def list_planes() -> Call[PlaneList]:
+    """All planes, by name."""
+    return Call("GET", "/v1/planes", reads(PlaneList))
+
+
+def get(name: str) -> Call[PlaneView]:
+    """One plane."""
+    return Call("GET", _plane(name), reads(PlaneView))
+
+
+def suspend(name: str) -> Call[PlaneView]:
+    """It answers no more and nothing new of it starts; what runs goes on."""
+    return Call("POST", _plane(name, "/suspend"), reads(PlaneView))
+
+
+def resume(name: str) -> Call[PlaneView]:
+    """It answers again."""
+    return Call("POST", _plane(name, "/resume"), reads(PlaneView))
+
+
+def delete(name: str, *, force: bool = False) -> Call[None]:
+    """Remove a plane with all that it knows; with `force` also what it has in the shared pool."""
+    return Call("DELETE", _plane(name), reads_nothing, {"force": force or None})
+
+
+class Planes(Namespace):
+    """The methods of `client.planes`."""
+
+    create = single(create)
+    list = single(list_planes)
+    get = single(get)
+    suspend = single(suspend)
+    resume = single(resume)
+    delete = single(delete)
