@@ -115,7 +115,7 @@ async def list_jobs(
         return answer(await _folded(context, asked))
     jobs = await context.read(context.plane.store.jobs, asked)
     following = jobs[-1].id if len(jobs) == limit else None
-    return answer({"jobs": [job_view(_fresh(context, job)) for job in jobs], "next": following})
+    return answer({"jobs": [job_view(_fresh(context, job)) for job in jobs], "arrays": [], "next": following})
 
 
 async def _folded(context: Context, asked: JobFilter) -> dict[str, object]:

@@ -95,8 +95,8 @@ class Serve(Serving):
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         """A replica is given the token by which its gateway knows it."""
-        if job.job.owner_id is None:
-            return gang
+        if job.job.owner_id is None or self.services.live_service(job.job.owner_id) is None:
+            return gang  # it belongs to nothing, or to what another extension has
         _, _, generation = parse_replica_name(job.job.name)
         token = self._replica_token(job.job.owner_id, generation)
         return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})

@@ -10,15 +10,17 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from shoal.contract.events import EventKinds
+from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event
-from shoal.core import Capability
-from shoal.engine import Gang
+from shoal.core import Capability, Fault, Unavailable
+from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.api import Serving, router_of
 from shoal.tenancy.live.planes import Planes
 from shoal.tenancy.live.tables import TABLES
+from shoal.tenancy.records import PlaneState
 
 _OF_THE_POOL = ("node.", "tenant.")
 
@@ -82,8 +84,15 @@ class Tenancy(Extension, Serving):
                     engine.moved(job_id)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        engine = self.planes.engine_of(job.job.owner_id)
-        return gang if engine is None else engine.to_run(job.job, gang)
+        record = self.planes.owner(job.job.owner_id)
+        if record is None or job.job.state is not JobState.STARTING:
+            return gang  # no plane's, or launched already: it is found by its name
+        if record.state is PlaneState.SUSPENDED:
+            raise LaunchFailed(f"plane {record.name} is suspended", fault=Fault.PLATFORM, where=gang.name)
+        engine = self.planes.engine_of(record.name)
+        if engine is None:
+            raise Unavailable(f"plane {record.name} is not awake yet")
+        return engine.to_run(job.job, gang)
 
     def status(self) -> Mapping[str, Any]:
         planes = self.planes.all()

@@ -48,13 +48,14 @@ class Awake:
 
 
 class Planes:
-    """`sleep_after_s`: a plane without work and without requests for so long sleeps: no task, no open file."""
+    """`sleep_after_s`: a plane without work and without requests for so long sleeps: no task, no open file. `inline`:
+    stores write in the caller's thread, which makes a simulation repeat exactly."""
 
-    def __init__(self, server: Server, *, sleep_after_s: float, sync: bool = True) -> None:
+    def __init__(self, server: Server, *, sleep_after_s: float, inline: bool = False) -> None:
         self._server = server
         self._repository = PlaneRepository(server.store)
         self._sleep_after_s = sleep_after_s
-        self._sync = sync
+        self._inline = inline
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -97,9 +98,13 @@ class Planes:
     def handed_over(self, record: PlaneRecord) -> list[LiveJob]:
         return list(self._server.owned(record.id))
 
-    def engine_of(self, owner_id: str | None) -> SharedEngine | None:
-        """Of the plane with this id, if it is awake."""
-        awake = self._awake.get(self._names.get(owner_id or "", ""))
+    def owner(self, owner_id: str | None) -> PlaneRecord | None:
+        """The plane with this id."""
+        return self._records.get(self._names.get(owner_id or "", ""))
+
+    def engine_of(self, name: str) -> SharedEngine | None:
+        """If it is awake."""
+        awake = self._awake.get(name)
         return awake.engine if awake is not None else None
 
     def engines(self) -> list[SharedEngine]:
@@ -186,7 +191,8 @@ class Planes:
         return self._locks.setdefault(name, asyncio.Lock())
 
     def _open_store(self, record: PlaneRecord) -> Store:
-        return open_store(f"sqlite:///{self.home(record) / 'shoal.db'}", clock=self._server.clock, sync=self._sync)
+        url = f"sqlite:///{self.home(record) / 'shoal.db'}"
+        return open_store(url, clock=self._server.clock, inline=self._inline, sync=not self._inline)
 
     async def _set_state(self, name: str, state: PlaneState, kind: PlaneEvent, actor: str) -> PlaneRecord:
         record = self.find(name)

@@ -115,12 +115,12 @@ class SharedEngine:
         return status
 
     def to_run(self, job: JobRecord, placed: Gang) -> Gang:
-        """The gang of this job of the shared server, on the places that it got there. Raises LaunchFailed while the
-        plane has not said what it is."""
+        """The gang of this job of the shared server, on the places that it got there. Raises Unavailable until the
+        plane, after a restart, has said again what it is, and LaunchFailed for one that was taken back."""
         handed = self._by_job.get(job.id)
         gang = self._gangs.get(handed.name) if handed is not None else None
         if gang is None:
-            raise LaunchFailed(f"plane {self._plane.name} is not awake", fault=Fault.PLATFORM, where=placed.name)
+            raise Unavailable(f"plane {self._plane.name} has not said yet what {job.id} runs")
         if job.attempt > 1 and any(attempt.running_at is not None for attempt in self._server.store.attempts(job.id)):
             raise LaunchFailed(_TAKEN_BACK, fault=Fault.PLATFORM, where=placed.name)  # the plane tries anew, if it does
         env = {rank.rank: rank.env for rank in gang.ranks}
@@ -298,7 +298,7 @@ class SharedEngine:
                 node_lost=attempt.error_code is ErrorCode.NODE_LOST,
                 oom=attempt.error_code is ErrorCode.OUT_OF_MEMORY and fact["signal"] is not None,
                 limit="above" if attempt.error_code is ErrorCode.OVER_LIMIT else "",
-                detail=attempt.message if fact["exit_code"] != 0 else "",
+                detail=_detail(attempt),
             )  # fmt: skip
         node = self._hidden(fact["node"])
         ended_at = fact["ended_at"] or attempt.ended_at or job.updated_at
@@ -308,6 +308,15 @@ class SharedEngine:
         """Another name for a machine, the same for the same one within a plane."""
         key = self._server.derive_secret(f"plane-node:{self._plane.id}")
         return "node-" + hashlib.blake2b(node.encode(), key=key.encode()[:64], digest_size=4).hexdigest()
+
+
+def _detail(attempt: AttemptRecord) -> str:
+    """What an exit's detail was there, as far as it cannot be told from the exit itself."""
+    if attempt.error_code is ErrorCode.COMMAND_NOT_FOUND:
+        return "could not be executed"
+    if attempt.error_code in (ErrorCode.OVER_LIMIT, ErrorCode.RANK_LOST, ErrorCode.NODE_LOST):
+        return attempt.message.partition(": ")[2] or attempt.message
+    return ""
 
 
 def _manifest(gang: Gang, own: JobRecord | None) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""Planes over HTTP: whose tokens count where, and what a client of a plane sees."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+
+from shoal.control.door import Door
+from shoal.control.server import put_admin_token
+from shoal.control.tokens import new_token
+
+from .world import World
+from .world import play as play_world
+
+
+def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]]) -> None:
+    """`scene` gets a client of the shared server and its admin's token."""
+
+    async def whole(world: World) -> None:
+        token = new_token(None)
+        await put_admin_token(world.store, token, "test", world.clock.now())
+        door = Door(world.plane)
+        await door.open()
+        await world.plane.put_tenant("red", actor="admin")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=door.app), base_url="http://shoal") as client:
+            await scene(client, token)
+        door.close()
+
+    play_world(folder, whole)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def made(client: httpx.AsyncClient, token: str) -> dict[str, str]:
+    answer = await client.post("/v1/planes", json={"name": "vision", "tenant": "red"}, headers=bearer(token))
+    assert answer.status_code == 201, answer.text
+    found: dict[str, str] = answer.json()
+    return found
+
+
+def test_a_plane_answers_as_a_whole_server_below_its_path(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        assert (plane["url"], plane["path"]) == ("http://shoal/planes/vision", "/planes/vision")
+        own = bearer(plane["token"])
+        status = (await client.get(f"{plane['path']}/v1/status", headers=own)).json()
+        assert status["engine"] == "shared"
+        job = {"name": "job", "command": ["train"], "resources": {"accelerators": "a100:1"}}
+        sent = await client.post(f"{plane['path']}/v1/jobs", json=job, headers=own)
+        assert sent.status_code == 201, sent.text
+        listed = (await client.get(f"{plane['path']}/v1/jobs", headers=own)).json()["jobs"]
+        assert [one["id"] for one in listed] == [sent.json()["id"]]
+        assert (await client.get("/v1/jobs", headers=bearer(token))).json()["jobs"] == []
+        assert (await client.get(f"{plane['path']}/healthz")).status_code == 200
+
+    play(tmp_path, scene)
+
+
+def test_tokens_count_where_they_were_made(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        assert (await client.get("/planes/vision/v1/jobs", headers=bearer(token))).status_code == 401
+        assert (await client.get("/v1/jobs", headers=bearer(plane["token"]))).status_code == 401
+        assert (await client.get("/v1/planes", headers=bearer(plane["token"]))).status_code == 401
+        assert (await client.get("/planes/vision/v1/jobs")).status_code == 401
+
+    play(tmp_path, scene)
+
+
+def test_only_the_shared_servers_admin_manages_planes(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        await made(client, token)
+        tenant = await client.post("/v1/tenants/red/tokens", json={"label": "x"}, headers=bearer(token))
+        assert tenant.status_code == 201, tenant.text
+        own = bearer(tenant.json()["token"])
+        for method, path in (("GET", "/v1/planes"), ("GET", "/v1/planes/vision"), ("DELETE", "/v1/planes/vision")):
+            assert (await client.request(method, path, headers=own)).status_code == 403
+        refused = await client.post("/v1/planes", json={"name": "other", "tenant": "red"}, headers=own)
+        assert refused.status_code == 403
+
+    play(tmp_path, scene)
+
+
+def test_a_suspended_plane_says_so_and_an_unknown_one_is_not_found(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        suspended = await client.post("/v1/planes/vision/suspend", headers=bearer(token))
+        assert suspended.json()["state"] == "SUSPENDED"
+        answer = await client.get("/planes/vision/v1/jobs", headers=bearer(plane["token"]))
+        assert answer.status_code == 503
+        assert "plane vision is suspended" in answer.json()["error"]["what"]
+        assert (await client.post("/v1/planes/vision/resume", headers=bearer(token))).json()["state"] == "ACTIVE"
+        assert (await client.get("/planes/vision/v1/jobs", headers=bearer(plane["token"]))).status_code == 200
+        assert (await client.get("/planes/other/v1/jobs", headers=bearer(plane["token"]))).status_code == 404
+        assert (await client.delete("/v1/planes/vision", headers=bearer(token))).status_code == 204
+        assert (await client.get("/v1/planes", headers=bearer(token))).json() == {"planes": []}
+
+    play(tmp_path, scene)
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        for name in ("../x", "a/b", "", "A", "-a", "x" * 41):
+            answer = await client.post("/v1/planes", json={"name": name, "tenant": "red"}, headers=bearer(token))
+            assert answer.status_code == 422, name
+
+    play(tmp_path, scene)
