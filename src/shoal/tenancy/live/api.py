@@ -78,7 +78,7 @@ def router_of() -> APIRouter:
 
     @router.get(
         "/v1/planes/{name}", summary="One plane (admin)", response_class=Response,
-        responses={**shows(PlaneView, 200, "as it is now"), **fails(403, 404)},
+        responses={**shows(PlaneView, 200, "as it is now"), **fails(403, 404, 422)},
     )  # fmt: skip
     async def one(planes: Manager, who: Who, name: PlaneName) -> Response:
         _actor(who)
@@ -86,21 +86,21 @@ def router_of() -> APIRouter:
 
     @router.post(
         "/v1/planes/{name}/suspend", summary="Suspend a plane (admin)", response_class=Response,
-        responses={**shows(PlaneView, 200, "it answers no more; what runs goes on"), **fails(403, 404, 503)},
+        responses={**shows(PlaneView, 200, "it answers no more; what runs goes on"), **fails(403, 404, 422, 503)},
     )  # fmt: skip
     async def suspend(planes: Manager, who: Who, name: PlaneName) -> Response:
         return shown(view(planes, await planes.suspend(name, actor=_actor(who))))
 
     @router.post(
         "/v1/planes/{name}/resume", summary="Resume a suspended plane (admin)", response_class=Response,
-        responses={**shows(PlaneView, 200, "it answers again"), **fails(403, 404, 503)},
+        responses={**shows(PlaneView, 200, "it answers again"), **fails(403, 404, 422, 503)},
     )  # fmt: skip
     async def resume(planes: Manager, who: Who, name: PlaneName) -> Response:
         return shown(view(planes, await planes.resume(name, actor=_actor(who))))
 
     @router.delete(
         "/v1/planes/{name}", summary="Delete a plane with all that it knows (admin)", status_code=204,
-        response_class=Response, responses=fails(403, 404, 409, 503),
+        response_class=Response, responses=fails(403, 404, 409, 422, 503),
     )  # fmt: skip
     async def delete(
         planes: Manager, who: Who, name: PlaneName,
