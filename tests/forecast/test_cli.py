@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from shoal.forecast.commands.forecast import register
 from tests.forecast.test_models import networks, true_seconds
+from tests.forecast.test_onnx_file import write
 
 
 @pytest.fixture
@@ -48,6 +49,13 @@ def test_a_fitted_speed_is_told_with_its_interval(app: typer.Typer, speeds: Path
     assert found["low"] < found["median"] < found["high"]
     assert "inferred from 12 other models measured on k80" in ask(app, *words, "-k", "k80")
     assert "nothing was measured on 'v100'" in ask(app, *words, "-k", "v100", code=3)
+
+
+def test_features_are_told_as_options(app: typer.Typer, tmp_path: Path) -> None:
+    assert (
+        ask(app, "features", write(tmp_path), "--batch", 10).strip()
+        == "--flops 1.536e+06 --parameters 4221 --tensors 3"
+    )
 
 
 def test_a_fitted_lifetime_is_told(app: typer.Typer, tmp_path: Path) -> None:

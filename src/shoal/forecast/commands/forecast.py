@@ -35,6 +35,7 @@ KindOption = Annotated[str, typer.Option("--kind", "-k", help="The kind of accel
 
 def register(app: typer.Typer) -> None:
     command(forecast_app, "fit")(fit)
+    command(forecast_app, "features")(features)
     command(forecast_app, "speed")(speed)
     command(forecast_app, "lifetime")(lifetime)
     command(forecast_app, "finish")(finish)
@@ -58,6 +59,19 @@ def fit(
     context.show(data, lambda: print(f"wrote {out}"))
 
 
+def features(
+    context: CommandContext,
+    file: Annotated[Path, typer.Argument(help="A model as an ONNX file.")],
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples of a training step.")] = 1,
+) -> None:
+    """What `shoal forecast speed` wants to know of a model, counted in an ONNX file."""
+    from shoal.forecast.onnx_file import features_of
+
+    found = features_of(file, batch=batch)
+    told = {"flops": found.flops, "parameters": found.parameters, "tensors": found.tensors}
+    context.show(told, lambda: print(" ".join(f"--{name} {value:g}" for name, value in told.items())))
+
+
 def speed(
     context: CommandContext, model: ModelOption, kind: KindOption,
     flops: Annotated[float, typer.Option("--flops", help="Floating point operations of a step.")],
@@ -70,11 +84,11 @@ def speed(
     from shoal.forecast.steptime import StepTime
 
     try:
-        features = Features(flops, parameters, tensors)
+        one = Features(flops, parameters, tensors)
     except ValueError as error:
         raise Invalid(str(error)) from None
     fitted = StepTime.from_json(_read(model))
-    speeds: Speeds = InferredSpeeds(fitted, {"model": features})
+    speeds: Speeds = InferredSpeeds(fitted, {"model": one})
     found = speeds.steps_per_s("model", kind)
     if found is None:
         raise NotFound(f"nothing was measured on {kind!r}", hint=f"known: {', '.join(sorted(fitted.coefficients))}")
