@@ -62,7 +62,9 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
 
 
 @router.get(
-    "/{ref}/explain", summary="Why its next task waits", responses={**shows(models.ExplanationView), **fails(404, 422, 503)}
+    "/{ref}/explain",
+    summary="Why its next task waits",
+    responses={**shows(models.ExplanationView), **fails(404, 422, 503)},
 )
 async def explain(context: Ctx, who: Asker, ref: Ref, tenant: TenantQuery = None) -> Response:
     """Of the first task that waits; of the first one at all where none does."""
