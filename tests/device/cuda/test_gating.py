@@ -213,3 +213,20 @@ def test_a_kernel_by_ticket_stops_for_guaranteed_work_and_goes_on_where_it_stopp
     counts = [count for _, name, count, _ in device.log() if name == "blocks_us1000__shoal_ticket"]
     assert any(count < 64 for count in counts)  # launched again with what was left
     assert counts.count(64) + [name for _, name, *_ in device.log()].count("blocks_us1000") == 25
+
+
+def test_a_kernel_by_ticket_is_charged_for_all_that_it_ran(tmp_path: Path) -> None:
+    """At the gate it costs what it takes to stop it, at most the bound."""
+    device = Device(tmp_path)
+    tickets = "import re\nPTX = re.sub(r'[^\\n]*__shoal_slice.*\\n.*\\n', '', PTX)\n" + TRAINS.replace(
+        "setup()", "setup(PTX)"
+    )
+    with device.page() as page:
+        trains = device.start(tickets, "best-effort", "1", "blocks_us1000")
+        assert line_of(trains) == "ready\n"
+        go(trains)
+        assert line_of(trains) == "launched\n"
+        assert [name for _, name, *_ in device.log()] == ["blocks_us1000__shoal_ticket"]
+        (slot,) = [slot for slot in page.struct.slot if slot.owner & 0xFFFFFFFF == trains.pid]
+        assert min(slot.ran_ns, slot.used_ns) > 60_000_000, "64 blocks of a millisecond"
+        resume(trains)

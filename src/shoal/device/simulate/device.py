@@ -98,12 +98,12 @@ class TimeSliced:
             piece.left_ns = max(self._spec.start_ns + waves * kernel.block_ns - piece.ran_ns, 0)
 
     def _watch(self) -> None:
-        """Ends the time slice when it is over, now that somebody waits."""
+        """Ends the time slice when it is over, now that another process waits."""
         if self._timed:
             return
         self._timed = True
         turn, length = self._turn, self._spec.timeslice_ns
-        slices = -(-max(self._loop.now - self._since, 1) // length)  # a slice that nobody waited for begins anew
+        slices = -(-max(self._loop.now - self._since, 1) // length)  # a slice that none waited for begins anew
         self._loop.at(self._since + slices * length, lambda: self._over(turn))
 
     def _over(self, turn: int) -> None:

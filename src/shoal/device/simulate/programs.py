@@ -50,7 +50,7 @@ class Gate:
             then()
 
     def ended(self) -> None:
-        """The device stores `done`; nobody knows when until somebody looks."""
+        """The device stores `done`; when is known only after a look."""
         self.tenants[SERVICE].pending -= 1
         self._moved = True
 

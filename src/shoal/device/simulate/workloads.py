@@ -97,7 +97,7 @@ DIAGONAL = tuple(zip(SERVICES, TRAININGS, strict=True))
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """Nobody has measured these for a device that Shoal runs on: they are of the size that the literature gives."""
+    """None of these was measured on a device that Shoal runs on: they are of the size that the literature gives."""
 
     launch_ns: int = 4 * US
     """CPU time of a launch, and the delay until the device sees it."""
