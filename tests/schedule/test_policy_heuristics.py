@@ -33,6 +33,19 @@ class TestFifo:
         )
         assert found.time.tolist() == [1.0, 0.0, 0.0]
 
+    @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+    @pytest.mark.parametrize(("kept", "pairs"), [((0.5, 0.7), 0), ((0.9, 0.7), 1)])
+    def test_a_job_joins_another_where_each_keeps_enough_of_its_own_rate(
+        self, order: list[int], kept: tuple[float, float], pairs: int
+    ) -> None:
+        alone = np.array([10.0, 2.0])
+        beside = np.zeros((2, 2, 1))
+        beside[0, 1], beside[1, 0] = alone * kept
+        given = Problem.columnar(
+            (Pool("a", 1),), alone[order][:, None], kind=order, pair_rate=beside, now=2.0, arrived=[0.0, 1.0]
+        )
+        assert len(decide("fifo", given, space_sharing=True).pairs.first) == pairs
+
     def test_a_quota_blocks_only_its_own_tenant(self) -> None:
         tenants = (Tenant("bound", quota=Quota(accelerators=1)), Tenant("free"))
         found = decide("fifo", problem(jobs=3, tenant=[0, 0, 1], tenants=tenants, arrived=[0.0, 1.0, 2.0]))

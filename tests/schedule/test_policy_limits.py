@@ -126,8 +126,9 @@ class TestBadInput:
         ],
     )
     def test_of_settings(self, name: str, settings: dict[str, Any], said: str) -> None:
-        with pytest.raises(Invalid, match=said):
+        with pytest.raises(Invalid, match=said) as refused:
             decide(name, problem_of([job("a")], POOLS), **settings)
+        assert refused.value.where in (None, "pair_rate", "policy", name, *settings)
 
     @pytest.mark.parametrize("name", [name for name, policy in POLICIES.items() if policy.needs_lengths])
     def test_unknown_lengths_are_refused_where_they_are_needed(self, name: str) -> None:
