@@ -315,6 +315,24 @@ def forecast() -> Picture:
     return p
 
 
+def market() -> Picture:
+    p = Picture(880, 216, "A decision on a market: from what was seen to what is rented")
+    feeds = p.box(10, 20, 150, 76, "feeds\nprices, availability,\nby offer and time", "grey")
+    others = p.box(10, 124, 150, 76, "other zones\nhow long capacity\nstays, by age", "grey")
+    view = p.box(216, 20, 150, 76, "view\nwork, time, what\nruns, prices now", "blue")
+    plan = p.box(216, 124, 150, 76, "plan\nexpected cost of each\nstate to the end", "violet")
+    choice = p.box(424, 66, 132, 84, "policy\nwait, spot or\non demand, and why", "violet")
+    net = p.box(612, 66, 110, 84, "safety net\nends in time\nwhatever happens", "amber")
+    rent = p.box(776, 66, 94, 84, "held\nfor this tick", "green")
+    p.line(feeds.side("r"), view.side("l"))
+    p.line(others.side("r"), plan.side("l"))
+    p.line(view.side("r"), (395, 58), (395, 92), choice.side("l", 0.31))
+    p.line(plan.side("r"), (395, 162), (395, 124), choice.side("l", 0.69))
+    p.line(choice.side("r"), net.side("l"))
+    p.line(net.side("r"), rent.side("l"))
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "architecture": architecture,
     "job": job,
@@ -323,6 +341,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "guard": guard,
     "deaths": deaths,
     "forecast": forecast,
+    "market": market,
 }
 
 if __name__ == "__main__":

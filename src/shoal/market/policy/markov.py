@@ -142,7 +142,7 @@ class Markov:
     Among spot offers: the cheapest by work, unless what runs is dearer by less than the move costs over the time that
     it can be expected to last."""
 
-    def __init__(self, prior: Rates | None = None, *, worth: float = 300.0, again: int = 24) -> None:
+    def __init__(self, prior: Rates | None = None, *, worth: float = 30.0, again: int = 48) -> None:
         self._prior, self._again = (prior or _COMMON).weighed(worth), again
         self._plan: Plan | None = None
         self._made: tuple[int, int, float] = (-1, -1, 0.0)
