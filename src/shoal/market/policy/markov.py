@@ -16,6 +16,9 @@ from shoal.market.ticks import Bools, Market
 _Where = tuple[Integers, Floats]
 """Points of the grid, and the weight of each one's upper neighbour."""
 
+PAST = 300.0
+"""Ticks of each age class that the offers' own history counts for at most."""
+
 WAIT, SPOT, DEMAND = 0, 1, 2
 _WORDS = ("wait", "spot", "on demand")
 
@@ -29,6 +32,11 @@ class Terms:
     begin: tuple[float, float]
     launch: int
     lost: float
+
+    def like(self, other: Terms) -> bool:
+        """Whether a plan for the other serves: prices of now are charged in this tick anyway."""
+        near = np.isclose(self.usd, other.usd, rtol=0.05).all() and np.isclose(self.begin, other.begin, rtol=0.05).all()
+        return bool(near) and (self.speed, self.launch, self.lost) == (other.speed, other.launch, other.lost)
 
 
 class Plan:
@@ -51,9 +59,12 @@ class Plan:
         owed = [self._after(level + terms.launch * speed - speed) for speed in terms.speed]
         redone = self._after(level + terms.lost)
         parts = [np.minimum(1.0, level / speed) for speed in terms.speed]
+        close = 1e-5 * max(terms.usd)
         for _ in range(left):
-            cost = self._back(cost, steps, owed, redone, parts)
+            before, cost = cost, self._back(cost, steps, owed, redone, parts)
             self.cost.append(cost)
+            if float(np.abs(cost - before).max()) < close:
+                break  # more time than this changes nothing
 
     def _after(self, level: Floats) -> _Where:
         """Where work falls on the grid: the point below and the weight of the one above."""
@@ -137,15 +148,20 @@ def transitions(rates: Rates, tick_s: float) -> Floats:
 
 
 class Markov:
-    """Decides by a `Plan` that is made anew every `again` ticks, from what others saw (`prior`) and the job itself.
+    """Decides by a `Plan` that is made anew every `again` ticks, from what others saw (`prior`), what these offers did
+    before the job (`past`), and what the job sees.
 
     Among spot offers: the cheapest by work, unless what runs is dearer by less than the move costs over the time that
     it can be expected to last."""
 
-    def __init__(self, prior: Rates | None = None, *, worth: float = 30.0, again: int = 48) -> None:
+    def __init__(
+        self, prior: Rates | None = None, *, past: Rates | None = None, worth: float = 30.0, again: int = 48
+    ) -> None:
         self._prior, self._again = (prior or _COMMON).weighed(worth), again
+        if past is not None:
+            self._prior += past.weighed(PAST)
         self._plan: Plan | None = None
-        self._made: tuple[int, int, float] = (-1, -1, 0.0)
+        self._made, self._terms = -1, Terms((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, 0.0)
         self._rates = self._prior
 
     def decide(self, view: View) -> Decision:
@@ -182,12 +198,12 @@ class Markov:
 
     def _planned(self, view: View, quoted: int) -> Plan:
         market = view.market
-        stale = view.tick - self._made[0] >= self._again or view.tick < self._made[0]
-        price = float(view.usd[quoted])
-        if self._plan is None or stale or quoted != self._made[1] or abs(price - self._made[2]) > 0.05 * price:
+        stale = view.tick - self._made >= self._again or view.tick < self._made
+        terms = terms_of(view, quoted)
+        if self._plan is None or stale or not terms.like(self._terms):
             self._rates = self._prior + learn(view.seen[:, market.spot], market.tick_s)
-            self._plan = Plan(terms_of(view, quoted), self._rates, view.work, view.left, market.tick_s)
-            self._made = (view.tick, quoted, price)
+            self._plan = Plan(terms, self._rates, view.work, view.left, market.tick_s)
+            self._made, self._terms = view.tick, terms
         return self._plan
 
 
