@@ -28,8 +28,7 @@ from shoal.market.ticks import Job, Market, cut
 TUNED = ("us-east-1a", "us-east-1c", "us-west-2a")
 """Of February 2023."""
 DEADLINES = (1.1, 1.3, 1.6, 2.0)
-NAMES = ("markov", "markov-past", "uniform-progress", "greedy", "ucb", "failover", "cheapest")
-OURS = ("markov", "markov-past")
+NAMES = ("markov", "uniform-progress", "greedy", "ucb", "failover", "cheapest")
 WORK_S, ON_DEMAND, SPOT = 24 * 3600.0, 3.0, 1.0
 
 
@@ -43,12 +42,12 @@ def rows_of(title: str, runs: list[Start], reach: float | None) -> list[Row]:
     ours, rows = found["markov"], []
     for name in NAMES:
         one = found[name]
-        bar = reach is not None and name in OURS
+        bar = reach is not None and name == "markov"
         rows.append(
             Row(f"{title}: {name} [{one.low:.3f}, {one.high:.3f}]", one.ratio, "x optimum",
                 f"<= {reach}" if bar else "", one.ratio <= reach if bar and reach is not None else None)
         )  # fmt: skip
-    best = min(one.ratio for name, one in found.items() if name not in OURS)
+    best = min(one.ratio for name, one in found.items() if name != "markov")
     missed = float(ours.missed)
     if reach is not None:
         rows.append(Row(f"{title}: markov over the best other", ours.ratio / best, "x", "< 1", ours.ratio < best))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.market.optimum import Optimum, optimum
-from shoal.market.policy.beliefs import Rates, learn
+from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.names import policy_named
 from shoal.market.simulate import Outcome, simulate
 from shoal.market.ticks import Market
@@ -51,8 +51,7 @@ def run(market: Market, names: Sequence[str], starts: Sequence[int], prior: Rate
         window = market.window(at)
         best = optimum(window)
         if np.isfinite(best.upper):
-            past = learn(market.up[:at, market.spot], market.tick_s)
-            outcomes = {name: simulate(window, policy_named(name, prior, past)) for name in names}
+            outcomes = {name: simulate(window, policy_named(name, prior)) for name in names}
             found.append(Start(at, best, outcomes))
     return found
 

@@ -16,9 +16,6 @@ from shoal.market.ticks import Bools, Market
 _Where = tuple[Integers, Floats]
 """Points of the grid, and the weight of each one's upper neighbour."""
 
-PAST = 300.0
-"""Ticks of each age class that the offers' own history counts for at most."""
-
 WAIT, SPOT, DEMAND = 0, 1, 2
 _WORDS = ("wait", "spot", "on demand")
 
@@ -148,18 +145,14 @@ def transitions(rates: Rates, tick_s: float) -> Floats:
 
 
 class Markov:
-    """Decides by a `Plan` that is made anew every `again` ticks, from what others saw (`prior`), what these offers did
-    before the job (`past`), and what the job sees.
+    """Decides by a `Plan` that is made anew every `again` ticks, from what others saw (`prior`) and what the
+    job sees.
 
     Among spot offers: the cheapest by work, unless what runs is dearer by less than the move costs over the time that
     it can be expected to last."""
 
-    def __init__(
-        self, prior: Rates | None = None, *, past: Rates | None = None, worth: float = 30.0, again: int = 48
-    ) -> None:
+    def __init__(self, prior: Rates | None = None, *, worth: float = 30.0, again: int = 48) -> None:
         self._prior, self._again = (prior or _COMMON).weighed(worth), again
-        if past is not None:
-            self._prior += past.weighed(PAST)
         self._plan: Plan | None = None
         self._made, self._terms = -1, Terms((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, 0.0)
         self._rates = self._prior

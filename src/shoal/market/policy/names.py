@@ -14,13 +14,12 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "cheapest": Cheapest, "greedy": Greedy, "uniform-progress": UniformProgress, "failover": EagerFailover,
     "ucb": UpperConfidence,
 }  # fmt: skip
-NAMES = (*POLICIES, "markov", "markov-past")
+NAMES = (*POLICIES, "markov")
 
 
-def policy_named(name: str, prior: Rates | None = None, past: Rates | None = None) -> Policy:
-    """`prior` is what other offers did, for both Markov policies; `past` what these did before, for `markov-past`."""
-    if name.startswith("markov") and name in NAMES:
-        return Markov(prior, past=past if name == "markov-past" else None)
+def policy_named(name: str, prior: Rates | None = None) -> Policy:
+    if name == "markov":
+        return Markov(prior)
     if name not in POLICIES:
         raise Invalid(f"no policy is called {name!r}", hint="one of " + ", ".join(NAMES))
     return POLICIES[name]()
