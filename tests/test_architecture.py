@@ -32,7 +32,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert not {module for module in below for one in below[module] if one != module and module in below[one]}
 
 
-COMPONENTS = ("device", "forecast", "host", "measure", "schedule", "serve")
+COMPONENTS = ("device", "forecast", "host", "market", "measure", "schedule", "serve")
 KNOW_COMPONENTS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
 """Modules of the doors that import a component, and why."""
 
@@ -55,7 +55,9 @@ def test_the_layout_is_complete(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("component", ["core", "engine", "control", "serve", "measure", "host", "schedule", "forecast"])
+@pytest.mark.parametrize(
+    "component", ["core", "engine", "control", "serve", "measure", "host", "schedule", "forecast", "market"]
+)
 def test_each_finished_component_has_a_page_and_tests(component: str) -> None:
     assert (ROOT / "docs" / "how" / f"{component}.md").stat().st_size > 0
     assert list((ROOT / "tests" / component).glob("**/test_*.py"))
