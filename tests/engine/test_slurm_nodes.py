@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from shoal.engine.slurm.private import private_cluster
 from tests.engine.slurm_kit import RankSpec, SlurmKit, needs_slurm, slurm_kit
 
 pytestmark = needs_slurm
+
+EXAMPLE = Path(__file__).parents[2] / "examples/torch-two-nodes/train.py"
 
 MEET = """
 import json, os, socket, time
@@ -51,3 +55,19 @@ async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bo
             assert [rank.node for rank in status.ranks] == ["n1", "n1", "n2", "n2"]
             told = [json.loads((await kit.engine.read("meet.1.run", rank, "log", 0)).data) for rank in range(4)]
     assert told == [[["1", "2", "3"], 0, 2, 0], [[], 1, 2, 0], [[], 0, 2, 1], [[], 1, 2, 1]]
+
+
+async def test_pytorch_averages_gradients_over_two_nodes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with private_cluster((1, 1)) as cluster:
+        async with slurm_kit(tmp_path, cluster, SlurmKit, delegate=True) as kit:
+            ranks = tuple(RankSpec(rank, "shoal", ("h200:0",)) for rank in range(2))
+            gang = kit.script("ddp.1.run", sys.executable, str(EXAMPLE), env={"PYTHONPATH": os.pathsep.join(sys.path)})
+            await kit.engine.launch(replace(gang, ranks=ranks, ranks_per_node=1))
+            status = await kit.settle("ddp.1.run", within_s=120)
+            told = [(await kit.engine.read("ddp.1.run", rank, "log", 0)).data.decode() for rank in range(2)]
+    assert [rank.exit.code for rank in status.ranks if rank.exit is not None] == [0, 0], told
+    assert [rank.node for rank in status.ranks] == ["n1", "n2"]
+    accuracies = {line.rpartition(" ")[2] for text in told for line in text.splitlines() if "accuracy" in line}
+    (accuracy,) = accuracies  # the same weights on both
+    assert float(accuracy) > 0.9
