@@ -113,6 +113,9 @@ def test_work_that_could_never_get_a_gap_is_told_so() -> None:
             "one execution takes 0.5 s, and best-effort work may keep guaranteed services waiting for 0.008 s at most "
             "here"
         )
+        facts = refused.reason.facts
+        assert (facts["execution_s"], facts["promised_to"]) == (pytest.approx(0.5), "g/m")
+        assert facts["patience_s"] == pytest.approx(0.008)
         scheduler.resize("g/m", 0)
         assert scheduler.offer(Item(2, "b/m", 0.0, inf), 0.0) is None
 

@@ -217,7 +217,11 @@ def test_results_say_what_became_of_each_request() -> None:
     for stream in streams:
         outcome = result.queues[stream.spec.key]
         assert outcome.offered == len(stream.arrivals)
-        assert outcome.as_json()["admitted"] == outcome.admitted
+        shown = outcome.as_json()
+        assert shown["admitted"] == outcome.admitted
+        assert (shown["p50_s"], shown["p99_s"]) == (outcome.quantile_s(0.5), outcome.quantile_s(0.99))
+    assert result.as_json()["end_s"] == result.end_s
+    assert Outcome().as_json()["p99_s"] is None
     assert result.end_s == max(span.end_s for span in result.timeline)
     with pytest.raises(ValueError, match="no values"):
         Outcome().quantile_s(0.5)
