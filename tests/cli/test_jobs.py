@@ -231,24 +231,24 @@ def test_jobs_are_listed_since_a_time_and_in_an_order(shell: Shell, manifest: Wr
 
 
 def test_a_pattern_means_all_unfinished_jobs_of_such_names(shell: Shell, manifest: Write) -> None:
-    shell("run", manifest(name="sweep-0"))
+    shell("run", manifest(name="broom-0"))
     for n in (1, 2, 3):
-        shell("submit", manifest(FOREVER, f"sweep-{n}"))
-    told = shell("cancel", "sweep-*", code=2).stderr
+        shell("submit", manifest(FOREVER, f"broom-{n}"))
+    told = shell("cancel", "broom-*", code=2).stderr
     assert "the pattern means 3 jobs" in told
     assert "--yes" in told
-    assert all(job["desired"] == "run" for job in shell.json("jobs", "--name", "sweep-*")["jobs"])
-    assert shell("cancel", "sweep-1*").stdout.count("sweep-1") == 1  # it means one: nothing to confirm
-    shell("cancel", "sweep-*", "--yes")
-    waited = shell("wait", *(f"sweep-{n}" for n in range(4)), code=1).stdout
+    assert all(job["desired"] == "run" for job in shell.json("jobs", "--name", "broom-*")["jobs"])
+    assert shell("cancel", "broom-1*").stdout.count("broom-1") == 1  # it means one: nothing to confirm
+    shell("cancel", "broom-*", "--yes")
+    waited = shell("wait", *(f"broom-{n}" for n in range(4)), code=1).stdout
     assert waited.endswith("1 of 4 succeeded\n")
-    assert "no job whose name matches 'sweep-*' is queued" in shell("wait", "sweep-*", code=3).stderr
+    assert "no job whose name matches 'broom-*' is queued" in shell("wait", "broom-*", code=3).stderr
     shell("submit", manifest(name="wide-1", resources={"accelerators": "a100:64"}))
     shell("suspend", "wide-?")
     assert shell("wait", "wide-*", code=1).stdout.endswith("0 of 1 succeeded\n")
     shell("cancel", "wide-*")
-    states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "sweep-*")["jobs"]}
-    assert states == {"sweep-0": "SUCCEEDED", "sweep-1": "CANCELLED", "sweep-2": "CANCELLED", "sweep-3": "CANCELLED"}
+    states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "broom-*")["jobs"]}
+    assert states == {"broom-0": "SUCCEEDED", "broom-1": "CANCELLED", "broom-2": "CANCELLED", "broom-3": "CANCELLED"}
 
 
 def test_the_last_lines_of_a_log(shell: Shell, manifest: Write) -> None:

@@ -90,7 +90,7 @@ async def test_a_wrong_manifest_is_refused_with_every_problem_and_nothing_is_sto
         assert any("name" in place for place in places)
         assert any("rankz" in place for place in places)
         assert any(":3:" in place for place in places)
-        assert (await client.get("/v1/jobs")).json() == {"jobs": [], "next": None}
+        assert (await client.get("/v1/jobs")).json() == {"jobs": [], "arrays": [], "next": None}
 
 
 async def test_a_job_is_found_by_id_by_its_beginning_and_by_name_the_newest_first(house: House) -> None:
