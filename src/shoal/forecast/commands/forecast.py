@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "finish")(finish)
     command(forecast_app, "bottleneck")(bottleneck)
     command(forecast_app, "cluster")(cluster)
-    app.add_typer(forecast_app, name="forecast")
+    app.add_typer(forecast_app, name="forecast", rich_help_panel="Forecast")
 
 
 def fit(

@@ -11,7 +11,7 @@ from shoal.base.console.command import CommandContext, command
 if TYPE_CHECKING:
     from shoal.tenancy.models import NewPlaneView, PlaneView
 
-_PANEL = "Administration"
+_PANEL = "Tenants"
 
 NameArgument = Annotated[str, typer.Argument(metavar="PLANE", help="The plane's name.")]
 
