@@ -224,7 +224,8 @@ bool is_capturing(CUstream stream) {
 }
 
 Relaxed::Relaxed() {
-  changed_ = captures.load(std::memory_order_relaxed) && real.cuThreadExchangeStreamCaptureMode != nullptr &&
+  // Also before the first capture: another thread may begin it while this one waits.
+  changed_ = real.cuThreadExchangeStreamCaptureMode != nullptr &&
              real.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
 }
 

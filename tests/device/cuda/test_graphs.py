@@ -179,14 +179,16 @@ def body():
 thread = threading.Thread(target=work)
 thread.start()
 going.wait()
-for _ in range(20):
-    graph = Graph(on, body)
-    count = c.c_size_t()
-    check(cu.cuGraphGetNodes(graph.graph, None, byref(count)))
-    assert count.value == 3, count.value
-    graph.launch(on)
-stop.append(1)
-thread.join()
+try:
+    for _ in range(20):
+        graph = Graph(on, body)
+        count = c.c_size_t()
+        check(cu.cuGraphGetNodes(graph.graph, None, byref(count)))
+        assert count.value == 3, count.value
+        graph.launch(on)
+finally:
+    stop.append(1)
+    thread.join()
 check(cu.cuCtxSynchronize())
 say(sum((c.c_float * 64).from_buffer_copy(read(a, 256))))
 """
