@@ -101,7 +101,7 @@ class SlurmEngine:
         try:
             (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
             self._home = self._home.resolve()
-            self._lock_fd = lock_file(self._home / "engine.lock")
+            self._lock_fd = await self._lock()
             self._runner = self._keep_programs()
         except OSError as problem:
             raise Unavailable(
@@ -119,6 +119,14 @@ class SlurmEngine:
         await self._list()
         self._start(self._look_now_and_then(), "slurm-nodes")
         self._start(self._list_now_and_then(), "slurm-jobs")
+
+    async def _lock(self) -> int | None:
+        """A command that the last engine was about to run has the lock too, until it runs."""
+        for _ in range(20):
+            if (descriptor := lock_file(self._home / "engine.lock")) is not None:
+                return descriptor
+            await asyncio.sleep(0.05)
+        return None
 
     def _new_gangs(self) -> Gangs:
         return Gangs(

@@ -34,6 +34,8 @@ _PATIENCE_S = 15.0
 
 _LEAVES_S = 3.0
 """So long a job may stay in Slurm's list after its last process."""
+_WHY_S = 20.0
+"""So long Slurm may take to say why it ended a rank: without that, the signal would be all that is known."""
 
 
 @dataclass(slots=True)
@@ -230,7 +232,7 @@ class Gangs:
         """Ranks were stopped, and not by us: that they ended is told together with what Slurm says of it."""
         now = self._clock.now()
         gang.asked_at = now if gang.asked_at is None else gang.asked_at
-        if not gang.over and now < gang.asked_at + _LEAVES_S:
+        if not gang.over and now < gang.asked_at + _WHY_S:
             ranks = tuple(replace(rank, phase=Phase.RUNNING, exit=None, ended_at=None) for rank in status.ranks)
             return replace(gang.status, ranks=ranks) if gang.status.phase is Phase.RUNNING else gang.status
         for rank in gang.ranks if gang.over else ():
