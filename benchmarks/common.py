@@ -92,7 +92,7 @@ class Server:
     """A real server in a home of its own."""
 
     home: Path
-    slots: int
+    slots: int | None
     process: subprocess.Popen[bytes] | None = None
     url: str = ""
 
@@ -106,7 +106,7 @@ class Server:
         log = (self.home / "bench.log").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0",
-             "--slots", str(self.slots)],
+             *([] if self.slots is None else ["--slots", str(self.slots)])],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **NO_TOKEN_LIMITS},
         )  # fmt: skip
         while time.perf_counter() - began < wait_s:
@@ -149,7 +149,7 @@ class Server:
 
 
 @contextmanager
-def server(*, slots: int) -> Iterator[Server]:
+def server(*, slots: int | None) -> Iterator[Server]:
     home = Path(tempfile.mkdtemp(prefix="shoal-bench-"))
     one = Server(home, slots)
     try:
