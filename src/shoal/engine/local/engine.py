@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import weakref
 from collections.abc import AsyncIterator, Mapping
@@ -13,8 +12,8 @@ from pathlib import Path
 
 from shoal.base.locks import lock_file
 from shoal.base.processes import Process, send
-from shoal.core import Capability, Clock, Conflict, Fault, Invalid, Node, NotFound, SystemClock, Unavailable
-from shoal.engine.local import bundle, cgroups, inventory, streams
+from shoal.core import Capability, Clock, Conflict, Fault, Node, SystemClock, Unavailable
+from shoal.engine.local import bundle, cgroups, inventory
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.environment import rank_environment, supervisor_environment, supervisor_spec
 from shoal.engine.local.gangs import LocalGang
@@ -22,13 +21,13 @@ from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import kill_until_none
+from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sightings import Sightings
-from shoal.engine.local.supervisor import ABORT, GO, READY, disk_bytes
+from shoal.engine.local.supervisor import ABORT, GO, READY
 from shoal.engine.present import Present
-from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
+from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LaunchFailed, Phase
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
 """How long supervisors get to leave by themselves when a launch is rolled back, before they are killed."""
 
@@ -36,7 +35,7 @@ _LOOK_AGAIN_S = 2.0
 """When something seems to be missing, the machine is looked at again so soon."""
 
 
-class LocalEngine:
+class LocalEngine(RecordedGangs[LocalGang]):
     """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
 
     `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per
@@ -275,51 +274,7 @@ class LocalEngine:
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await local.until_ended()
 
-    # --- what is known ---
-
-    async def gangs(self) -> Mapping[str, GangStatus]:
-        return {name: gang.status for name, gang in self._registry.gangs.items()}
-
-    async def status(self, name: str) -> GangStatus | None:
-        gang = self._registry.gangs.get(name)
-        return gang.status if gang else None
-
-    def changes(self) -> AsyncIterator[GangStatus]:
-        return self._changes.watch([gang.status for gang in self._registry.gangs.values()])
-
-    async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
-        directory, launched = self._find(name, rank)
-        gang = self._registry.gangs.get(name)
-        ended = gang is None or gang.ranks[rank].ended
-        where = f"{name}: rank {rank}"
-        run_dir = Path(launched.run_dir)
-        return streams.read_stream(directory.rank_dir(rank), run_dir, stream, offset, limit, ended=ended, where=where)
-
-    async def log_times(self, name: str, rank: int) -> LogTimes:
-        directory, _ = self._find(name, rank)
-        return await asyncio.to_thread(streams.read_log_times, directory.rank_dir(rank))
-
-    def _find(self, name: str, rank: int) -> tuple[GangDir, Launched]:
-        """What is kept of a gang that has this rank. Raises NotFound."""
-        gang = self._registry.gangs.get(name)
-        directory = GangDir(self._home / "gangs" / name)
-        launched = gang.launched if gang else directory.load_past() if _NAME.fullmatch(name) else None
-        if launched is None:
-            raise NotFound("no such gang", where=name)
-        if not 0 <= rank < len(launched.nodes):
-            raise NotFound(f"the gang has no rank {rank}", where=name, hint=f"ranks are 0 to {len(launched.nodes) - 1}")
-        return directory, launched
-
     # --- steering ---
-
-    async def notify(self, name: str, notice: Mapping[str, object]) -> None:
-        gang = self._registry.gangs.get(name)
-        for rank in gang.ranks if gang else ():
-            if gang is not None and not rank.ended:
-                try:
-                    gang.dir.leave_notice(rank.status.rank, notice)
-                except OSError as problem:
-                    raise Unavailable(f"the notice cannot be written: {problem.strerror}", where=name) from problem
 
     async def signal(self, name: str, signum: int) -> None:
         gang = self._registry.gangs.get(name)
@@ -346,15 +301,6 @@ class LocalEngine:
             await self._end_now(gang)
         self._drop(gang)
 
-    async def erase(self, name: str, *, dry_run: bool = False) -> int:
-        if name in self._registry.gangs or not _NAME.fullmatch(name):
-            return 0
-        directory = GangDir(self._home / "gangs" / name)
-        size = await asyncio.to_thread(disk_bytes, str(directory.path))
-        if not dry_run:
-            await asyncio.to_thread(directory.discard)
-        return size
-
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         before = set(self._registry.gangs)
         found = {each.gang for each in await asyncio.to_thread(self._registry.strays, known)}
@@ -374,6 +320,10 @@ class LocalEngine:
         return tuple(sorted(strays))
 
     # --- inner parts ---
+
+    @property
+    def _known(self) -> Mapping[str, LocalGang]:
+        return self._registry.gangs
 
     def _check_place(self, gang: Gang) -> None:
         ours = {device.id for device in self._node.devices}
@@ -397,41 +347,6 @@ class LocalEngine:
         if self._lock_fd is None:
             hint = "stop it first, or give this one another home"
             raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
-
-
-def check_gang(gang: Gang) -> None:
-    """Raise Invalid for a gang that no engine could start."""
-    if not _NAME.fullmatch(gang.name):
-        hint = "letters, digits, dot, dash and underscore, at most 200"
-        raise Invalid(f"{gang.name!r} cannot name a gang", where="name", hint=hint)
-    if not gang.argv or not gang.argv[0]:
-        raise Invalid("a gang needs a command", where=f"{gang.name}: argv")
-    if not gang.ranks or [spec.rank for spec in gang.ranks] != list(range(len(gang.ranks))):
-        raise Invalid("ranks must be numbered from 0 without gaps", where=f"{gang.name}: ranks")
-    environments = (gang.env, gang.secrets, *(spec.env for spec in gang.ranks))
-    for text in (*gang.argv, *(part for env in environments for item in env.items() for part in item)):
-        if "\0" in text:
-            raise Invalid("arguments and environment cannot hold a NUL character", where=gang.name)
-    for name in (name for env in environments for name in env):
-        if not name or "=" in name:
-            raise Invalid(f"{name!r} cannot name an environment variable", where=f"{gang.name}: env")
-
-
-def again(failure: LaunchFailed) -> LaunchFailed:
-    """A copy to raise, without the first one's traceback."""
-    return LaunchFailed(failure.what, fault=failure.fault, where=failure.where, hint=failure.hint)
-
-
-def given_up(local: LocalGang) -> LaunchFailed:
-    wish = local.dir.stop_wish()
-    why = f": {wish['reason']}" if wish else ""
-    what = f"the launch was given up before all ranks were ready{why}"
-    return LaunchFailed(what, fault=Fault.PLATFORM, where=local.name)
-
-
-def platform_failure(problem: OSError) -> LaunchFailed:
-    where = str(problem.filename) if problem.filename else None
-    return LaunchFailed(f"the ranks cannot be set up: {problem.strerror}", fault=Fault.PLATFORM, where=where)
 
 
 def local_engine(options: EngineOptions) -> LocalEngine:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import py_compile
-import re
 import secrets
 import signal
 import sys
@@ -16,12 +15,12 @@ from pathlib import Path
 
 from shoal.base.files import write_whole
 from shoal.base.locks import lock_file
-from shoal.core import Capability, Clock, Conflict, Fault, Invalid, NotFound, SystemClock, Unavailable
-from shoal.engine.local import bundle, streams, supervisor
+from shoal.core import Capability, Clock, Conflict, Fault, Invalid, SystemClock, Unavailable
+from shoal.engine.local import bundle, supervisor
 from shoal.engine.local.changes import Changes
-from shoal.engine.local.engine import again, check_gang, given_up, platform_failure
 from shoal.engine.local.layout import Launched
-from shoal.engine.local.supervisor import ABORT, GO, disk_bytes
+from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
+from shoal.engine.local.supervisor import ABORT, GO
 from shoal.engine.pool import AHEAD
 from shoal.engine.protocol import (
     EngineOptions,
@@ -29,8 +28,6 @@ from shoal.engine.protocol import (
     GangStatus,
     Inventory,
     LaunchFailed,
-    LogChunk,
-    LogTimes,
     Phase,
 )
 from shoal.engine.slurm import rank, submission
@@ -42,14 +39,13 @@ from shoal.engine.slurm.layout import SlurmDir
 from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ROLLBACK_S = 5.0
 _END_S = 60.0
 _RETRY_S = 1.0
 _BEFORE = (Phase.QUEUED, Phase.STARTING)
 
 
-class SlurmEngine:
+class SlurmEngine(RecordedGangs[SlurmGang]):
     """Runs gangs as jobs of a Slurm cluster. `home` lies on a directory that all nodes see under the same path.
 
     With `delegate`, Slurm picks nodes, and the partition is shown as a pool with `ahead` more places than it has.
@@ -361,51 +357,7 @@ class SlurmEngine:
         async with asyncio.timeout(_END_S + self._lease_s):
             await known.until_ended()
 
-    # --- what is known ---
-
-    async def gangs(self) -> Mapping[str, GangStatus]:
-        return {name: gang.status for name, gang in self._gangs.known.items()}
-
-    async def status(self, name: str) -> GangStatus | None:
-        gang = self._gangs.known.get(name)
-        return gang.status if gang else None
-
-    def changes(self) -> AsyncIterator[GangStatus]:
-        return self._changes.watch([gang.status for gang in self._gangs.known.values()])
-
-    async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
-        directory, launched = self._find(name, rank)
-        gang = self._gangs.known.get(name)
-        ended = gang is None or gang.ranks[rank].ended
-        where = f"{name}: rank {rank}"
-        run_dir = Path(launched.run_dir)
-        return streams.read_stream(directory.rank_dir(rank), run_dir, stream, offset, limit, ended=ended, where=where)
-
-    async def log_times(self, name: str, rank: int) -> LogTimes:
-        directory, _ = self._find(name, rank)
-        return await asyncio.to_thread(streams.read_log_times, directory.rank_dir(rank))
-
-    def _find(self, name: str, rank: int) -> tuple[SlurmDir, Launched]:
-        """What is kept of a gang that has this rank. Raises NotFound."""
-        gang = self._gangs.known.get(name)
-        directory = SlurmDir(self._home / "gangs" / name)
-        launched = gang.launched if gang else directory.load_past() if _NAME.fullmatch(name) else None
-        if launched is None:
-            raise NotFound("no such gang", where=name)
-        if not 0 <= rank < len(launched.nodes):
-            raise NotFound(f"the gang has no rank {rank}", where=name, hint=f"ranks are 0 to {len(launched.nodes) - 1}")
-        return directory, launched
-
     # --- steering ---
-
-    async def notify(self, name: str, notice: Mapping[str, object]) -> None:
-        gang = self._gangs.known.get(name)
-        for each in gang.ranks if gang else ():
-            if gang is not None and not each.ended:
-                try:
-                    gang.dir.leave_notice(each.status.rank, notice)
-                except OSError as problem:
-                    raise Unavailable(f"the notice cannot be written: {problem.strerror}", where=name) from problem
 
     async def signal(self, name: str, signum: int) -> None:
         gang = self._gangs.known.get(name)
@@ -438,15 +390,6 @@ class SlurmEngine:
             await self._end_now(gang)
         self._drop(gang)
 
-    async def erase(self, name: str, *, dry_run: bool = False) -> int:
-        if name in self._gangs.known or not _NAME.fullmatch(name):
-            return 0
-        directory = SlurmDir(self._home / "gangs" / name)
-        size = await asyncio.to_thread(disk_bytes, str(directory.path))
-        if not dry_run:
-            await asyncio.to_thread(directory.discard)
-        return size
-
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         before = set(self._gangs.known)
         jobs = await self._list()
@@ -468,6 +411,10 @@ class SlurmEngine:
         return tuple(sorted(strays))
 
     # --- inner parts ---
+
+    @property
+    def _known(self) -> Mapping[str, SlurmGang]:
+        return self._gangs.known
 
     def _drop(self, gang: SlurmGang) -> None:
         job = gang.files.job
