@@ -49,8 +49,8 @@ class Feed:
         self.closed = False
 
     def committed(self, events: Sequence[Event]) -> None:
-        if self._watches:
-            self._loop.call_soon_threadsafe(self._wake, events)
+        # Also without a watch: one that begins before memory follows the commit would look too early.
+        self._loop.call_soon_threadsafe(self._wake, events)
 
     def close(self) -> None:
         """End all waits, for good: the server is about to leave."""
@@ -79,6 +79,8 @@ class Feed:
                 del self._watches[key]
 
     def _wake(self, events: Sequence[Event]) -> None:
+        if not self._watches:
+            return
         keys = {("all", "")}
         for event in events:
             keys.add(("job", event.job_id or ""))
