@@ -170,6 +170,7 @@ class Make:
             "submitted_at": 100.0,
             "updated_at": 100.0,
             "fingerprint": "f" * 64,
+            "ended_at": 200.0 if JobState(fields.get("state", JobState.QUEUED)).terminal else None,
         }
         return JobRecord(**{**given, **fields})
 
@@ -183,6 +184,8 @@ class Make:
             self.event("job.state", tenant=before.tenant, job_id=before.id, old_state=old, new_state=new)
             for old, new in pairwise(states)
         )
+        if states[-1].terminal:
+            fields.setdefault("ended_at", 200.0)
         after = replace(before, state=states[-1], version=before.version + 1, **fields)
         return Change(before, after, events, attempt)
 

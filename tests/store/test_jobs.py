@@ -108,6 +108,15 @@ async def test_two_steps_of_one_job_in_one_group(store, make):
     assert [attempt.message for attempt in store.attempts("j1")] == ["second"]
 
 
+async def test_a_step_and_the_end_of_one_job_in_one_group(store, make):
+    job = await store.submit(make.job("j1"), [])
+    step = make.change(job, S.ADMITTED)
+    end = make.change(step.after, S.CANCELLED, ended_at=7.0)
+    again = make.change(step.after, S.CANCELLED, ended_at=8.0)
+    assert await store.apply_all([step, end, again]) == [True, True, False]
+    assert store.job("j1") == end.after
+
+
 async def test_illegal_changes_are_refused_before_anything_is_written(store, make):
     job = await store.submit(make.job("j1"), [])
     seq = store.last_seq()
@@ -119,6 +128,8 @@ async def test_illegal_changes_are_refused_before_anything_is_written(store, mak
         "which is no state": replace(legal, events=(legal.events[0]._replace(new_state="LOST"),)),
         "version 1 does not follow 1": replace(legal, after=replace(legal.after, version=1)),
         "keeps its tenant for life": replace(legal, after=replace(legal.after, tenant="blue")),
+        "over, and not before": replace(legal, after=replace(legal.after, ended_at=5.0)),
+        "when it is over": make.change(job, S.CANCELLED, ended_at=None),
         "the attempt is of job j2": replace(legal, attempt=make.attempt("j2")),
     }
     for message, change in illegal.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shoal.contract.manifest import ResourceRequest
 from shoal.core import ANY, CPU_SLOT, Quota, Resources, Share
@@ -57,12 +58,13 @@ def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterabl
     if memory is None:
         # Several jobs that share a device have the memory of the host that goes with their cores.
         whole = asked.accelerators.count if asked.accelerators.share is Share.EXCLUSIVE else 0
-        memory = default_memory(cpus, asked.accelerators.type, whole, nodes)
+        memory = default_memory(cpus, asked.accelerators.type, whole, tuple(nodes))
         memory = min(memory, _within(quota, cpus, manifest.max_ranks))
     return manifest.model_copy(update={"resources": asked.model_copy(update={"cpus": cpus, "memory": memory})})
 
 
-def default_memory(cpus: float, kind: str, accelerators: int, nodes: Iterable[Resources]) -> int:
+@lru_cache(maxsize=1024)
+def default_memory(cpus: float, kind: str, accelerators: int, nodes: tuple[Resources, ...]) -> int:
     """The memory that goes with so many cores and accelerators: what it would be on the smallest of the nodes that
     have them.
 

@@ -26,7 +26,7 @@ from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import JobManifest, fingerprint_of
+from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import arrays, transitions
 from shoal.control.attempt_runner import AttemptRunner
@@ -230,13 +230,13 @@ class ControlPlane:
     def _new_job(
         self, manifest: JobManifest, tenant: str, idempotency_key: str | None, given: JobManifest
     ) -> JobRecord:  # fmt: skip
-        """The fingerprint is of what was `given`, so that repeating a submission is that after a default was
-        changed."""
+        """The fingerprint tells whether a key was used again for the same; it is of what was `given`, so that repeating
+        a submission is that after a default was changed."""
         now = self.clock.now()
-        text = manifest.canonical_json()
-        fingerprint = fingerprint_of(text if given is manifest else given.canonical_json())
+        fingerprint = "" if idempotency_key is None else given.fingerprint()
         return JobRecord(
-            id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1, manifest=text,
+            id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1,
+            manifest=manifest.canonical_json(),
             resources=manifest.resources_per_rank(), ranks=manifest.max_ranks,
             min_ranks=manifest.min_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,

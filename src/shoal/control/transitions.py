@@ -363,13 +363,13 @@ def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[
 def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, phase: str) -> AttemptEnd:
     """How and when a phase's gang ended. Of several failed ranks, the culprit is the first that was not asked to
     stop."""
+    code, message = _why_ended(status, phase)
     started = [rank.started_at for rank in status.ranks if rank.started_at is not None]
     ended = [rank.ended_at for rank in status.ranks if rank.ended_at is not None]
-    return replace(
-        _read_end(status, placement, phase),
-        started_at=max(started, default=None),
+    return AttemptEnd(
+        code, message, rank_facts(status, placement), started_at=max(started, default=None),
         ended_at=max(ended) if len(ended) == len(status.ranks) > 0 else None,
-    )
+    )  # fmt: skip
 
 
 def with_store(end: AttemptEnd, stored: AttemptEnd, *, finished: bool) -> AttemptEnd:
@@ -381,11 +381,10 @@ def with_store(end: AttemptEnd, stored: AttemptEnd, *, finished: bool) -> Attemp
     return replace(told, ended_at=end.ended_at if stored.ended_at is None else stored.ended_at, idle_s=idle_s)
 
 
-def _read_end(status: GangStatus, placement: Iterable[RankPlacement], phase: str) -> AttemptEnd:
-    facts = rank_facts(status, placement)
+def _why_ended(status: GangStatus, phase: str) -> tuple[ErrorCode | None, str]:
     failed = [rank for rank in status.ranks if rank.exit is None or not rank.exit.ok]
     if not failed:
-        return AttemptEnd(None, ranks=facts)
+        return None, ""
     failed.sort(key=lambda rank: (bool(rank.exit and rank.exit.stopped), rank.ended_at or 0.0, rank.rank))
     rank = failed[0]
     exit_ = rank.exit
@@ -393,19 +392,19 @@ def _read_end(status: GangStatus, placement: Iterable[RankPlacement], phase: str
     if exit_ is None or exit_.lost:
         detail = exit_.detail if exit_ else ""
         code = ErrorCode.NODE_LOST if exit_ is not None and exit_.node_lost else ErrorCode.RANK_LOST
-        return AttemptEnd(code, f"{name} was lost{': ' + detail if detail else ''}", facts)
+        return code, f"{name} was lost{': ' + detail if detail else ''}"
     if phase == "download":
-        return AttemptEnd(ErrorCode.INPUT, f"inputs could not be fetched: {exit_.detail or _how(exit_)}", facts)
+        return ErrorCode.INPUT, f"inputs could not be fetched: {exit_.detail or _how(exit_)}"
     if phase == "store":
-        return AttemptEnd(ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}", facts)
+        return ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}"
     if exit_.oom:
-        return AttemptEnd(ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed", facts)
+        return ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed"
     if exit_.limit:
-        return AttemptEnd(ErrorCode.OVER_LIMIT, f"{name} was killed: {exit_.detail}", facts)
+        return ErrorCode.OVER_LIMIT, f"{name} was killed: {exit_.detail}"
     if exit_.signal is not None:
-        return AttemptEnd(ErrorCode.SIGNAL, f"{name} was killed by signal {exit_.signal}", facts)
+        return ErrorCode.SIGNAL, f"{name} was killed by signal {exit_.signal}"
     code = ErrorCode.COMMAND_NOT_FOUND if exit_.code in (126, 127) and exit_.detail else ErrorCode.EXIT
-    return AttemptEnd(code, f"{name} {exit_.detail or _how(exit_)}", facts)
+    return code, f"{name} {exit_.detail or _how(exit_)}"
 
 
 def _how(exit_: Exit) -> str:

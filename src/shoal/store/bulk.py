@@ -52,12 +52,13 @@ def _text(bulk: Bulk, size: int, numbered: bool) -> str:
 
 
 class Work(NamedTuple):
-    """The rows of one write. A step starts with the job's id and expected version, an attempt with its key; an event
-    lacks its number, which is known only at commit."""
+    """The rows of one write. A step starts with the job's id and expected version, and so does an end, which is a job's
+    last step. An attempt starts with its key; an event lacks its number, which is known only at commit."""
 
     arrays: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     steps: tuple[Row, ...] = ()
+    ends: tuple[Row, ...] = ()
     attempts: tuple[Row, ...] = ()
     metrics: tuple[Row, ...] = ()
     progress: tuple[Row, ...] = ()
@@ -68,12 +69,13 @@ def write(works: Iterable[Work], seq: int, run: Callable[[str, Sequence[Row]], i
     """Write all in the transaction at hand, events numbered after `seq`. `run` writes rows of a kind (the name of one
     of `Work`'s fields) and says how many it found. False when the row of a step has changed meanwhile."""
     all_of = [tuple([row for rows in column for row in rows]) for column in zip(*works, strict=True)]
-    arrays, jobs, steps, attempts, metrics, progress, events = all_of or Work()
+    arrays, jobs, steps, ends, attempts, metrics, progress, events = all_of or Work()
     run("arrays", arrays)
     run("jobs", jobs)
-    for wave in _waves(steps):
-        if run("steps", wave) != len(wave):
-            return False
+    for kind, rows in (("steps", steps), ("ends", ends)):
+        for wave in _waves(rows):
+            if run(kind, wave) != len(wave):
+                return False
     run("attempts", tuple({row[:2]: row for row in attempts}.values()))
     run("metrics", metrics)
     run("progress", tuple({row[0]: row for row in progress}.values()))

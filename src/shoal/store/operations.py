@@ -27,7 +27,8 @@ _STATES = {state.value: state for state in JobState}
 BULKS: dict[str, Bulk] = {
     "arrays": statements.insert(schema.job_array, rows.ARRAY_COLUMNS),
     "jobs": statements.insert(schema.job, rows.NEW_JOB_COLUMNS),
-    "steps": statements.update(schema.job, ("id", "version"), rows.JOB_CHANGING),
+    "steps": statements.update(schema.job, ("id", "version"), rows.JOB_STEPPING),
+    "ends": statements.update(schema.job, ("id", "version"), (*rows.JOB_STEPPING, *rows.JOB_ENDING)),
     "attempts": statements.upsert(schema.attempt, rows.ATTEMPT_COLUMNS),
     "metrics": statements.insert(schema.metric, rows.METRIC_COLUMNS),
     "progress": statements.update(schema.job, ("id",), rows.JOB_REPORTED),
@@ -92,6 +93,7 @@ class Step(NamedTuple):
 
     job_id: str
     row: Row
+    ends: bool
     attempt: Row | None
     events: tuple[Pending, ...]
 
@@ -106,7 +108,8 @@ class Apply:
 
     def work(self) -> Work:
         return Work(
-            steps=tuple([step.row for step in self.steps]),
+            steps=tuple([step.row for step in self.steps if not step.ends]),
+            ends=tuple([step.row for step in self.steps if step.ends]),
             attempts=tuple([step.attempt for step in self.steps if step.attempt is not None]),
             events=tuple([event.row for step in self.steps for event in step.events]),
         )
@@ -179,9 +182,11 @@ def add_metrics(points: Iterable[MetricPoint]) -> AddMetrics:
 
 def _step(change: Change) -> Step:
     _check(change)
+    ends = change.after.ended_at is not None
     return Step(
         change.before.id,
-        rows.change_row(change.before, change.after),
+        (rows.end_row if ends else rows.step_row)(change.before, change.after),
+        ends,
         None if change.attempt is None else rows.attempt_row(change.attempt),
         pending(change.events, change.before.owner_id),
     )
@@ -213,6 +218,8 @@ def _check(change: Change) -> None:
             where=before.id,
             hint="give one job.state event for every step",
         )
+    if state.terminal != (after.ended_at is not None):
+        raise Conflict("a job has the time of its end when it is over, and not before", where=before.id)
 
 
 # --- all at once ---

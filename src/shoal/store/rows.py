@@ -36,7 +36,9 @@ JOB_FIXED = (
 JOB_REPORTED = ("progress", "read_position")
 """What arrives beside the changes, without a version: no change writes it."""
 fixed = attrgetter(*JOB_FIXED)
-JOB_CHANGING = tuple(name for name in JOB_COLUMNS if name not in (*JOB_FIXED, *JOB_REPORTED))
+JOB_ENDING = ("ended_at",)
+"""What is set once, with the last step."""
+JOB_STEPPING = tuple(name for name in JOB_COLUMNS if name not in (*JOB_FIXED, *JOB_REPORTED, *JOB_ENDING))
 ATTEMPT_COLUMNS = tuple(schema.attempt.c.keys())
 EVENT_COLUMNS = tuple(schema.event.c.keys())
 ARRAY_COLUMNS = tuple(schema.job_array.c.keys())
@@ -82,8 +84,8 @@ def _optional_json(value: Mapping[str, Any] | None, what: str) -> str | None:
     return None if value is None else json_text(value, what)
 
 
-def _changing(job: JobRecord) -> Row:
-    """The values of JOB_CHANGING."""
+def _stepping(job: JobRecord) -> Row:
+    """The values of JOB_STEPPING."""
     return (
         str(job.state),
         job.version,
@@ -94,7 +96,6 @@ def _changing(job: JobRecord) -> Row:
         job.attempt,
         job.queued_at,
         job.started_at,
-        job.ended_at,
         job.not_before,
         job.deadline_at,
         job.expected_s,
@@ -115,7 +116,7 @@ def reported_row(progress: Mapping[str, Any], position: ReadPosition | None) -> 
     return (json_text(progress, "progress"), read)
 
 
-NEW_JOB_COLUMNS = (*JOB_FIXED, *JOB_CHANGING, *JOB_REPORTED)
+NEW_JOB_COLUMNS = (*JOB_FIXED, *JOB_STEPPING, *JOB_ENDING, *JOB_REPORTED)
 
 
 def job_row(job: JobRecord) -> Row:
@@ -133,14 +134,20 @@ def job_row(job: JobRecord) -> Row:
         job.owner_id,
         job.min_ranks,
         job.array_id,
-        *_changing(job),
+        *_stepping(job),
+        job.ended_at,
         *reported_row(job.progress, job.read_position),
     )
 
 
-def change_row(before: JobRecord, after: JobRecord) -> Row:
-    """The key (id, version) and the values of JOB_CHANGING."""
-    return (before.id, before.version, *_changing(after))
+def step_row(before: JobRecord, after: JobRecord) -> Row:
+    """The key (id, version) and the values of JOB_STEPPING."""
+    return (before.id, before.version, *_stepping(after))
+
+
+def end_row(before: JobRecord, after: JobRecord) -> Row:
+    """The same, and the values of JOB_ENDING."""
+    return (*step_row(before, after), after.ended_at)
 
 
 def job_of(row: Sequence[Any]) -> JobRecord:

@@ -23,14 +23,13 @@ from shoal.contract.manifest.schema import (
     ResourceRequest,
     Restart,
     RestartLimits,
-    fingerprint_of,
     manifest_schema,
 )
 from shoal.contract.manifest.slurm import import_slurm
 
 __all__ = [
     "JOB", "MAX_BYTES", "Accelerators", "After", "Array", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics",
-    "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "fingerprint_of", "import_ffdl",
+    "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "import_ffdl",
     "import_slurm", "kind_of", "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as",
     "parse_manifest", "with_line",
 ]  # fmt: skip

@@ -290,7 +290,8 @@ class Manifest(Part):
         return self.model_dump_json(exclude_none=True)
 
     def fingerprint(self) -> str:
-        return fingerprint_of(self.canonical_json())
+        """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
 
 class JobManifest(Manifest):
@@ -460,11 +461,6 @@ class JobManifest(Manifest):
     @property
     def expected_runtime_s(self) -> float | None:
         return self.expected_runtime
-
-
-def fingerprint_of(canonical_json: str) -> str:
-    """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
-    return hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -10,8 +10,8 @@ depends_on = None
 
 KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-UNFINISHED = sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
-FINISHED = sa.text("state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')")
+UNFINISHED = sa.text("ended_at IS NULL")
+FINISHED = sa.text("ended_at IS NOT NULL")
 OWNED = sa.text("owner_id IS NOT NULL")
 IN_ARRAY = sa.text("array_id IS NOT NULL")
 
