@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.lifecycle import Desired
+from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
 from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
@@ -103,8 +104,8 @@ class Facilities:
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
         return await self.jobs.remarks(job, secrets)
 
-    def submitted(self, job: JobRecord) -> None:
-        self.cache.added(job)
+    def submitted(self, job: JobRecord, manifest: JobManifest | None = None) -> None:
+        self.cache.added(job, manifest=manifest)
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
@@ -183,6 +184,10 @@ class Extensions:
 
     def killed(self, job: Live) -> str | None:
         return next((why for one in self._on if (why := one.killed(job)) is not None), None)
+
+    def moved(self, job: Live) -> None:
+        for one in self._on:
+            one.moved(job)
 
     def reported(self, job: Live) -> None:
         for one in self._on:

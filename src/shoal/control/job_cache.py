@@ -51,7 +51,8 @@ class Missing:
 
 class JobCache:
     """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again.
-    `offer` says what jobs may be given of a node, `ends` how far a stored job or array is."""
+    `offer` says what jobs may be given of a node, `ends` how far a stored job or array is. `followed` is told of each
+    job whose committed change is in memory now; by that change it may be over."""
 
     def __init__(
         self,
@@ -59,8 +60,10 @@ class JobCache:
         capacity_changed: Callable[[], None] = lambda: None,
         offer: Callable[[Node], Node] = lambda node: node,
         ends: Callable[[str], Ends | None] = lambda _: None,
+        followed: Callable[[Live], None] = lambda _: None,
     ) -> None:
         self.index = index
+        self._followed = followed
         self._ends = ends
         self.held = HeldJobs(self._look)
         self._tasks: dict[str, int] = {}
@@ -198,6 +201,7 @@ class JobCache:
         elif new.state.active and change.attempt is not None and change.attempt.stop is not None:
             self.index.update_running(new.id, stopping=True)
             live.wake.set()
+        self._followed(live)
         return live
 
     def handed_over(self, live: Live, reason: Reason) -> None:

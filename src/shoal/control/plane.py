@@ -102,7 +102,7 @@ class ControlPlane:
         self._tenants: dict[str, TenantRecord] = {}
         self.cache = JobCache(
             ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
-            store.ends,
+            store.ends, lambda live: self.extensions.moved(live),
         )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)

@@ -84,6 +84,10 @@ class Extension:
     def committed(self, events: Iterable[Event]) -> None:
         """These events are on disk."""
 
+    def moved(self, job: LiveJob) -> None:
+        """The server knows a committed change of this job now: `job` and `attempt` are as they were written. It may be
+        over by it; then this is the last that is heard of it."""
+
     def reported(self, job: LiveJob) -> None:
         """A running job reported progress."""
 

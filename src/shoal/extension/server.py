@@ -133,8 +133,8 @@ class Server(Protocol):
         """The same for the same purpose, as long as the server's key is."""
         ...
 
-    def submitted(self, job: JobRecord) -> None:
-        """The extension has stored this waiting job in a transaction of its own."""
+    def submitted(self, job: JobRecord, manifest: JobManifest | None = None) -> None:
+        """The extension has stored this waiting job by itself; its manifest is read from its row if not given."""
         ...
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:

@@ -42,9 +42,6 @@ class Tenancy(Extension, Serving):
 
     def __init__(self, server: Server, settings: TenancySection) -> None:
         self.planes = Planes(server, sleep_after_s=settings.sleep_after_s)
-        self._moved: set[str] = set()
-        self._pool_changed = False
-        self._telling: asyncio.Task[None] | None = None
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -56,32 +53,23 @@ class Tenancy(Extension, Serving):
         await self.planes.open()
 
     async def close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
         await self.planes.close()
 
     def committed(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if event.job_id is not None:
-                self._moved.add(event.job_id)
-            elif event.kind.startswith(_OF_THE_POOL):
-                self._pool_changed = True
-        if (self._moved or self._pool_changed) and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.create_task(self._tell(), name="tenancy-tell")
+        if any(event.job_id is None and event.kind.startswith(_OF_THE_POOL) for event in events):
+            # This is told before those who wrote it go on, and what they wrote is in the server's memory.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._pool_changed)
 
-    async def _tell(self) -> None:
-        """Once the server's own memory has followed what was committed."""
-        while self._moved or self._pool_changed:
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            moved, self._moved = self._moved, set()
-            changed, self._pool_changed = self._pool_changed, False
-            for engine in self.planes.engines():
-                if changed:
-                    engine.pool_changed()
-                for job_id in moved:
-                    engine.moved(job_id)
+    def _pool_changed(self) -> None:
+        for engine in self.planes.engines():
+            engine.pool_changed()
+
+    def moved(self, job: LiveJob) -> None:
+        if (owner := self.planes.owner(job.job.owner_id)) is not None:
+            engine = self.planes.engine_of(owner.name)
+            if engine is not None:
+                engine.moved(job)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         record = self.planes.owner(job.job.owner_id)

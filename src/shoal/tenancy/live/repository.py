@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Executable, delete, insert, select, update
 
-from shoal.contract.records import JobRecord, NewEvent
+from shoal.contract.records import NewEvent
 from shoal.store import Store
 from shoal.tenancy.live.tables import plane
 from shoal.tenancy.records import PlaneRecord, PlaneState
@@ -33,10 +33,6 @@ class PlaneRepository:
 
     async def remove(self, record: PlaneRecord, event: NewEvent) -> None:
         await self._write(record, delete(plane).where(_plane.id == record.id), event)
-
-    async def submit(self, record: PlaneRecord, job: JobRecord, event: NewEvent) -> None:
-        """What a plane hands over becomes a job of the shared server that belongs to the plane."""
-        await self._store.transact(lambda _: True, (event,), owner_id=record.id, jobs=(job,))
 
     async def _write(self, record: PlaneRecord, statement: Executable, *events: NewEvent) -> None:
         def run(connection: Connection) -> bool:
