@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from shoal.core import Capability, Clock, Fault, Unavailable
+from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.pool import AHEAD, pool_of
 from shoal.engine.present import Present
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
-from shoal.engine.slurm.commands import Commands, NotTaken
+from shoal.engine.slurm import submission
+from shoal.engine.slurm.commands import Commands
+from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, read_facts, read_jobs, why_over
 from shoal.engine.slurm.nodes import default_partition, read_nodes
 from shoal.engine.slurm.submission import Target
 
@@ -40,6 +46,10 @@ class Cluster:
 
     async def open(self) -> None:
         """Raises Unavailable where no controller answers, and where there is no such partition."""
+        missing = self._slurm.missing()
+        if missing:
+            hint = "install Slurm's client (Debian: slurm-client), or run the server on a login node"
+            raise Unavailable(f"{', '.join(missing)} not found", where="slurm", hint=hint)
         self.facts = settings_of(await self._slurm.run("scontrol", "show", "config"))
         default, names = default_partition(await self._slurm.run("scontrol", "show", "partition", "-o"))
         partition = self.target.partition or default
@@ -49,6 +59,9 @@ class Cluster:
             raise Unavailable(what, where="slurm", hint=hint)
         self.target = replace(self.target, partition=partition)
         await self.look()
+
+    async def close(self) -> None:
+        pass
 
     async def look(self) -> Inventory:
         """What there is now. Where no controller answers, what was known before takes no new work."""
@@ -91,10 +104,6 @@ class Cluster:
     def device_types(self) -> dict[tuple[str, str], str]:
         return {(node.name, device.id): device.type for node in self._machines.nodes for device in node.devices}
 
-    def blind(self) -> tuple[str, ...]:
-        """Nodes that Slurm is not to pick."""
-        return tuple(sorted(self._blind))
-
     def check(self, gang: Gang) -> None:
         """Raise LaunchFailed for a gang on nodes or devices that are not there."""
         there = {node.name: {device.id for device in node.devices} for node in self.present.value.nodes}
@@ -119,6 +128,34 @@ class Cluster:
             Capability("accelerators", bool(count), f"{count} on {len(nodes)} nodes: {', '.join(kinds)}" if count else
                        "no node is there", "" if count else "no job can start until one is"),
         )  # fmt: skip
+
+    # --- jobs ---
+
+    async def submit(self, gang: Gang, gang_dir: Path, token: str, runner: Path, key: str, mark: str) -> str:
+        python, alone = os.path.realpath(sys.executable), len(gang.ranks) == 1
+        options = submission.arguments(
+            gang, self.target, mark=mark, device_types=self.device_types(), pooled=self.pooled,
+            avoid=tuple(sorted(self._blind)),
+        )  # fmt: skip
+        script = submission.script(gang_dir, token, python=python, runner=runner, alone=alone)
+        extra = {"SHOAL_SEAL": key} if key else {}
+        try:
+            printed = await self._slurm.run("sbatch", *options, stdin=script, extra=extra)
+        except NotTaken as problem:
+            raise submission.refusal(problem.what, gang.name) from None
+        return printed.strip().partition(";")[0]
+
+    async def jobs(self, mark: str) -> tuple[SlurmJob, ...]:
+        printed = await self._slurm.run("squeue", "-h", "-t", "all", "-o", FORMAT)
+        return tuple(job for job in read_jobs(printed) if job.mark == mark)
+
+    async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
+        assert isinstance(job, SlurmJob)
+        facts = read_facts(await self._slurm.run("scontrol", "show", "job", "-o", job.id))
+        return why_over(job, facts), exit_code(facts)
+
+    async def cancel(self, job: str) -> None:
+        await self._slurm.run("scancel", job)
 
     def own_address(self) -> str:
         """The address of this machine towards the controller: its nodes reach it there too."""

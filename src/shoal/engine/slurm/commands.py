@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shoal.core import ShoalError, Unavailable
+from shoal.engine.batch.job import NotTaken
 
 _LIMIT_S = 30.0
 _SILENT = (
@@ -18,12 +19,6 @@ _SILENT = (
     "backup controller in standby", "slurmctld controller", "slurm backup controller", "resource temporarily",
 )  # fmt: skip
 """What a command says when no controller answered it: it may be said again."""
-
-
-class NotTaken(ShoalError):
-    """Slurm answered, and said no."""
-
-    code = "not-taken"
 
 
 class Commands:

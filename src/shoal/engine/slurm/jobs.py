@@ -11,9 +11,6 @@ from shoal.engine.protocol import Exit, RankStatus
 FORMAT = "%i|%T|%k|%N|%j|%r"
 """Job, state, comment, nodes, name, reason: for `squeue -o`."""
 
-NO_SHARED_DIRECTORY, NO_PYTHON = 87, 88
-"""What a job's script leaves with where its node lacks what it needs."""
-
 _OVER = frozenset(
     {
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
@@ -39,6 +36,38 @@ class SlurmJob:
     @property
     def waiting(self) -> bool:
         return self.state in _WAITING
+
+    @property
+    def order(self) -> int:
+        return int(self.id) if self.id.isdigit() else 0
+
+    @property
+    def hosts(self) -> list[str]:
+        return expand(self.nodes) if self.nodes else []
+
+    def why_waiting(self) -> Reason:
+        told = self.reason.partition(",")[0].strip() or "None"
+        code, words = _WAITS.get(told, ("", ""))
+        if not code and told.startswith(("Assoc", "QOS")):
+            code, words = "quota", "a limit of its Slurm account or QOS is reached"
+        if not code:
+            code, words = "cluster", "Slurm does not start it yet"
+        return Reason(code, f"Slurm: {told}: {words}", {"slurm": told, "slurm_job": self.id})
+
+    def why_over(self) -> str:
+        return why_over(self, {})
+
+    def judged(self, rank: RankStatus, why: str) -> RankStatus:
+        end = rank.exit
+        if end is None or end.code is not None or self.state in ("COMPLETED", "FAILED"):
+            return rank  # its own record says more
+        if self.state == "TIMEOUT":
+            told = replace(end, lost=False, stopped=False, limit="time", detail=why)
+        elif self.state == "OUT_OF_MEMORY":
+            told = replace(end, lost=False, stopped=False, oom=True, detail=why)
+        else:
+            told = Exit(lost=True, node_lost=self.state in ("NODE_FAIL", "BOOT_FAIL"), detail=why)
+        return replace(rank, exit=told)
 
 
 def read_jobs(printed: str) -> list[SlurmJob]:
@@ -95,27 +124,14 @@ _WAITS = {
 }
 
 
-def why_waiting(job: SlurmJob) -> Reason:
-    """Slurm's reason in our words, with its own."""
-    told = job.reason.partition(",")[0].strip() or "None"
-    code, words = _WAITS.get(told, ("", ""))
-    if not code and told.startswith(("Assoc", "QOS")):
-        code, words = "quota", "a limit of its Slurm account or QOS is reached"
-    if not code:
-        code, words = "cluster", "Slurm does not start it yet"
-    return Reason(code, f"Slurm: {told}: {words}", {"slurm": told, "slurm_job": job.id})
-
-
 def exit_code(facts: dict[str, str]) -> int | None:
     """What a job's script left with, of `scontrol show job`."""
     code = facts.get("ExitCode", "").partition(":")[0]
     return int(code) if code.isdigit() else None
 
 
-def why_over(job: SlurmJob | None, facts: dict[str, str]) -> str:
+def why_over(job: SlurmJob, facts: dict[str, str]) -> str:
     """Why Slurm ended a job, in words."""
-    if job is None:
-        return "Slurm no longer knows its job"
     words = {
         "PREEMPTED": "Slurm preempted it",
         "TIMEOUT": f"it ran into Slurm's time limit of {facts.get('TimeLimit', 'its partition')}",
@@ -125,19 +141,3 @@ def why_over(job: SlurmJob | None, facts: dict[str, str]) -> str:
         "OUT_OF_MEMORY": "Slurm's memory limit killed it",
     }
     return f"{words.get(job.state, f'its Slurm job ended as {job.state}')} (Slurm job {job.id})"
-
-
-def seen_by_slurm(rank: RankStatus, job: SlurmJob | None, why: str) -> RankStatus:
-    """A rank's end as it is to be told when nothing of ours asked for it: Slurm ended its job, and how says whose
-    doing it was. A rank that ended by itself before that ended as it did."""
-    end = rank.exit
-    state = job.state if job is not None else ""
-    if end is None or end.code is not None or state in ("COMPLETED", "FAILED", ""):
-        return rank  # its own record says more
-    if state == "TIMEOUT":
-        told = replace(end, lost=False, stopped=False, limit="time", detail=why)
-    elif state == "OUT_OF_MEMORY":
-        told = replace(end, lost=False, stopped=False, oom=True, detail=why)
-    else:
-        told = Exit(lost=True, node_lost=state in ("NODE_FAIL", "BOOT_FAIL"), detail=why)
-    return replace(rank, exit=told)

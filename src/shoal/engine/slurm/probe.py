@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 from shoal.core import Capability, ShoalError, SystemClock, Unavailable
+from shoal.engine.batch.job import NotTaken
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.slurm.cluster import Cluster
-from shoal.engine.slurm.commands import Commands, NotTaken
+from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
 

@@ -1,7 +1,8 @@
-"""The gangs that this engine knows: adopted from the shared directory, followed there and in Slurm's queue.
+"""The gangs that this engine knows: adopted from the shared directory, followed there and in the
+cluster's queue.
 
-Truth is what the ranks' supervisors record. Slurm tells whether a job can still have processes. Where it says no and a
-record is missing, the gang is fenced, and its rank is lost once the lease is over for certain.
+Truth is what the ranks' supervisors record. The cluster tells whether a job can still have processes. Where it says no
+and a record is missing, the gang is fenced, and its rank is lost once the lease is over for certain.
 """
 
 from __future__ import annotations
@@ -13,39 +14,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.core import Clock, Fault
+from shoal.engine.batch.handover import NO_SHARED_DIRECTORY, not_started
+from shoal.engine.batch.job import BatchJob
+from shoal.engine.batch.layout import BatchDir
 from shoal.engine.local import gangs as state
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import Launched
 from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO
 from shoal.engine.protocol import GangStatus, LaunchFailed, Phase, RankStatus
-from shoal.engine.slurm.jobs import NO_SHARED_DIRECTORY, SlurmJob, expand, seen_by_slurm, why_over, why_waiting
-from shoal.engine.slurm.layout import SlurmDir
-from shoal.engine.slurm.submission import not_started
 
 _SAID = (EXITED, FAILED, ABORTED)
 _MARGIN_S = 1.0
 """What clocks may differ by over a lease."""
 _UNSEEN = 2
-"""So many lists in a row without a job, and Slurm does not know it."""
+"""So many lists in a row without a job, and the cluster does not know it."""
 _PATIENCE_S = 15.0
-"""So long after its grace a stopped gang may still be there before Slurm is asked to end its job."""
+"""So long after its grace a stopped gang may still be there before the cluster is asked to end its job."""
 
 
 _LEAVES_S = 3.0
-"""So long a job may stay in Slurm's list after its last process."""
+"""So long a job may stay in the cluster's list after its last process."""
 _WHY_S = 20.0
-"""So long Slurm may take to say why it ended a rank: without that, the signal would be all that is known."""
+"""So long the cluster may take to say why it ended a rank: without that, the signal would be all that is known."""
 
 
 @dataclass(slots=True)
-class SlurmGang(LocalGang):
-    """`pooled`: Slurm picks its nodes. `job` is as Slurm last listed it. `over`: Slurm has ended it, or does not know
-    it. `cancel_at`: when Slurm is to end what did not stop by itself. `leaves_by`: when it is to forget a job without
-    processes. `asked_at`: since when its word is awaited on why the ranks ended."""
+class BatchGang(LocalGang):
+    """`pooled`: the cluster picks its nodes. `job` is as it was last listed. `over`: the cluster has ended it, or does
+    not know it. `cancel_at`: when the cluster is to end what did not stop by itself. `leaves_by`: when it is to forget
+    a job without processes. `asked_at`: since when its word is awaited on why the ranks ended."""
 
     pooled: bool = False
-    job: SlurmJob | None = None
+    job: BatchJob | None = None
     submitted: bool = False
     unseen: int = 0
     over: bool = False
@@ -56,20 +57,20 @@ class SlurmGang(LocalGang):
     asked_at: float | None = None
 
     @classmethod
-    def anew(cls, launched: Launched, directory: SlurmDir, *, pooled: bool) -> SlurmGang:
+    def anew(cls, launched: Launched, directory: BatchDir, *, pooled: bool) -> BatchGang:
         phase = Phase.QUEUED if pooled else Phase.STARTING
         ranks = [Rank(RankStatus(number, phase, "" if pooled else node)) for number, node in enumerate(launched.nodes)]
         status = GangStatus(launched.name, phase, tuple(rank.status for rank in ranks))
         return cls(launched, directory, ranks, status, pooled=pooled)
 
     @property
-    def files(self) -> SlurmDir:
-        assert isinstance(self.dir, SlurmDir)
+    def files(self) -> BatchDir:
+        assert isinstance(self.dir, BatchDir)
         return self.dir
 
     @property
-    def forgotten_by_slurm(self) -> bool:
-        """Slurm lost its job before it started."""
+    def forgotten_by_cluster(self) -> bool:
+        """The cluster lost its job before it started."""
         return self.over and self.job is None and self.dir.decision() is None
 
     async def until_let_go(self) -> None:
@@ -84,7 +85,7 @@ class Gangs:
         self, home: Path, changes: Changes, clock: Clock, *,
         lease_s: float, cancel: Callable[[str], None], blind: Callable[[Iterable[str], str], None],
     ) -> None:  # fmt: skip
-        self.known: dict[str, SlurmGang] = {}
+        self.known: dict[str, BatchGang] = {}
         self._home = home
         self._changes = changes
         self._clock = clock
@@ -97,26 +98,26 @@ class Gangs:
         self._socket.close()
 
     def adopt_all(self, *, pooled: bool) -> None:
-        """Find the gangs of earlier lives. Those that Slurm still holds back, or that are about to start, go on by
-        themselves: what they need was handed over with their jobs."""
+        """Find the gangs of earlier lives. Those that the cluster still holds back, or that are about to start, go on
+        by themselves: what they need was handed over with their jobs."""
         for path in sorted((self._home / "gangs").iterdir()):
-            directory = SlurmDir(path)
+            directory = BatchDir(path)
             launched = directory.load()
             if launched is not None:
-                gang = SlurmGang.anew(launched, directory, pooled=pooled)
+                gang = BatchGang.anew(launched, directory, pooled=pooled)
                 gang.failure = directory.failure()
                 gang.submitted = bool(directory.job)
                 self.known[gang.name] = gang
 
-    def add(self, gang: SlurmGang) -> None:
+    def add(self, gang: BatchGang) -> None:
         self.known[gang.name] = gang
         self._changes.put(gang.status)
 
-    # --- what Slurm says ---
+    # --- what the cluster says ---
 
-    def see(self, jobs: Iterable[SlurmJob], listed: frozenset[str]) -> None:
+    def see(self, jobs: Iterable[BatchJob], listed: frozenset[str]) -> None:
         """Take in a list of all our jobs. `listed` are the gangs that were submitted before it was asked for."""
-        by_name: dict[str, list[SlurmJob]] = {}
+        by_name: dict[str, list[BatchJob]] = {}
         for job in jobs:
             by_name.setdefault(job.name, []).append(job)
         for gang in list(self.known.values()):
@@ -127,11 +128,11 @@ class Gangs:
             with contextlib.suppress(OSError):  # the shared directory may answer again at the next look
                 self.look(gang)
 
-    def _see(self, gang: SlurmGang, jobs: list[SlurmJob], listed: bool) -> None:
+    def _see(self, gang: BatchGang, jobs: list[BatchJob], listed: bool) -> None:
         owner = gang.files.job
         mine = next((job for job in jobs if job.id == owner), None)
         if mine is None and jobs:
-            mine = max(jobs, key=lambda job: (not job.over, int(job.id) if job.id.isdigit() else 0))
+            mine = max(jobs, key=lambda job: (not job.over, job.order))
         for job in jobs:
             if job is not mine and not job.over:
                 self._cancel(job.id)  # a second one of its name: it may not run the gang
@@ -145,8 +146,8 @@ class Gangs:
             gang.cancel_at = self._clock.now() + _PATIENCE_S
             self._cancel(mine.id)
 
-    def _clear_up(self, gang: SlurmGang, jobs: list[SlurmJob]) -> None:
-        """No process of the gang is left. Where Slurm does not see that by itself, it is told."""
+    def _clear_up(self, gang: BatchGang, jobs: list[BatchJob]) -> None:
+        """No process of the gang is left. Where the cluster does not see that by itself, it is told."""
         left = [job for job in jobs if not job.over]
         now = self._clock.now()
         if left and gang.leaves_by is None:
@@ -158,12 +159,12 @@ class Gangs:
 
     # --- what the shared directory says ---
 
-    def look(self, gang: SlurmGang) -> None:
+    def look(self, gang: BatchGang) -> None:
         """Read the records again and tell what is new."""
         decision = gang.dir.decision()
         if gang.over and decision is None and (gang.job is not None or gang.pooled):
-            decision = gang.dir.decide(ABORT)  # a placed one that Slurm merely forgot is submitted again
-        why = gang.why or why_over(gang.job, {})
+            decision = gang.dir.decide(ABORT)  # a placed one that was merely forgotten is submitted again
+        why = gang.why or (gang.job.why_over() if gang.job is not None else "the cluster no longer knows its job")
         for rank in gang.ranks:
             if rank.ended:
                 continue
@@ -194,18 +195,18 @@ class Gangs:
             self._changes.put(status)
         gang.pulse.set()
 
-    def _status(self, gang: SlurmGang, decision: str | None, wish: Mapping[str, str]) -> GangStatus:
+    def _status(self, gang: BatchGang, decision: str | None, wish: Mapping[str, str]) -> GangStatus:
         status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
         waits = gang.job is None or gang.job.waiting
         if status.ended:
             return replace(status, fault=gang.failure.fault if gang.failure is not None else None)
         if gang.pooled and status.phase is Phase.STARTING and waits and not any(rank.record for rank in gang.ranks):
             ranks = tuple(replace(rank, phase=Phase.QUEUED) for rank in status.ranks)
-            told = why_waiting(gang.job) if gang.job is not None else status.reason
+            told = gang.job.why_waiting() if gang.job is not None else status.reason
             return replace(status, phase=Phase.QUEUED, ranks=ranks, reason=told)
         return status
 
-    def _failure(self, gang: SlurmGang, decision: str | None, wish: Mapping[str, str], why: str) -> LaunchFailed | None:
+    def _failure(self, gang: BatchGang, decision: str | None, wish: Mapping[str, str], why: str) -> LaunchFailed | None:
         """Why the gang was never let go, where nothing of ours asked for that."""
         for rank in gang.ranks:
             if rank.ended and "fault" in rank.record and rank.status.exit is not None:
@@ -214,32 +215,33 @@ class Gangs:
         if decision != ABORT or wish:
             return None
         if gang.over:
-            if gang.exit_code == NO_SHARED_DIRECTORY and gang.job is not None and gang.job.nodes:
-                self._blind(expand(gang.job.nodes), f"does not see the shared directory {self._home}")
+            if gang.exit_code == NO_SHARED_DIRECTORY and gang.job is not None and gang.job.hosts:
+                self._blind(gang.job.hosts, f"does not see the shared directory {self._home}")
             return not_started(gang.exit_code, self._home, gang.name, why)
         if any(not rank.ended for rank in gang.ranks):
             return None  # which rank is to blame may be told in a moment
         what = f"not all ranks were ready within {gang.launched.launch_timeout_s:g} s of the first"
         return LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name)
 
-    def fail(self, gang: SlurmGang, failure: LaunchFailed) -> None:
+    def fail(self, gang: BatchGang, failure: LaunchFailed) -> None:
         """It was never let go, and is not to be."""
         gang.failure = failure
         with contextlib.suppress(OSError):  # a full disk: after a restart the launch is simply tried anew
             gang.dir.keep_failure(failure)
 
-    def _judged(self, gang: SlurmGang, status: GangStatus, why: str) -> GangStatus:
-        """Ranks were stopped, and not by us: that they ended is told together with what Slurm says of it."""
+    def _judged(self, gang: BatchGang, status: GangStatus, why: str) -> GangStatus:
+        """Ranks were stopped, and not by us: that they ended is told together with what the cluster says of it."""
         now = self._clock.now()
         gang.asked_at = now if gang.asked_at is None else gang.asked_at
         if not gang.over and now < gang.asked_at + _WHY_S:
             ranks = tuple(replace(rank, phase=Phase.RUNNING, exit=None, ended_at=None) for rank in status.ranks)
             return replace(gang.status, ranks=ranks) if gang.status.phase is Phase.RUNNING else gang.status
-        for rank in gang.ranks if gang.over else ():
-            rank.status = seen_by_slurm(rank.status, gang.job, why)
+        if gang.over and gang.job is not None:
+            for rank in gang.ranks:
+                rank.status = gang.job.judged(rank.status, why)
         return replace(status, ranks=tuple(rank.status for rank in gang.ranks))
 
-    def _fence(self, gang: SlurmGang, rank: Rank, why: str) -> bool:
+    def _fence(self, gang: BatchGang, rank: Rank, why: str) -> bool:
         """The job is over, and the rank's supervisor has not said so: it may be cut off. True once it can no longer be
         alive; its end is then on record."""
         at = gang.files.fenced_at()
@@ -258,19 +260,19 @@ class Gangs:
 
     # --- what the ranks are told ---
 
-    def ask_to_stop(self, gang: SlurmGang, grace_s: float, *, reason: str, code: str) -> None:
-        """Leave the wish where the supervisors look, and wake them. Slurm ends what does not answer."""
+    def ask_to_stop(self, gang: BatchGang, grace_s: float, *, reason: str, code: str) -> None:
+        """Leave the wish where the supervisors look, and wake them. The cluster ends what does not answer."""
         earlier = gang.dir.stop_wish()
         grace_s = min(grace_s, float(earlier.get("grace_s", grace_s)))
         notice = {"reason": reason, "deadline": self._clock.now() + grace_s}
         gang.cancel_at = self._clock.now() + grace_s + _PATIENCE_S
-        with contextlib.suppress(OSError):  # it cannot be written: Slurm will end the job
+        with contextlib.suppress(OSError):  # it cannot be written: the cluster will end the job
             gang.dir.ask_to_stop(
                 grace_s, reason=earlier.get("reason") or reason, code=earlier.get("code", code), notice=notice
             )
         self.wake(gang)
 
-    def wake(self, gang: SlurmGang) -> None:
+    def wake(self, gang: BatchGang) -> None:
         for rank in gang.ranks:
             host, _, port = rank.record.get("hints", "").rpartition(":")
             if host and not rank.ended:
@@ -278,7 +280,7 @@ class Gangs:
                     self._socket.sendto(b"look", (host, int(port)))
 
 
-def _asks_why(gang: SlurmGang, wish: Mapping[str, str]) -> bool:
+def _asks_why(gang: BatchGang, wish: Mapping[str, str]) -> bool:
     """Whether a rank was ended from outside, and not by us: a supervisor cannot know why. One that left with a code of
     its own, or over a limit, ended by itself."""
     if wish and wish.get("code") != "rank-failed":

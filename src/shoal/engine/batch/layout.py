@@ -1,7 +1,7 @@
-"""A gang's directory as under one machine, and what Slurm's jobs need beside it.
+"""A gang's directory as under one machine, and what a cluster's jobs need beside it.
 
-gangs/NAME/job          the Slurm job that was submitted
-           owner        symbolic link to the one Slurm job that runs it; made by its first rank
+gangs/NAME/job          the cluster's job that was submitted
+           owner        symbolic link to the one job that runs it; made by its first rank
            fence        written when the gang is given up: no rank of it may go on
            signals      numbers of signals for the main processes, one a line
            spec.TOKEN   what the ranks are given (no secrets in clear); TOKEN names one launch
@@ -19,7 +19,7 @@ from shoal.engine.local.layout import GangDir, Launched, preallocate
 from shoal.engine.local.supervisor import read_record, write_record
 
 
-class SlurmDir(GangDir):
+class BatchDir(GangDir):
     """One gang's directory."""
 
     def create(self, launched: Launched) -> None:
@@ -39,7 +39,7 @@ class SlurmDir(GangDir):
 
     @property
     def job(self) -> str:
-        """The Slurm job that runs the gang, else the one that was submitted for it; empty when none is known."""
+        """The cluster's job that runs the gang, else the one that was submitted for it; empty when none is known."""
         try:
             return str((self.path / "owner").readlink())
         except OSError:

@@ -1,0 +1,460 @@
+"""The protocol over a cluster with a scheduler of its own and a directory that all its nodes share.
+
+What differs between clusters is a `Cluster`: its nodes as the control plane sees them, and its jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import py_compile
+import secrets
+import signal
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from shoal.base.files import write_whole
+from shoal.base.locks import lock_file
+from shoal.core import Capability, Clock, Conflict, Fault, SystemClock, Unavailable
+from shoal.engine.batch import handover, rank
+from shoal.engine.batch.gangs import BatchGang, Gangs
+from shoal.engine.batch.job import BatchJob, NotTaken
+from shoal.engine.batch.layout import BatchDir
+from shoal.engine.local import bundle, supervisor
+from shoal.engine.local.changes import Changes
+from shoal.engine.local.layout import Launched
+from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
+from shoal.engine.local.supervisor import ABORT, GO
+from shoal.engine.present import Present
+from shoal.engine.protocol import (
+    Gang,
+    GangStatus,
+    Inventory,
+    LaunchFailed,
+    Phase,
+)
+
+_ROLLBACK_S = 5.0
+_END_S = 60.0
+_RETRY_S = 1.0
+_BEFORE = (Phase.QUEUED, Phase.STARTING)
+
+
+class Cluster(Protocol):
+    """A cluster as the engine uses it. Whatever asks it raises Unavailable where it does not answer, and NotTaken where
+    it says no. `pooled`: it picks the nodes of a gang itself; they are shown as one pool."""
+
+    present: Present[Inventory]
+
+    @property
+    def pooled(self) -> bool: ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def look(self) -> Inventory:
+        """What there is now. Where it does not answer, what was known before takes no new work."""
+        ...
+
+    def close_all(self, why: str) -> None:
+        """Nothing can be asked of any node now."""
+        ...
+
+    def close_blind(self, names: Iterable[str], why: str) -> None:
+        """These nodes do not see the shared directory."""
+        ...
+
+    def device_types(self) -> Mapping[tuple[str, str], str]: ...
+
+    def check(self, gang: Gang) -> None:
+        """Raise LaunchFailed for a gang that can have no place here."""
+        ...
+
+    def capabilities(self) -> tuple[Capability, ...]: ...
+
+    def own_address(self) -> str:
+        """The address of this machine by which its nodes reach it."""
+        ...
+
+    # --- jobs ---
+
+    async def submit(self, gang: Gang, gang_dir: Path, token: str, runner: Path, key: str, mark: str) -> str:
+        """Hand a gang over as one job; its id. Every rank runs `handover.command`, with `SHOAL_SEAL` set to `key`.
+        Raises LaunchFailed for one that is refused."""
+        ...
+
+    async def jobs(self, mark: str) -> tuple[BatchJob, ...]:
+        """All jobs with this mark."""
+        ...
+
+    async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
+        """Why a job is over, in words, and what its command left with."""
+        ...
+
+    async def cancel(self, job: str) -> None: ...
+
+
+class BatchEngine(RecordedGangs[BatchGang]):
+    """Runs gangs as jobs of a cluster. `home` lies on a directory that all nodes see under the same path.
+
+    A gang that the cluster has given up is lost `lease_s` later, when no process of it can be left. Nodes are asked for
+    every `look_every_s`, jobs every `poll_s` while any is there.
+    """
+
+    def __init__(
+        self, name: str, home: Path, cluster: Cluster, *,
+        lease_s: float = 15.0, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._home = home.absolute()
+        self._lease_s = lease_s
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._look_every_s = look_every_s
+        self._poll_s = poll_s
+        self._changes = Changes()
+        self._gangs = self._new_gangs()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._listing = asyncio.Lock()
+        self._list_now = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lock_fd: int | None = None
+        self._hints: asyncio.DatagramTransport | None = None
+        self._runner = Path(rank.__file__)
+        self._leaving: set[str] = set()
+        self._mark = ""
+
+    # --- life ---
+
+    async def open(self) -> None:
+        try:
+            (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._home = self._home.resolve()
+            self._lock_fd = await self._lock()
+            self._runner = self._keep_programs()
+        except OSError as problem:
+            raise Unavailable(
+                f"the engine's home cannot be used: {problem.strerror}", where=str(self._home)
+            ) from problem
+        if self._lock_fd is None:
+            hint = "stop it first, or give this one another home"
+            raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
+        self._mark = handover.mark_of(self._home)
+        self._gangs.close()
+        self._gangs = self._new_gangs()
+        await self._cluster.open()
+        await self._listen()
+        self._gangs.adopt_all(pooled=self._cluster.pooled)
+        await self._list()
+        self._start(self._look_now_and_then(), f"{self.name}-nodes")
+        self._start(self._list_now_and_then(), f"{self.name}-jobs")
+
+    async def _lock(self) -> int | None:
+        """A command that the last engine was about to run has the lock too, until it runs."""
+        for _ in range(20):
+            if (descriptor := lock_file(self._home / "engine.lock")) is not None:
+                return descriptor
+            await asyncio.sleep(0.05)
+        return None
+
+    def _new_gangs(self) -> Gangs:
+        return Gangs(
+            self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
+            blind=self._cluster.close_blind,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cluster.close()
+        self._cluster.present.close()
+        self._gangs.close()
+        self._changes.close()
+        if self._hints is not None:
+            self._hints.close()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _keep_programs(self) -> Path:
+        """Compiled copies of what nodes run, in the home, which they see; the one to start with."""
+        folder = self._home / "programs"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for module in (supervisor, rank):
+            source = Path(str(module.__file__))
+            py_compile.compile(str(source), str(folder / f"{source.stem}.pyc"), doraise=True)
+        return folder / "rank.pyc"
+
+    async def _listen(self) -> None:
+        """Hear of changes from supervisors, at the address that this machine has towards the cluster."""
+        loop = asyncio.get_running_loop()
+        host = self._cluster.own_address()
+        self._hints, _ = await loop.create_datagram_endpoint(lambda: _Hints(self._hear), local_addr=(host, 0))
+        address = self._hints.get_extra_info("sockname")
+        write_whole(self._home / "engine.address", f"{address[0]}:{address[1]}", durable=False)
+
+    def _hear(self, name: str) -> None:
+        gang = self._gangs.known.get(name)
+        if gang is not None:
+            with contextlib.suppress(OSError):
+                self._gangs.look(gang)
+                if gang.status.phase is not Phase.ENDED and all(each.ended for each in gang.ranks):
+                    self._list_now.set()  # the cluster is to say why
+
+    # --- nodes ---
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._cluster.capabilities()
+
+    async def inventory(self) -> Inventory:
+        return await self._cluster.look()
+
+    def nodes(self) -> AsyncIterator[Inventory]:
+        return self._cluster.present.follow()
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_every_s)
+            await self._cluster.look()
+
+    # --- jobs ---
+
+    async def _list_now_and_then(self) -> None:
+        while True:
+            busy = any(not gang.status.ended for gang in self._gangs.known.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s if busy else self._look_every_s):
+                    await self._list_now.wait()
+            self._list_now.clear()
+            await self._list()
+
+    async def _list(self) -> tuple[BatchJob, ...]:
+        """Ask for all jobs of this home. Where the cluster does not answer, what is known stays."""
+        async with self._listing:
+            listed = frozenset(name for name, gang in self._gangs.known.items() if gang.submitted)
+            try:
+                jobs = await self._cluster.jobs(self._mark)
+            except (Unavailable, NotTaken) as problem:
+                self._cluster.close_all(problem.what)
+                return ()
+            await self._ask_why({job.name: job for job in jobs if job.over})
+            self._gangs.see(jobs, listed)
+            self._leaving &= {job.id for job in jobs if not job.over}
+            return jobs
+
+    async def _ask_why(self, over: Mapping[str, BatchJob]) -> None:
+        """For gangs whose job is over and whose end is not told: how the cluster ended it."""
+        for name, job in over.items():
+            gang = self._gangs.known.get(name)
+            if gang is not None and not gang.status.ended and not gang.why:
+                try:
+                    gang.why, gang.exit_code = await self._cluster.why_over(job)
+                except (Unavailable, NotTaken):
+                    gang.why = job.why_over()
+
+    def _cancel_soon(self, job: str) -> None:
+        self._start(self._cancel(job), f"cancel-{job}")
+
+    async def _cancel(self, job: str) -> None:
+        if job:
+            with contextlib.suppress(Unavailable, NotTaken):  # it is over, or the next list tries again
+                await self._cluster.cancel(job)
+            self._list_now.set()
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- launching ---
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        check_gang(gang)
+        lock = self._locks.setdefault(gang.name, asyncio.Lock())
+        async with lock:
+            known = self._gangs.known.get(gang.name)
+            if known is not None:
+                if known.failure is not None:
+                    raise again(known.failure)
+                if known.status.ended or known.dir.decision() == GO or known.submitted:
+                    return await self._brought_up(gang, known)
+                await self._end_now(known)  # an earlier life's launch that was cut short: nothing of it ever ran
+                self._drop(known)
+            return await self._launch_anew(gang)
+
+    async def _launch_anew(self, gang: Gang) -> GangStatus:
+        self._cluster.check(gang)
+        launched = Launched.of(gang, master_port=0, created_at=self._clock.now())
+        directory = BatchDir(self._home / "gangs" / gang.name)
+        try:
+            directory.create(launched)
+            gang.run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            with contextlib.suppress(OSError):
+                (directory.path / "gang.json").unlink(missing_ok=True)
+            raise platform_failure(problem) from problem
+        new = BatchGang.anew(launched, directory, pooled=self._cluster.pooled)
+        self._gangs.add(new)
+        return await self._brought_up(gang, new)
+
+    async def _brought_up(self, gang: Gang, known: BatchGang) -> GangStatus:
+        try:
+            if known.dir.decision() is None and not known.submitted:
+                await self._submit(gang, known)
+            if not known.pooled:
+                await self._let_go(gang, known)
+        except LaunchFailed as failure:
+            self._gangs.fail(known, failure)
+            await self._end_now(known)
+            raise
+        if known.failure is not None:
+            raise again(known.failure)
+        return known.status
+
+    async def _submit(self, gang: Gang, known: BatchGang) -> None:
+        """Hand the gang over; while the cluster does not answer, it waits. Raises LaunchFailed."""
+        if gang.bundle is not None:
+            most = gang.limits.unpacked_bytes
+            await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir, limit_bytes=most)
+        token = secrets.token_hex(8)
+        sealed, key = handover.seal(gang.secrets)
+        spec = handover.spec_of(
+            gang, home=self._home, gang_dir=known.dir.path, lease_s=self._lease_s, sealed=sealed,
+            pooled=self._cluster.pooled, types=self._cluster.device_types(),
+        )  # fmt: skip
+        try:
+            known.files.write_spec(token, spec)
+        except OSError as problem:
+            raise platform_failure(problem) from problem
+        while known.dir.decision() != ABORT:
+            try:
+                job = await self._cluster.submit(gang, known.dir.path, token, self._runner, key, self._mark)
+            except Unavailable as problem:
+                self._cluster.close_all(problem.what)
+                await self._list()
+                if known.submitted:
+                    return  # only the answer was lost
+                await asyncio.sleep(_RETRY_S)
+            else:
+                known.submitted, known.unseen, known.over = True, 0, False
+                known.files.keep_job(job)
+                return
+        raise given_up(known)
+
+    async def _let_go(self, gang: Gang, known: BatchGang) -> None:
+        """Return when every rank's process was started; raise LaunchFailed when one cannot be."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(gang.launch_timeout_s):
+                while known.failure is None and known.status.phase in _BEFORE:
+                    if known.forgotten_by_cluster:
+                        known.files.drop_specs()
+                        await self._submit(gang, known)
+                    await known.next_pulse()
+        if known.failure is not None:
+            raise again(known.failure)
+        if known.status.phase not in _BEFORE:
+            return
+        if known.dir.decide(ABORT) == GO:
+            await known.until_let_go()
+            return
+        waits = f": {known.job.why_waiting().text}" if known.job is not None and known.job.waiting else ""
+        what = f"not all ranks were ready within {gang.launch_timeout_s:g} s{waits}"
+        raise LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name)
+
+    async def _end_now(self, known: BatchGang) -> None:
+        """End all of the gang: by its supervisors, then by the cluster."""
+        with contextlib.suppress(OSError):
+            if known.dir.decide(ABORT) == GO:
+                self._gangs.ask_to_stop(known, 0.0, reason="ended", code="stopped")
+            else:
+                known.files.drop_specs()
+                await self._cancel(known.files.job)
+        self._gangs.look(known)
+        self._gangs.wake(known)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ROLLBACK_S):
+                await known.until_ended()
+            return
+        await self._cancel(known.files.job)
+        async with asyncio.timeout(_END_S + self._lease_s):
+            await known.until_ended()
+
+    # --- steering ---
+
+    async def signal(self, name: str, signum: int) -> None:
+        gang = self._gangs.known.get(name)
+        if gang is None or gang.status.phase is not Phase.RUNNING:
+            return
+        try:
+            gang.files.ask_for_signal(signal.Signals(signum))
+        except OSError as problem:
+            raise Unavailable(f"the signal cannot be passed on: {problem.strerror}", where=name) from problem
+        self._gangs.wake(gang)
+
+    async def stop(self, name: str, *, grace_s: float | None = None, reason: str = "") -> None:
+        gang = self._gangs.known.get(name)
+        if gang is None or gang.status.ended:
+            return
+        grace_s = gang.launched.grace_s if grace_s is None else grace_s
+        self._gangs.ask_to_stop(gang, grace_s, reason=reason or "asked to stop", code="stopped")
+        if gang.dir.decide(ABORT) == ABORT:  # it had not started: nothing to wait for
+            gang.files.drop_specs()
+            self._cancel_soon(gang.files.job)
+            self._gangs.look(gang)
+            self._gangs.wake(gang)
+
+    async def forget(self, name: str) -> None:
+        gang = self._gangs.known.get(name)
+        if gang is None:
+            return
+        if not gang.status.ended:
+            await self.stop(name, grace_s=0, reason="forgotten")
+            await self._end_now(gang)
+        self._drop(gang)
+
+    async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
+        before = set(self._gangs.known)
+        jobs = await self._list()
+        new = set(self._gangs.known) - before  # launched meanwhile
+        strays = {
+            job.name: job.id
+            for job in jobs
+            if not job.over and job.name not in known | new and job.id not in self._leaving
+        }
+        for name, job in list(strays.items()):
+            gang = self._gangs.known.get(name)
+            if gang is None:
+                await self._cancel(job)
+            elif gang.status.ended:
+                del strays[name]  # the cluster is about to see that it is over
+            else:
+                await self.stop(name, grace_s=0, reason="unknown to the control plane")
+                await self._end_now(gang)
+        return tuple(sorted(strays))
+
+    # --- inner parts ---
+
+    @property
+    def _known(self) -> Mapping[str, BatchGang]:
+        return self._gangs.known
+
+    def _drop(self, gang: BatchGang) -> None:
+        job = gang.files.job
+        with contextlib.suppress(FileNotFoundError):
+            gang.dir.forget()
+        self._gangs.known.pop(gang.name, None)
+        if gang.job is None or not gang.job.over:
+            self._leaving.add(job)  # its supervisors have left; the cluster takes a moment more
+
+
+class _Hints(asyncio.DatagramProtocol):
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+
+    def datagram_received(self, data: bytes, _address: object) -> None:
+        self._hear(data.decode(errors="replace"))
