@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from shoal.admission import ClusterIndex, decide
 from shoal.admission.persistent import CowMap, Runs
 from shoal.admission.snapshot import group_key
-from shoal.core import ANY, Quota, Resources, Tenant
+from shoal.core import ANY, Node, Quota, Resources, Tenant
 
-from .cases import NOW, G, carry_out, clusters, devices, free_of, index_of, job, need, node, nodes, running
+from .cases import GIB, NOW, G, carry_out, clusters, devices, free_of, index_of, job, need, node, nodes, running
 
 RUNS = settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
 
@@ -236,3 +237,19 @@ def test_jobs_wait_in_one_group_only_if_they_are_of_one_tenant_and_of_a_like_len
     assert keys["a0"] == keys["a1"]
     assert keys["long"] == keys["as long"]
     assert len(set(keys.values())) == 4
+
+
+def test_a_pool_has_back_what_ended_on_it_and_nothing_that_it_no_longer_has() -> None:
+    def pool(places: int) -> Node:
+        return replace(node("pool", {"a100": places}), pooled=True)
+
+    index = index_of([pool(6)])
+    held = [running(f"r{at}", {"pool": devices(2 * at, 2 * at + 1)}, cores=2) for at in range(3)]
+    for one in held:
+        index.start(one)
+    index.set_nodes([pool(5)])
+    for one in (held[2], held[0], held[1]):
+        index.stop(one.job_id)
+    state = index.snapshot(NOW).nodes["pool"]
+    assert sorted(state.free_devices["a100"]) == devices(0, 1, 2, 3, 4)
+    assert (state.free_cpu_milli, state.free_memory_bytes) == (64_000, 512 * GIB)

@@ -68,8 +68,11 @@ class NodeBook:
         """The job holds nothing any more. What is free is added up anew from those that stay, because it may have
         shared devices with another."""
         for at in self._places(running):
-            self._jobs_on[at] = tuple(other for other in self._jobs_on[at] if other != running.job_id)
+            self._jobs_on[at] = tuple([other for other in self._jobs_on[at] if other != running.job_id])
             old = self._states[at]
+            if old.node.pooled:  # many jobs are on it, and no device is shared
+                self._change(at, _more(old, running, self.layout.type_of[at]))
+                continue
             held = [others[job_id] for job_id in self._jobs_on[at]]
             self._change(at, self._free_on(old.node, held, schedulable=old.schedulable, closed=old.closed))
 
@@ -110,6 +113,22 @@ def _less(state: NodeState, more: Iterable[Running]) -> NodeState:
     if taken:
         free = {kind: tuple([each for each in ids if each not in taken]) for kind, ids in free.items()}
     return NodeState(state.node, free, cpu_milli, memory_bytes, state.schedulable, state.closed, seats)
+
+
+def _more(state: NodeState, ended: Running, types: Mapping[str, str]) -> NodeState:
+    """What is left on a pool once this job, which shared no device, has ended. `types`: the devices that there are."""
+    ranks = [rank for rank in ended.placement if rank.node == state.node.name]
+    back: dict[str, list[str]] = {}
+    for rank in ranks:
+        for device in rank.devices:
+            if device in types:
+                back.setdefault(types[device], []).append(device)
+    free = {kind: (*ids, *back[kind]) if kind in back else ids for kind, ids in state.free_devices.items()}
+    need = ended.resources
+    return NodeState(
+        state.node, free, state.free_cpu_milli + need.cpu_milli * len(ranks),
+        state.free_memory_bytes + need.memory_bytes * len(ranks), state.schedulable, state.closed, state.free_seats,
+    )  # fmt: skip
 
 
 def _take_seats(seats: dict[str, dict[str, Seats]], devices: Iterable[str], need: Need) -> None:

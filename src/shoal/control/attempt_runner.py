@@ -27,6 +27,8 @@ from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Phase, Refused
 
 log = structlog.get_logger("shoal.attempt_runner")
 
+_NO_CAUSE_YET = Reason("cluster-queue", "waits in the cluster's queue")
+
 _PHASES = list(Phase)
 """In the order in which a gang goes through them."""
 
@@ -210,7 +212,7 @@ class AttemptRunner:
             status = self._statuses[name]
             if there(status):
                 return status
-            if status.phase is Phase.QUEUED and status.reason is not None:
+            if status.phase is Phase.QUEUED:
                 await self._note_queue(live, status.reason)
             attempt = _must(live.attempt)
             if attempt.stop is not None and attempt.stop is not asked and phase != STORE:
@@ -219,9 +221,11 @@ class AttemptRunner:
                 continue
             await self._wait(live, phase)
 
-    async def _note_queue(self, live: Live, reason: Reason) -> None:
-        """What the cluster says changes often; written down is a new cause, not a new count."""
-        self._jobs.cache.handed_over(live, reason)
+    async def _note_queue(self, live: Live, reason: Reason | None) -> None:
+        """What the cluster says changes often; written down is a new cause, not a new count. None: it has not said."""
+        self._jobs.cache.handed_over(live, reason or _NO_CAUSE_YET)
+        if reason is None:
+            return
         await self._jobs.change(
             live.job.id,
             lambda job, _: transitions.note_queue(job, reason, self._jobs.now(), f"engine:{self._engine.name}"),

@@ -21,9 +21,10 @@ from shoal.store.position import (
 )
 from shoal.store.store import Store, open_store
 from shoal.store.tables import Key, Tables, index_where, new_metadata
+from shoal.store.writer import WriterThreads
 
 __all__ = [
-    "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "check_database", "control_lock", "copy_database",
-    "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store", "position_file",
-    "read_position", "sqlite_path",
+    "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "WriterThreads", "check_database", "control_lock",
+    "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store",
+    "position_file", "read_position", "sqlite_path",
 ]  # fmt: skip

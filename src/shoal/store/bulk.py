@@ -27,6 +27,8 @@ class Bulk(NamedTuple):
 
     def statements(self, rows: Sequence[Row], *, numbered: bool = False) -> Iterator[tuple[str, Row]]:
         """The texts that take all rows, with the values of each. Places are `?`, or `numbered` `$1`, `$2`, ..."""
+        if not rows:
+            return
         done = 0
         for size in _SIZES:
             while len(rows) - done >= size:

@@ -36,19 +36,26 @@ from shoal.store.operations import BULKS, Other
 from shoal.store.position import Position
 from shoal.store.reads import Reads, lease_holder
 from shoal.store.tables import Tables
-from shoal.store.writer import Writer
+from shoal.store.writer import Writer, WriterThreads
 
 _RELEASED = LeaseLost("control of the database was released", hint="acquire it again to write")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def open_store(
-    url: str, *, clock: Clock | None = None, sync: bool = True, inline: bool = False, tables: Sequence[Tables] = ()
+    url: str,
+    *,
+    clock: Clock | None = None,
+    sync: bool = True,
+    inline: bool = False,
+    tables: Sequence[Tables] = (),
+    threads: WriterThreads | None = None,
 ) -> Store:
     """Bring the database to the newest revision and open it, with the `tables` of extensions.
 
     `url` is sqlite:///PATH, sqlite:// (in memory) or postgresql://...; `sync=False` gives up the flush at every commit
-    (for comparisons only: a power cut may then take acknowledged writes). `inline=True` uses no threads.
+    (for comparisons only: a power cut may then take acknowledged writes). `inline=True` uses no threads. `threads`
+    write for other stores too, and outlive this one; by default it has a thread of its own.
     Raises Invalid for a bad URL, Unavailable when the database cannot be reached, Conflict when it is too new.
     """
     database = Database(url, sync=sync)
@@ -57,7 +64,7 @@ def open_store(
     except BaseException:
         database.close()
         raise
-    return Store(database, clock or SystemClock(), sync=sync, inline=inline, tables=tables)
+    return Store(database, clock or SystemClock(), sync=sync, inline=inline, tables=tables, threads=threads)
 
 
 class Store(Reads):
@@ -69,13 +76,15 @@ class Store(Reads):
     """
 
     def __init__(
-        self, database: Database, clock: Clock, *, sync: bool, inline: bool, tables: Sequence[Tables] = ()
-    ) -> None:
+        self, database: Database, clock: Clock, *, sync: bool, inline: bool, tables: Sequence[Tables] = (),
+        threads: WriterThreads | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(database, tables)
         self._clock = clock
         self._lock = control_lock(database)
         self._position = Position(database.path, sync=sync) if database.path is not None else None
-        self._writer = Writer(database, self._lock, self._position, inline=inline)
+        self._own_threads = WriterThreads() if threads is None and not inline else None
+        self._writer = Writer(database, self._lock, self._position, threads or self._own_threads)
         self._released = False
 
     # --- the control lease ---
@@ -331,6 +340,8 @@ class Store(Reads):
     def close(self) -> None:
         """Write what is queued, give back the lease, and close all connections. May be repeated."""
         self._writer.close()
+        if self._own_threads is not None:
+            self._own_threads.close()
         self._lock.drop()
         self._database.close()
         if self._position is not None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,10 @@ GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
 
 
+_CROWD, _REST_S = 8, 0.25
+"""So many stores with something to write are a flood; after a round of them all a thread rests at most so long."""
+
+
 class _Request(NamedTuple):
     operation: Operation
     loop: asyncio.AbstractEventLoop
@@ -49,8 +54,53 @@ class _Subscriber:
     """Where to call; None: on the loop that awaited the write, or at once when there is none."""
 
 
+class WriterThreads:
+    """Threads that write for stores, each store in its turn. Of a store that many others come before, all the more
+    gathers for one transaction. One store is never written by two threads at once."""
+
+    def __init__(self, count: int = 1) -> None:
+        self._due: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"shoal-store-writer-{at}", daemon=True) for at in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self, writer: Writer) -> None:
+        """Something was queued for this writer."""
+        if not writer.due:
+            writer.due = True
+            self._due.put(writer)
+
+    def close(self) -> None:
+        """Serve those whose turn is to come, then end. The stores are closed before or after, as it comes."""
+        for _ in self._threads:
+            self._due.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        left, crowd, began = 0, 0, 0.0
+        while (writer := self._due.get()) is not None:
+            if not left:
+                left = crowd = 1 + self._due.qsize() // len(self._threads)
+                began = time.monotonic()
+            writer.due = False  # before it looks: what is queued from here on wakes it again
+            writer.write_group()
+            if writer.more:
+                self.wake(writer)
+            left -= 1
+            if not left and crowd >= _CROWD:
+                # Under a flood, writing takes at most a third of the time, and later writes share a transaction.
+                time.sleep(min(_REST_S, 2 * (time.monotonic() - began)))
+
+
 class Writer:
-    def __init__(self, database: Database, lock: Lock, position: Position | None, *, inline: bool) -> None:
+    """`threads` write for it; None: every operation is written in the caller's thread."""
+
+    def __init__(
+        self, database: Database, lock: Lock, position: Position | None, threads: WriterThreads | None
+    ) -> None:
         self._database = database
         self._lock = lock
         self._position = position
@@ -58,11 +108,10 @@ class Writer:
         self._refusal: ShoalError | None = None
         self._closed = False
         self._subscribers: tuple[_Subscriber, ...] = ()
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        if not inline:
-            self._thread = threading.Thread(target=self._serve, name="shoal-store-writer", daemon=True)
-            self._thread.start()
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        self._threads = threads
+        self.due = False
+        """Whether it waits for a thread."""
 
     # --- for callers ---
 
@@ -70,11 +119,12 @@ class Writer:
         """Returns what the operation gives once it is on disk, or raises its error."""
         if self._refusal is not None:
             raise _copy(self._refusal)
-        if self._thread is None:
+        if self._threads is None:
             return self.write_now(operation)
         loop = asyncio.get_running_loop()
         request = _Request(operation, loop, loop.create_future())
         self._requests.put(request)
+        self._threads.wake(self)
         if self._closed:  # meanwhile, by another thread: the writer will not look again
             self._fail_rest()
         return await request.future
@@ -90,7 +140,7 @@ class Writer:
 
     def subscribe(self, callback: Callback) -> Callable[[], None]:
         try:
-            loop = asyncio.get_running_loop() if self._thread is not None else None
+            loop = asyncio.get_running_loop() if self._threads is not None else None
         except RuntimeError:
             loop = None
         subscriber = _Subscriber(callback, loop)
@@ -118,40 +168,35 @@ class Writer:
             self._refusal = error
 
     def close(self) -> None:
-        """Write what is queued, then end the thread."""
-        if self._thread is not None and self._thread.is_alive():
-            self._requests.put(None)
-            self._thread.join()
+        """Write what is queued, and nothing more."""
+        while self.more:
+            self.write_group()
         self.refuse(Unavailable("the store is closed", hint="repeat the request when the server is up again"))
         self._closed = True
         self._fail_rest()
 
-    # --- the thread ---
+    # --- for the threads ---
 
-    def _serve(self) -> None:
-        closing = False
-        while not closing:
-            group, closing = self._next_group()
+    @property
+    def more(self) -> bool:
+        return not self._requests.empty()
+
+    def write_group(self) -> None:
+        """What waits, as one transaction."""
+        with self._database.lock:
+            group = self._next_group()
             if group:
-                with self._database.lock:
-                    values, events = self._commit([request.operation for request in group])
-                    self._announce(list(zip(group, values, strict=True)), events)
+                values, events = self._commit([request.operation for request in group])
+                self._announce(list(zip(group, values, strict=True)), events)
 
-    def _next_group(self) -> tuple[list[_Request], bool]:
-        """What waits, at least one, and whether that was the last."""
-        request = self._requests.get()
+    def _next_group(self) -> list[_Request]:
         group: list[_Request] = []
         weight = 0
-        while request is not None:
-            group.append(request)
-            weight += request.operation.weight
-            if weight >= GROUP_LIMIT:
-                return group, False
-            try:
-                request = self._requests.get_nowait()
-            except queue.Empty:
-                return group, False
-        return group, True
+        with contextlib.suppress(queue.Empty):
+            while weight < GROUP_LIMIT:
+                group.append(self._requests.get_nowait())
+                weight += group[-1].operation.weight
+        return group
 
     def _fail_rest(self) -> None:
         """Requests that were queued while the store closed."""
@@ -159,7 +204,7 @@ class Writer:
         with contextlib.suppress(queue.Empty):
             while True:
                 request = self._requests.get_nowait()
-                if request is not None and self._refusal is not None:
+                if self._refusal is not None:
                     rest.append((request, _copy(self._refusal)))
         self._announce(rest, [])
 

@@ -11,7 +11,6 @@ from shoal.core import Reason
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 
 TAKEN_BACK = "the shared pool needed its place"
-QUEUED_THERE = Reason("shared-pool", "waits in the shared pool")
 _PHASES = {
     JobState.QUEUED: Phase.QUEUED, JobState.STARTING: Phase.STARTING, JobState.RUNNING: Phase.RUNNING,
     JobState.CHECKPOINTING: Phase.RUNNING,
@@ -31,7 +30,7 @@ def status_of(name: str, job: JobRecord, attempt: AttemptRecord | None, wait: Re
     phase = _PHASES.get(job.state, Phase.STARTING)
     if phase is Phase.QUEUED:
         ranks = tuple([RankStatus(rank, phase) for rank in range(job.ranks)])
-        return GangStatus(name, phase, ranks, wait or QUEUED_THERE)
+        return GangStatus(name, phase, ranks, wait)
     facts = attempt.ranks if attempt is not None and phase is Phase.RUNNING else ()
     placed = tuple(
         [RankStatus(fact["rank"], phase, hide(fact["node"]), fact["pid"], fact["started_at"]) for fact in facts]

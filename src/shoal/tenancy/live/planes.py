@@ -20,7 +20,7 @@ from shoal.control.server import put_admin_token
 from shoal.control.tokens import new_token
 from shoal.core import Conflict, Invalid, NotFound, Unavailable
 from shoal.extension import LiveJob, Server
-from shoal.store import Store, open_store
+from shoal.store import Store, WriterThreads, open_store
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
@@ -29,6 +29,9 @@ from shoal.tenancy.records import PlaneRecord, PlaneState
 log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
+_WRITERS = 2
+"""Threads that write for all planes. With few of them the writes of a busy plane gather into fewer transactions; with
+more than one, a plane whose disk or database is slow does not hold up the others."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Planes:
         self._repository = PlaneRepository(server.store)
         self._sleep_after_s = sleep_after_s
         self._inline = inline
+        self._threads = None if inline else WriterThreads(_WRITERS)
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -79,6 +83,8 @@ class Planes:
             await asyncio.gather(self._task, return_exceptions=True)
         for name in list(self._awake):
             await self._leave(name)
+        if self._threads is not None:
+            self._threads.close()
 
     # --- what there is ---
 
@@ -192,7 +198,9 @@ class Planes:
 
     def _open_store(self, record: PlaneRecord) -> Store:
         url = f"sqlite:///{self.home(record) / 'shoal.db'}"
-        return open_store(url, clock=self._server.clock, inline=self._inline, sync=not self._inline)
+        return open_store(
+            url, clock=self._server.clock, inline=self._inline, sync=not self._inline, threads=self._threads
+        )
 
     async def _set_state(self, name: str, state: PlaneState, kind: PlaneEvent, actor: str) -> PlaneRecord:
         record = self.find(name)

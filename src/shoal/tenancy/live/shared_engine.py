@@ -28,12 +28,13 @@ from shoal.tenancy.returning import TAKEN_BACK, status_of
 
 @dataclass(slots=True)
 class HandedOver:
-    """A gang and the job that it is in the shared server. `gang` is what is to run, once the plane has said so;
-    `status` is what the plane was told last."""
+    """A gang and the job that it is in the shared server, in its last attempt there. `gang` is what is to run, once
+    the plane has said so; `status` is what the plane was told last."""
 
     name: str
     job_id: str
     status: GangStatus
+    attempt: int
     gang: Gang | None = None
 
 
@@ -56,7 +57,7 @@ class SharedEngine:
     async def open(self) -> None:
         for live in self._server.owned(self._plane.id):
             name = (live.job.idempotency_key or "").partition(":")[2]
-            self._know(name, live.job.id, self._status_of_live(name, live))
+            self._know(name, live.job, self._status_of_live(name, live))
 
     async def close(self) -> None:
         self._nodes.close()
@@ -130,6 +131,7 @@ class SharedEngine:
         """The shared server knows something new of one of its jobs that this plane handed over."""
         handed = self._by_job.get(job.job.id)
         if handed is not None:
+            handed.attempt = job.job.attempt
             self._tell(handed, self._status_of_live(handed.name, job))
 
     async def notify(self, name: str, notice: Mapping[str, object]) -> None:
@@ -176,14 +178,14 @@ class SharedEngine:
     def _key(self, name: str) -> str:
         return f"{self._plane.id}:{name}"
 
-    def _know(self, name: str, job_id: str, status: GangStatus) -> HandedOver:
-        handed = self._handed[name] = self._by_job[job_id] = HandedOver(name, job_id, status)
+    def _know(self, name: str, job: JobRecord, status: GangStatus) -> HandedOver:
+        handed = self._handed[name] = self._by_job[job.id] = HandedOver(name, job.id, status, job.attempt)
         return handed
 
     def _stored(self, name: str) -> HandedOver | None:
         """One that is over there, and that this life of the plane has not seen."""
         job = self._server.store.job_by_key(self._plane.tenant, self._key(name))
-        return self._know(name, job.id, self._status(name, job)) if job is not None else None
+        return self._know(name, job, self._status(name, job)) if job is not None else None
 
     async def _hand_over(self, gang: Gang) -> HandedOver:
         server, now = self._server, self._server.clock.now()
@@ -204,7 +206,7 @@ class SharedEngine:
         )  # fmt: skip
         # Whatever ends the plane meanwhile: what the store has, the shared server knows.
         stored = await asyncio.shield(asyncio.ensure_future(self._submit(job, manifest, event)))
-        return self._know(gang.name, stored.id, self._status(gang.name, stored))
+        return self._know(gang.name, stored, self._status(gang.name, stored))
 
     async def _submit(self, job: JobRecord, manifest: JobManifest, event: NewEvent) -> JobRecord:
         stored = await self._server.store.submit(job, (event,))
@@ -221,16 +223,14 @@ class SharedEngine:
     def _running(self, name: str) -> str | None:
         """What a gang is called in the shared engine, if it may be running there."""
         handed = self._handed.get(name)
-        live = self._server.job(handed.job_id) if handed is not None else None
-        return gang_name(live.job.id, live.job.attempt, RUN) if live is not None and live.job.attempt else None
+        return gang_name(handed.job_id, handed.attempt, RUN) if handed is not None and handed.attempt else None
 
     def _there(self, name: str) -> str:
         """The same, also of one that is over. Raises NotFound."""
-        handed = self._handed.get(name) or self._stored(name)
-        if handed is None:
-            raise NotFound(f"there is no gang {name}")
-        live = self._server.job(handed.job_id)
-        job = live.job if live is not None else self._server.store.job(handed.job_id)
+        handed = self._handed.get(name)
+        if handed is not None:
+            return gang_name(handed.job_id, max(1, handed.attempt), RUN)
+        job = self._server.store.job_by_key(self._plane.tenant, self._key(name))
         if job is None:
             raise NotFound(f"there is no gang {name}")
         return gang_name(job.id, max(1, job.attempt), RUN)
