@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from .world import World
 from .world import play as play_world
 
 
-def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]]) -> None:
+def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]], **settings: float) -> None:
     """`scene` gets a client of the shared server and its admin's token."""
 
     async def whole(world: World) -> None:
@@ -28,7 +29,7 @@ def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]
             await scene(client, token)
         door.close()
 
-    play_world(folder, whole)
+    play_world(folder, whole, **settings)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -109,3 +110,38 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
             assert answer.status_code == 422, name
 
     play(tmp_path, scene)
+
+
+def test_a_plane_that_is_asked_too_often_says_when_to_ask_again_and_others_answer(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        other = await client.post("/v1/planes", json={"name": "other", "tenant": "red"}, headers=bearer(token))
+        own = bearer(plane["token"])
+        answers = [await client.get("/planes/vision/v1/jobs", headers=own) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert answers[-1].headers["retry-after"] == "2"
+        assert answers[-1].json()["error"]["what"] == "plane vision may be asked 0.5 times a second"
+        assert (await client.get("/planes/other/v1/jobs", headers=bearer(other.json()["token"]))).status_code == 200
+        await asyncio.sleep(2.5)
+        assert (await client.get("/planes/vision/v1/jobs", headers=own)).status_code == 200
+
+    play(tmp_path, scene, requests_per_s=0.5, burst=3)
+
+
+def test_a_plane_answers_so_many_requests_at_a_time(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        own = bearer(plane["token"])
+        told = (await client.get("/planes/vision/v1/events?limit=1000", headers=own)).json()["events"]
+        rest = f"/planes/vision/v1/events?after={told[-1]['seq']}&wait_s=5"
+        held = [asyncio.ensure_future(client.get(rest, headers=own)) for _ in range(2)]
+        await asyncio.sleep(0.5)
+        busy = await client.get("/planes/vision/v1/jobs", headers=own)
+        assert busy.status_code == 429
+        assert busy.headers["retry-after"] == "5"
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        assert (await client.get("/planes/vision/v1/jobs", headers=own)).status_code == 200
+
+    play(tmp_path, scene, requests_at_once=2)

@@ -26,7 +26,7 @@ HOUR = Script(run_s=3600.0)
 class SimulatedTenancy(Tenancy):
     def __init__(self, server: Server, settings: TenancySection) -> None:
         super().__init__(server, settings)
-        self.planes = Planes(server, sleep_after_s=settings.sleep_after_s, inline=True)
+        self.planes = Planes(server, settings.limits(), inline=True)
 
 
 @dataclass
@@ -34,7 +34,7 @@ class World:
     folder: Path
     cluster: SimulatedCluster
     clock: VirtualClock
-    sleep_after_s: float = 300.0
+    settings: TenancySection = field(default_factory=TenancySection)
     plane: ControlPlane = field(init=False)
     store: Store = field(init=False)
     engine: SimulatedEngine = field(init=False)
@@ -48,7 +48,7 @@ class World:
         self.engine = SimulatedEngine(self.cluster)
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock,
-            extensions=[Chosen(SimulatedTenancy, TenancySection(sleep_after_s=self.sleep_after_s))],
+            extensions=[Chosen(SimulatedTenancy, self.settings)],
         )  # fmt: skip
         await self.plane.open()
 
@@ -102,7 +102,7 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: HOUR,
-    *, machines: int = 2, sleep_after_s: float = 300.0,
+    *, machines: int = 2, **settings: float,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()
@@ -110,7 +110,9 @@ def play(
             Node(f"n{at}", tuple(Device(f"g{index}", "a100", index) for index in range(4)), 32_000, 64 << 30)
             for at in range(machines)
         ]
-        world = World(folder, SimulatedCluster(nodes, clock=clock, behaviour=behaviour), clock, sleep_after_s)
+        world = World(
+            folder, SimulatedCluster(nodes, clock=clock, behaviour=behaviour), clock, TenancySection(**settings)
+        )
         await world.start()
         await scene(world)
         await world.kill()

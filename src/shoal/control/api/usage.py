@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from shoal.base.rates import Buckets
 from shoal.control.server_settings import TokenLimits
 from shoal.core import Overloaded
 
@@ -24,23 +25,6 @@ class RateLimited(Overloaded):
     code = "rate-limited"
 
 
-class _Buckets:
-    """A token bucket for each token: `rate` a second, at most `burst` at once."""
-
-    def __init__(self, rate: float, burst: int) -> None:
-        self._rate = rate
-        self._burst = float(burst)
-        self._left: dict[str, tuple[float, float]] = {}
-
-    def take(self, token_id: str, now: float) -> float:
-        """0.0, or in how many seconds there will be something to take."""
-        left, at = self._left.get(token_id, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._rate)
-        granted = left >= 1
-        self._left[token_id] = (left - granted, now)
-        return 0.0 if granted else (1 - left) / self._rate
-
-
 class Usage:
     """`clock` counts seconds; None stands for the running event loop's."""
 
@@ -48,8 +32,8 @@ class Usage:
         self._limits = limits
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         if limits is not None:
-            self._requests = _Buckets(limits.requests_per_s, limits.burst)
-            self._questions = _Buckets(limits.questions_per_s, limits.question_burst)
+            self._requests = Buckets(limits.requests_per_s, limits.burst)
+            self._questions = Buckets(limits.questions_per_s, limits.question_burst)
         self._waiting: Counter[str] = Counter()
 
     def request(self, token_id: str) -> None:

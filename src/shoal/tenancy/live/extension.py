@@ -18,7 +18,7 @@ from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.api import Serving, router_of
-from shoal.tenancy.live.planes import Planes
+from shoal.tenancy.live.planes import PlaneLimits, Planes
 from shoal.tenancy.live.tables import TABLES
 from shoal.tenancy.records import PlaneState
 
@@ -30,6 +30,12 @@ class TenancySection(Section):
 
     enabled: bool = True
     sleep_after_s: float = Field(300.0, ge=0, description="a plane without work and requests for so long sleeps")
+    requests_per_s: float = Field(500.0, gt=0, description="requests to one plane per second, on average")
+    burst: int = Field(2000, ge=1, le=1 << 20, description="requests to one plane at once, after a pause")
+    requests_at_once: int = Field(512, ge=1, le=1 << 20, description="requests that one plane answers at a time")
+
+    def limits(self) -> PlaneLimits:
+        return PlaneLimits(self.sleep_after_s, self.requests_per_s, self.burst, self.requests_at_once)
 
 
 class Tenancy(Extension, Serving):
@@ -41,7 +47,7 @@ class Tenancy(Extension, Serving):
     events: ClassVar[type[EventKinds] | None] = PlaneEvent
 
     def __init__(self, server: Server, settings: TenancySection) -> None:
-        self.planes = Planes(server, sleep_after_s=settings.sleep_after_s)
+        self.planes = Planes(server, settings.limits())
 
     @classmethod
     def off(cls) -> Sequence[Capability]:

@@ -13,15 +13,17 @@ import structlog
 from starlette.types import ASGIApp
 
 from shoal.base.loops import Turns
+from shoal.base.rates import Buckets
 from shoal.contract.records import NewEvent
 from shoal.control.door import Door
 from shoal.control.plane import ControlPlane
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import new_token
-from shoal.core import Conflict, Invalid, NotFound, Unavailable
+from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
 from shoal.extension import LiveJob, Server
 from shoal.store import Store, WriterThreads, open_store
 from shoal.tenancy.events import PlaneEvent
+from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
 from shoal.tenancy.records import PlaneRecord, PlaneState
@@ -32,6 +34,20 @@ _LOOK_S = 1.0
 _WRITERS = 2
 """Threads that write for all planes. With few of them the writes of a busy plane gather into fewer transactions; with
 more than one, a plane whose disk or database is slow does not hold up the others."""
+
+
+_BUSY_RETRY_S = 5.0
+"""A guess at when some of the requests that are held open will have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneLimits:
+    """What one plane may take of the shared server."""
+
+    sleep_after_s: float = 300.0
+    requests_per_s: float = 500.0
+    burst: int = 2000
+    requests_at_once: int = 512
 
 
 @dataclass(slots=True)
@@ -51,15 +67,17 @@ class Awake:
 
 
 class Planes:
-    """`sleep_after_s`: a plane without work and without requests for so long sleeps: no task, no open file. `inline`:
-    stores write in the caller's thread, which makes a simulation repeat exactly."""
+    """A plane without work and without requests for a while sleeps: no task, no open file. `inline`: stores write in
+    the caller's thread, which makes a simulation repeat exactly."""
 
-    def __init__(self, server: Server, *, sleep_after_s: float, inline: bool = False) -> None:
+    def __init__(self, server: Server, limits: PlaneLimits, *, inline: bool = False) -> None:
         self._server = server
+        self._limits = limits
+        self._requests = Buckets(limits.requests_per_s, limits.burst)
         self._repository = PlaneRepository(server.store)
-        self._sleep_after_s = sleep_after_s
         self._inline = inline
         self._threads = None if inline else WriterThreads(_WRITERS)
+        self._gate = Gate()
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -174,11 +192,13 @@ class Planes:
 
     @contextlib.asynccontextmanager
     async def using(self, name: str) -> AsyncIterator[ASGIApp]:
-        """The plane's application, for one request. Raises NotFound, and Unavailable for one that is suspended."""
+        """The plane's application, for one request. Raises NotFound, Unavailable for one that is suspended, and
+        Overloaded for one that is asked too much."""
         if self.find(name).state is not PlaneState.ACTIVE:
             raise Unavailable(
                 f"plane {name} is suspended", where=name, hint="the admin of the shared server resumes it"
             )
+        self._count(name)
         awake = self._awake.get(name) or await self._awaken(name)
         awake.requests += 1
         try:
@@ -188,6 +208,21 @@ class Planes:
             awake.used_at = self._server.clock.monotonic()
 
     # --- inside ---
+
+    def _count(self, name: str) -> None:
+        """A request to this plane. Raises Overloaded."""
+        limits, awake = self._limits, self._awake.get(name)
+        hint = "ask less often; the admin of the shared server can raise the settings below tenancy"
+        if awake is not None and awake.requests >= limits.requests_at_once:
+            raise Overloaded(
+                f"plane {name} is answering {limits.requests_at_once} requests", where=name, hint=hint,
+                retry_after_s=_BUSY_RETRY_S,
+            )  # fmt: skip
+        if retry_after_s := self._requests.take(name, self._server.clock.monotonic()):
+            raise Overloaded(
+                f"plane {name} may be asked {limits.requests_per_s:g} times a second", where=name, hint=hint,
+                retry_after_s=retry_after_s,
+            )  # fmt: skip
 
     def _keep(self, record: PlaneRecord) -> None:
         self._records[record.name] = record
@@ -239,7 +274,7 @@ class Planes:
             return awake
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
-        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id))
+        engine = SharedEngine(record, self._server, self._gate, lambda job_id: plane.job(job_id))
 
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
@@ -265,8 +300,8 @@ class Planes:
         while True:
             await asyncio.sleep(_LOOK_S)
             now = self._server.clock.monotonic()
-            for name in [name for name, awake in self._awake.items() if awake.idle(now, self._sleep_after_s)]:
+            for name in [name for name, awake in self._awake.items() if awake.idle(now, self._limits.sleep_after_s)]:
                 with self._loop.turn(plane=name):
                     async with self._lock(name):
-                        if name in self._awake and self._awake[name].idle(now, self._sleep_after_s):
+                        if name in self._awake and self._awake[name].idle(now, self._limits.sleep_after_s):
                             await self._sleep(name)

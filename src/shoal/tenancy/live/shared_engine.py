@@ -21,9 +21,13 @@ from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, Lo
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
 from shoal.tenancy.handing import asked_for
+from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.pooling import pool_for
 from shoal.tenancy.records import PlaneRecord
 from shoal.tenancy.returning import TAKEN_BACK, status_of
+
+_RANKS_COST = 16.0
+"""So many ranks of a gang count as another gang would when planes take turns."""
 
 
 @dataclass(slots=True)
@@ -39,12 +43,14 @@ class HandedOver:
 
 
 class SharedEngine:
-    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along."""
+    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along; at the
+    `gate` all planes take turns."""
 
     name = "shared"
 
-    def __init__(self, plane: PlaneRecord, server: Server, job_of: Callable[[str], JobRecord]) -> None:
+    def __init__(self, plane: PlaneRecord, server: Server, gate: Gate, job_of: Callable[[str], JobRecord]) -> None:
         self._plane = plane
+        self._gate = gate
         self._server = server
         self._job_of = job_of
         self._handed: dict[str, HandedOver] = {}
@@ -204,8 +210,11 @@ class SharedEngine:
             now, "job.submitted", f"plane:{self._plane.name}", f"plane {self._plane.name} handed over {gang.name}",
             tenant=job.tenant, job_id=job.id, new_state=JobState.QUEUED,
         )  # fmt: skip
-        # Whatever ends the plane meanwhile: what the store has, the shared server knows.
-        stored = await asyncio.shield(asyncio.ensure_future(self._submit(job, manifest, event)))
+        tenant = server.tenants().get(self._plane.tenant)
+        weight, cost = tenant.weight if tenant is not None else 1.0, 1.0 + len(gang.ranks) / _RANKS_COST
+        async with self._gate.turn(self._plane.id, gang.name, weight, cost):
+            # Whatever ends the plane meanwhile: what the store has, the shared server knows.
+            stored = await asyncio.shield(asyncio.ensure_future(self._submit(job, manifest, event)))
         return self._know(gang.name, stored, self._status(gang.name, stored))
 
     async def _submit(self, job: JobRecord, manifest: JobManifest, event: NewEvent) -> JobRecord:
