@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Self
 
 from shoal.core import Estimate, Invalid
-from shoal.forecast.fitting import check_version, conformal_width, left_out, non_negative, versioned, within
+from shoal.forecast.fitting import check_version, interval_width, left_out, non_negative, versioned, within
 
 _KIND = "checkpoint-time"
 Sizes = tuple[float, float]
@@ -28,10 +28,10 @@ class CheckpointTime:
     @classmethod
     def fit(cls, measured: Mapping[str, Measured]) -> Self:
         """From sizes and measured seconds, by model."""
-        if len(measured) < 9:
-            raise Invalid(f"checkpoint times of {len(measured)} models; an interval of 90 % needs at least 9")
+        if len(measured) < 3:
+            raise Invalid(f"checkpoint times of {len(measured)} models; at least 3 are needed")
         errors = left_out(measured, _from_others)
-        return cls(_fitted(measured), conformal_width(errors), len(measured))
+        return cls(_fitted(measured), interval_width(errors), len(measured))
 
     def predict(self, sizes: Sizes) -> Estimate:
         source = f"inferred from checkpoints of {self.models} other models"

@@ -1,13 +1,15 @@
-"""What the models share: non-negative sums fitted to the relative error, and conformal widths."""
+"""What the models share: non-negative sums fitted to the relative error, and widths of intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.special import stdtrit
 
 from shoal.core import Estimate, Invalid
 
@@ -30,17 +32,12 @@ def non_negative(terms: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
     return tuple(float(one) for one in found / usual)
 
 
-def conformal_width(errors: Sequence[Sequence[float]], level: float = LEVEL) -> float:
-    """Half the width of an interval that holds an error of a new model with probability `level`, if models are drawn
-    as those were. `errors` are absolute logarithms, by model; each model weighs the same (Dunn, Wasserman and Ramdas,
-    JASA 2022, pooling). With too few models for the level, the interval is infinite."""
-    weighed = sorted((error, 1 / len(of)) for of in errors for error in of)
-    held, wanted = 0.0, level * (len(errors) + 1) - 1e-9
-    for error, weight in weighed:
-        held += weight
-        if held >= wanted:
-            return error
-    return math.inf
+def interval_width(errors: Sequence[Sequence[float]], level: float = LEVEL) -> float:
+    """Half the width of an interval that holds an error of a new model with probability `level`: Student's, if errors
+    are normal around zero and models are drawn as those were. `errors` are logarithms, by model; each model weighs the
+    same."""
+    square = fmean(fmean(error**2 for error in of) for of in errors)
+    return float(stdtrit(len(errors), (1 + level) / 2)) * math.sqrt(square)
 
 
 def left_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any, Self
 
@@ -12,56 +13,13 @@ import numpy as np
 
 from shoal.core import Estimate, Invalid
 from shoal.forecast.features import Features
-from shoal.forecast.fitting import check_version, conformal_width, left_out, non_negative, versioned, within
+from shoal.forecast.fitting import check_version, interval_width, left_out, non_negative, versioned, within
 
 _KIND = "step-time"
+_FEWEST_SHARED = 4
+"""Models measured on both of two kinds, from which one kind may be inferred by way of the other."""
 Measured = tuple[Features, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds of a step as a sum of terms, each with a coefficient >= 0 that belongs to the kind of accelerator."""
-
-    coefficients: Mapping[str, tuple[float, ...]]
-    widths: Mapping[str, float]
-    """Half the width of the interval, as a logarithm, by kind; infinite with fewer than nine models."""
-    models: Mapping[str, int]
-
-    @classmethod
-    def fit(cls, measured: Mapping[str, Mapping[str, Measured]]) -> Self:
-        """From features and measured seconds of a step, by kind of accelerator and by model."""
-        coefficients, widths, models = {}, {}, {}
-        for kind, by_model in measured.items():
-            if len(by_model) < 2:
-                raise Invalid(f"{kind}: step times of {len(by_model)} models; at least 2 are needed")
-            coefficients[kind] = _fitted(by_model)
-            widths[kind] = conformal_width(left_out(by_model, _from_others))
-            models[kind] = len(by_model)
-        return cls(coefficients, widths, models)
-
-    def predict(self, features: Features, kind: str) -> Estimate | None:
-        """Seconds of a step; None where no model was measured on this kind."""
-        if kind not in self.coefficients:
-            return None
-        seconds = _sum(self.coefficients[kind], features)
-        return within(seconds, self.widths[kind], f"inferred from {self.models[kind]} other models measured on {kind}")
-
-    def as_json(self) -> dict[str, Any]:
-        kinds = {
-            kind: {"coefficients": list(found), "width": _finite(self.widths[kind]), "models": self.models[kind]}
-            for kind, found in self.coefficients.items()
-        }
-        return versioned(_KIND, {"kinds": kinds})
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        check_version(_KIND, data)
-        kinds = data["kinds"]
-        return cls(
-            {kind: tuple(one["coefficients"]) for kind, one in kinds.items()},
-            {kind: math.inf if one["width"] is None else one["width"] for kind, one in kinds.items()},
-            {kind: one["models"] for kind, one in kinds.items()},
-        )
+Coefficients = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -86,13 +44,82 @@ class Transfer:
         return first_s * math.exp(self.intercept + self.slope * features.tensors / first_s)
 
 
-def _fitted(by_model: Mapping[Any, Measured]) -> tuple[float, ...]:
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step as a sum of terms, each with a coefficient >= 0 that belongs to the kind of accelerator.
+
+    Where models that were left out are better predicted by way of another kind, the step is inferred there and carried
+    over: what is noisy on one kind is often smooth on another."""
+
+    coefficients: Mapping[str, Coefficients]
+    through: Mapping[str, tuple[str, Transfer]]
+    """By kind: the kind by way of which it is inferred."""
+    widths: Mapping[str, float]
+    """Half the width of the interval, as a logarithm, by kind."""
+    models: Mapping[str, int]
+
+    @classmethod
+    def fit(cls, measured: Mapping[str, Mapping[str, Measured]]) -> Self:
+        """From features and measured seconds of a step, by kind of accelerator and by model."""
+        coefficients, through, widths = {}, {}, {}
+        errors: dict[tuple[str, str], list[list[float]]] = {}
+        for kind, by_model in measured.items():
+            if len(by_model) < 2:
+                raise Invalid(f"{kind}: step times of {len(by_model)} models; at least 2 are needed")
+            coefficients[kind] = _fitted(by_model)
+            errors[kind, kind] = left_out(by_model, _from_others)
+        for base, kind in product(measured, measured):
+            both = {m: (*measured[base][m], measured[kind][m][1]) for m in measured[base] if m in measured[kind]}
+            if base != kind and len(both) >= _FEWEST_SHARED:
+                errors[base, kind] = _errors_through(measured[base], both)
+        for kind in measured:
+            direct, *others = sorted((pair for pair in errors if pair[1] == kind), key=lambda pair: pair[0] != kind)
+            best = min([direct, *others], key=lambda pair: fmean(map(fmean, errors[pair])))
+            widths[kind] = interval_width(errors[best])
+            if best != direct:
+                through[kind] = best[0], _transfer(measured[best[0]], measured[kind])
+        return cls(coefficients, through, widths, {kind: len(by_model) for kind, by_model in measured.items()})
+
+    def predict(self, features: Features, kind: str) -> Estimate | None:
+        """Seconds of a step; None where no model was measured on this kind."""
+        if kind not in self.coefficients:
+            return None
+        source = f"inferred from {self.models[kind]} other models measured on {kind}"
+        if kind not in self.through:
+            return within(_sum(self.coefficients[kind], features), self.widths[kind], source)
+        base, transfer = self.through[kind]
+        seconds = transfer.predict(features, _sum(self.coefficients[base], features))
+        return within(seconds, self.widths[kind], f"{source}, by way of {base}")
+
+    def as_json(self) -> dict[str, Any]:
+        kinds: dict[str, Any] = {
+            kind: {"coefficients": list(found), "width": self.widths[kind], "models": self.models[kind]}
+            for kind, found in self.coefficients.items()
+        }
+        for kind, (base, transfer) in self.through.items():
+            kinds[kind]["through"] = {"kind": base, "intercept": transfer.intercept, "slope": transfer.slope}
+        return versioned(_KIND, {"kinds": kinds})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        check_version(_KIND, data)
+        kinds = data["kinds"]
+        through = {kind: one["through"] for kind, one in kinds.items() if "through" in one}
+        return cls(
+            {kind: tuple(one["coefficients"]) for kind, one in kinds.items()},
+            {kind: (one["kind"], Transfer(one["intercept"], one["slope"])) for kind, one in through.items()},
+            {kind: one["width"] for kind, one in kinds.items()},
+            {kind: one["models"] for kind, one in kinds.items()},
+        )
+
+
+def _fitted(by_model: Mapping[Any, Measured]) -> Coefficients:
     return non_negative(
         [one.terms() for one, _ in by_model.values()], [fmean(seconds) for _, seconds in by_model.values()]
     )
 
 
-def _sum(coefficients: tuple[float, ...], features: Features) -> float:
+def _sum(coefficients: Coefficients, features: Features) -> float:
     return sum(each * term for each, term in zip(coefficients, features.terms(), strict=True))
 
 
@@ -100,5 +127,18 @@ def _from_others(others: Mapping[Any, Measured], features: Features) -> float:
     return _sum(_fitted(others), features)
 
 
-def _finite(width: float) -> float | None:
-    return width if math.isfinite(width) else None
+def _transfer(base: Mapping[str, Measured], kind: Mapping[str, Measured]) -> Transfer:
+    return Transfer.fit({m: (base[m][0], fmean(base[m][1]), fmean(kind[m][1])) for m in base if m in kind})
+
+
+def _errors_through(
+    base: Mapping[str, Measured], both: Mapping[str, tuple[Features, Sequence[float], Sequence[float]]]
+) -> list[list[float]]:
+    """Absolute log errors on the second kind of each model left out of the fits on both."""
+    errors = []
+    for one, (features, _, seconds) in both.items():
+        on_base = _sum(_fitted({m: of for m, of in base.items() if m != one}), features)
+        pairs = {m: (f, fmean(first), fmean(second)) for m, (f, first, second) in both.items() if m != one}
+        found = Transfer.fit(pairs).predict(features, on_base)
+        errors.append([abs(math.log(found / each)) for each in seconds])
+    return errors
