@@ -1,8 +1,8 @@
 """Predictions with intervals: how fast a job is, when it finishes, how long a transient server lives.
 
 After CM-DARE (ICDCS'20): step time from what a model is made of, speed over workers and parameter servers, checkpoint
-time from sizes, lifetimes by age. Models are pure, fit and predict apart, and are kept as versioned JSON. Intervals come
-from whole models left out. Nothing here is imported by the server while the extension is off.
+time from sizes, lifetimes by age. Models are pure, fit and predict apart, and are kept as versioned JSON. Intervals
+come from whole models left out. Nothing here is imported by the server while the extension is off.
 """
 
 from typing import TYPE_CHECKING
