@@ -1,6 +1,6 @@
 """How well speeds, checkpoints, lifetimes and finish times are predicted, by whole models or regions left out.
 
-    python benchmarks/forecast_models.py --data FOLDER [--json]
+    python benchmarks/forecast_models.py --data FOLDER [--published whole_data.csv] [--json]
 
 FOLDER holds the tables of CM-DARE (cake-lab/CM-DARE, Apache-2.0) as CSV: step_time, checkpoint_time, cluster_speed,
 four_models_three_gpus and lifetime_cdf. Step time and checkpoint time: all rows of one network are left out, the rest
@@ -10,6 +10,9 @@ empirical hazard (one pseudo-revocation in ten) and an exponential one. The mode
 each server tells of the next; the row of servers alone does without that. Finish time: recorded runs of one and more
 workers, cut at a quarter of their steps. They are recorded speeds of others' jobs, not jobs of this machine. The least
 width of the interval was chosen on the runs of K80, and the rows of P100 test it.
+
+With scikit-learn, CM-DARE's own models stand beside ours: on the whole networks left out, and, where --published names
+data/processed_data/checkpoint/whole_data.csv of its repository, on its own random split of rows.
 
 Whether a kind is inferred by way of the other kind is chosen anew in each split, on the models that are not left out.
 The form of the sum was chosen on these same tables: step time among 32 forms and settings, the transfer from K80 to
@@ -119,6 +122,35 @@ def checkpoint_rows(data: Path) -> list[Row]:
             Row(f"checkpoint, {place}, 90 % intervals hold", share, "%", "85 to 95", 85 <= share <= 95),
         ]
     return found_rows
+
+
+def peer_rows(data: Path, published: Path | None) -> list[Row]:
+    """CM-DARE's own models: on their table and split, and with whole networks left out as ours."""
+    try:
+        from peers import cm_dare
+    except ImportError:
+        print("CM-DARE's own models are left out: pip install scikit-learn", file=sys.stderr)
+        return []
+    rows = []
+    if published is not None:
+        told = {"SVR": (0.24505, 5.3819), "linear": (0.35573, 7.9796)}
+        for name, (seconds, share) in cm_dare.published_split(published).items():
+            same = abs(seconds - told[name][0]) < 5e-6 and abs(share - told[name][1]) < 5e-5
+            rows.append(Row(f"CM-DARE, their split, checkpoint {name}, MAE", seconds, "s", f"{told[name][0]}", same))
+            rows.append(Row(f"CM-DARE, their split, checkpoint {name}, MAPE", share, "%", f"{told[name][1]}", same))
+    checkpoints = {model: of for (model,), of in grouped(data / "checkpoint_time.csv", "model").items()}
+    sizes = {m: float(of[0]["checkpoint_mb"]) for m, of in checkpoints.items()}
+    times = {m: [float(row["to_cloud_storage_s"]) for row in of] for m, of in checkpoints.items()}
+    steps = grouped(data / "step_time.csv", "gpu", "model")
+    for name, model in cm_dare.checkpoint_models().items():
+        error = cm_dare.left_out(sizes, times, model)
+        rows.append(Row(f"CM-DARE, models left out, checkpoint {name}, MAPE", error, "%"))
+        for kind in KINDS:
+            by_model = {m: [float(row["step_time_s"]) for row in of] for (k, m), of in steps.items() if k == kind}
+            flops = {m: float(steps[kind, m][0]["model_flops"]) / 1e10 for m in by_model}
+            error = cm_dare.left_out(flops, by_model, cm_dare.step_models()[name])
+            rows.append(Row(f"CM-DARE, models left out, step time {kind}, {name}, MAPE", error, "%"))
+    return rows
 
 
 def noise_row(data: Path) -> Row:
@@ -241,11 +273,13 @@ def finish_rows(data: Path) -> list[Row]:
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--data", type=Path, required=True, help="the folder with CM-DARE's tables")
+    arguments.add_argument("--published", type=Path, help="CM-DARE's checkpoint/whole_data.csv, for their own split")
     given = arguments.parse_args()
     features = features_of(given.data / "step_time.csv")
     rows = [
         *step_rows(given.data, features), noise_row(given.data), *checkpoint_rows(given.data),
         *cluster_rows(given.data, features), *lifetime_rows(given.data), *finish_rows(given.data),
+        *peer_rows(given.data, given.published),
     ]  # fmt: skip
     assert all(math.isfinite(row.value) for row in rows)
     return report("What forecasts are worth, on CM-DARE's tables", rows, as_json=given.json)

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from shoal.core import Estimate, Invalid
 from shoal.forecast import CheckpointTime, ClusterSpeed, Exposure, Features, HourlyLifetimes, StepTime, best_interval_s
-from shoal.forecast.cluster import Measured
+from shoal.forecast.cluster import Efficiency, Measured
 from shoal.forecast.fitting import interval_width, non_negative
 from shoal.forecast.lifetimes import HOUR_S
 from shoal.forecast.speeds import InferredSpeeds
@@ -174,6 +174,24 @@ class TestCluster:
     def test_no_workers_is_refused(self) -> None:
         with pytest.raises(Invalid, match="one worker"):
             self.truth.predict(SHAPE, 7.0, 0, 1)
+
+
+class TestEfficiency:
+    usual = Efficiency.fit([0.96, 0.98, 1.0, 0.98, 0.97, 0.99])
+
+    def test_what_few_clusters_show_is_held_back(self) -> None:
+        # Student's quantile of 5 degrees at 0.995 is 4.032; the deviation is 0.01414, over six clusters.
+        least = 0.98 - 4.032 * 0.0141421 * math.sqrt(7 / 6)
+        assert self.usual.held_back(10.0, 4, 40 * (least - 0.0005))
+        assert not self.usual.held_back(10.0, 4, 40 * (least + 0.0005))
+
+    def test_more_false_alarms_find_more(self) -> None:
+        assert not self.usual.held_back(10.0, 4, 37.0)
+        assert self.usual.held_back(10.0, 4, 37.0, false_alarms=0.02)
+
+    def test_two_clusters_are_too_few(self) -> None:
+        with pytest.raises(Invalid, match="from 2 clusters"):
+            Efficiency.fit([1.0, 0.9])
 
 
 EARLY = Exposure((30, 20, 20), (10, 0, 0))
