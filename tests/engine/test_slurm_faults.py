@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,22 @@ async def test_when_slurms_own_supervisor_is_killed_the_rank_dies_with_it(kit: S
     end = _only_exit(await kit.settle("a.1.run"))
     assert end.lost
     assert kit.processes() == []
+    await _idle(kit, "n1")  # Slurm is told, since it does not notice by itself
+
+
+async def test_when_the_supervisor_of_one_step_is_killed_the_other_ranks_are_stopped(kit: SlurmKit) -> None:
+    gang = kit.gang("a.1.run", RunForever(), ranks=2)
+    ranks = tuple(replace(rank, node=node) for rank, node in zip(gang.ranks, ("n1", "n2"), strict=True))
+    await kit.engine.launch(replace(gang, ranks=ranks))
+    await kit.in_effect("a.1.run")
+    assert kit.cluster.kill_steps("n2")
+    first, second = (rank.exit for rank in (await kit.settle("a.1.run")).ranks)
+    assert second is not None
+    assert (second.lost, second.stopped) == (True, False)
+    assert first is not None
+    assert first.stopped
+    assert kit.processes() == []
+    await _idle(kit, "n2")
 
 
 async def test_a_killed_supervisor_leaves_nothing_that_writes(kit: SlurmKit) -> None:
@@ -114,23 +131,6 @@ async def test_a_killed_supervisor_leaves_nothing_that_writes(kit: SlurmKit) -> 
     end = _only_exit(await kit.settle("a.1.run"))
     assert end.lost
     assert kit.processes() == []
-
-
-async def test_an_orphan_of_a_lost_node_stops_writing_before_its_rank_is_lost(
-    kit: SlurmKit, cluster: PrivateCluster
-) -> None:
-    """The node's daemons die at once; the rank's own processes would live on."""
-    await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
-    await kit.in_effect("a.1.run")
-    cluster.kill_daemon("n1")
-    try:
-        cluster.kill_steps("n1")
-        status = await kit.settle("a.1.run")
-        assert [each.process for each in marked(kit.home)] == []
-        assert _only_exit(status).lost  # type: ignore[attr-defined]
-    finally:
-        cluster.start_daemon("n1")
-        await _idle(kit, "n1")
 
 
 async def test_a_rank_that_is_fenced_ends_though_its_node_lives_on(kit: SlurmKit) -> None:
@@ -186,8 +186,6 @@ async def test_secrets_reach_the_rank_and_no_file(kit: SlurmKit) -> None:
 
 
 async def test_a_gang_over_two_nodes_has_one_address_for_all(kit: SlurmKit) -> None:
-    from dataclasses import replace
-
     gang = kit.script(
         "a.1.run",
         "sh",
@@ -274,3 +272,16 @@ async def _idle(kit: SlurmKit, node: str) -> None:
         ):
             kit.cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
             await asyncio.sleep(0.2)
+
+
+async def test_an_orphan_of_a_lost_node_stops_writing_before_its_rank_is_lost(
+    kit: SlurmKit, cluster: PrivateCluster
+) -> None:
+    """The node's daemons die at once; the rank's own processes would live on. The last test: the node stays down."""
+    await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
+    await kit.in_effect("a.1.run")
+    cluster.kill_daemon("n1")
+    cluster.kill_steps("n1")
+    status = await kit.settle("a.1.run")
+    assert [each.process for each in marked(kit.home)] == []
+    assert _only_exit(status).lost  # type: ignore[attr-defined]

@@ -102,12 +102,14 @@ class BatchEngine(RecordedGangs[BatchGang]):
     """Runs gangs as jobs of a cluster. `home` lies on a directory that all nodes see under the same path.
 
     A gang that the cluster has given up is lost `lease_s` later, when no process of it can be left. Nodes are asked for
-    every `look_every_s`, jobs every `poll_s` while any is there.
+    every `look_every_s`, jobs every `poll_s` while any is there. `freed` is told of each gang that ended: how many
+    devices it had, and for how many seconds.
     """
 
     def __init__(
         self, name: str, home: Path, cluster: Cluster, *,
         lease_s: float = 15.0, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
+        freed: Callable[[int, float], None] = lambda _places, _held_s: None,
     ) -> None:  # fmt: skip
         self.name = name
         self._home = home.absolute()
@@ -116,6 +118,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
         self._clock = clock or SystemClock()
         self._look_every_s = look_every_s
         self._poll_s = poll_s
+        self._freed = freed
         self._changes = Changes()
         self._gangs = self._new_gangs()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -125,7 +128,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
         self._lock_fd: int | None = None
         self._hints: asyncio.DatagramTransport | None = None
         self._runner = Path(rank.__file__)
-        self._leaving: set[str] = set()
         self._mark = ""
 
     # --- life ---
@@ -164,7 +166,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
     def _new_gangs(self) -> Gangs:
         return Gangs(
             self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
-            blind=self._cluster.close_blind,
+            blind=self._cluster.close_blind, freed=self._freed,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -226,7 +228,8 @@ class BatchEngine(RecordedGangs[BatchGang]):
 
     async def _list_now_and_then(self) -> None:
         while True:
-            busy = any(not gang.status.ended for gang in self._gangs.known.values())
+            gangs = self._gangs
+            busy = gangs.leaving or any(not gang.status.ended for gang in gangs.known.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s if busy else self._look_every_s):
                     await self._list_now.wait()
@@ -244,7 +247,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
                 return ()
             await self._ask_why({job.name: job for job in jobs if job.over})
             self._gangs.see(jobs, listed)
-            self._leaving &= {job.id for job in jobs if not job.over}
             return jobs
 
     async def _ask_why(self, over: Mapping[str, BatchJob]) -> None:
@@ -299,6 +301,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
                 (directory.path / "gang.json").unlink(missing_ok=True)
             raise platform_failure(problem) from problem
         new = BatchGang.anew(launched, directory, pooled=self._cluster.pooled)
+        new.places = sum(max(1, len(each.devices)) for each in gang.ranks)
         self._gangs.add(new)
         return await self._brought_up(gang, new)
 
@@ -424,7 +427,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
         strays = {
             job.name: job.id
             for job in jobs
-            if not job.over and job.name not in known | new and job.id not in self._leaving
+            if not job.over and job.name not in known | new and job.id not in self._gangs.leaving
         }
         for name, job in list(strays.items()):
             gang = self._gangs.known.get(name)
@@ -449,7 +452,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
             gang.dir.forget()
         self._gangs.known.pop(gang.name, None)
         if gang.job is None or not gang.job.over:
-            self._leaving.add(job)  # its supervisors have left; the cluster takes a moment more
+            self._gangs.leave(job)
 
 
 class _Hints(asyncio.DatagramProtocol):

@@ -41,11 +41,12 @@ _WHY_S = 20.0
 
 @dataclass(slots=True)
 class BatchGang(LocalGang):
-    """`pooled`: the cluster picks its nodes. `job` is as it was last listed. `over`: the cluster has ended it, or does
-    not know it. `cancel_at`: when the cluster is to end what did not stop by itself. `leaves_by`: when it is to forget
-    a job without processes. `asked_at`: since when its word is awaited on why the ranks ended."""
+    """`pooled`: the cluster picks its nodes. `places`: devices that it asked for. `job` is as it was last listed.
+    `over`: the cluster has ended it, or does not know it. `cancel_at`: when the cluster is to end what did not stop by
+    itself. `asked_at`: since when its word is awaited on why the ranks ended."""
 
     pooled: bool = False
+    places: int = 1
     job: BatchJob | None = None
     submitted: bool = False
     unseen: int = 0
@@ -53,7 +54,6 @@ class BatchGang(LocalGang):
     why: str = ""
     exit_code: int | None = None
     cancel_at: float | None = None
-    leaves_by: float | None = None
     asked_at: float | None = None
 
     @classmethod
@@ -84,14 +84,18 @@ class Gangs:
     def __init__(
         self, home: Path, changes: Changes, clock: Clock, *,
         lease_s: float, cancel: Callable[[str], None], blind: Callable[[Iterable[str], str], None],
+        freed: Callable[[int, float], None],
     ) -> None:  # fmt: skip
         self.known: dict[str, BatchGang] = {}
+        self.leaving: dict[str, float] = {}
+        """The cluster's jobs that have no process any more, and when it is to be told."""
         self._home = home
         self._changes = changes
         self._clock = clock
         self._lease_s = lease_s
         self._cancel = cancel
         self._blind = blind
+        self._freed = freed
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def close(self) -> None:
@@ -122,11 +126,13 @@ class Gangs:
             by_name.setdefault(job.name, []).append(job)
         for gang in list(self.known.values()):
             if gang.status.ended:
-                self._clear_up(gang, by_name.get(gang.name, []))
+                for job in by_name.get(gang.name, []):
+                    self.leave(job.id)
                 continue
             self._see(gang, by_name.get(gang.name, []), gang.name in listed)
             with contextlib.suppress(OSError):  # the shared directory may answer again at the next look
                 self.look(gang)
+        self._end_left(job for of_name in by_name.values() for job in of_name)
 
     def _see(self, gang: BatchGang, jobs: list[BatchJob], listed: bool) -> None:
         owner = gang.files.job
@@ -146,16 +152,17 @@ class Gangs:
             gang.cancel_at = self._clock.now() + _PATIENCE_S
             self._cancel(mine.id)
 
-    def _clear_up(self, gang: BatchGang, jobs: list[BatchJob]) -> None:
-        """No process of the gang is left. Where the cluster does not see that by itself, it is told."""
-        left = [job for job in jobs if not job.over]
-        now = self._clock.now()
-        if left and gang.leaves_by is None:
-            gang.leaves_by = now + _LEAVES_S
-        elif left and gang.leaves_by is not None and now >= gang.leaves_by:
-            gang.leaves_by = now + _PATIENCE_S
-            for job in left:
-                self._cancel(job.id)
+    def leave(self, job: str) -> None:
+        """No process of the job is left. Where the cluster does not see that by itself, it is told after a moment."""
+        self.leaving.setdefault(job, self._clock.now() + _LEAVES_S)
+
+    def _end_left(self, jobs: Iterable[BatchJob]) -> None:
+        there, now = {job.id for job in jobs if not job.over}, self._clock.now()
+        self.leaving = {job: at for job, at in self.leaving.items() if job in there}
+        for job, at in self.leaving.items():
+            if now >= at:
+                self.leaving[job] = now + _PATIENCE_S
+                self._cancel(job)
 
     # --- what the shared directory says ---
 
@@ -193,6 +200,8 @@ class Gangs:
         if status != gang.status:
             gang.status = status
             self._changes.put(status)
+            if status.ended:
+                self._freed(gang.places, _held_s(status))
         gang.pulse.set()
 
     def _status(self, gang: BatchGang, decision: str | None, wish: Mapping[str, str]) -> GangStatus:
@@ -280,11 +289,19 @@ class Gangs:
                     self._socket.sendto(b"look", (host, int(port)))
 
 
+def _held_s(status: GangStatus) -> float:
+    """For how long it ran."""
+    times = [(rank.started_at, rank.ended_at) for rank in status.ranks]
+    return max((ended - began for began, ended in times if began is not None and ended is not None), default=0.0)
+
+
 def _asks_why(gang: BatchGang, wish: Mapping[str, str]) -> bool:
-    """Whether a rank was ended from outside, and not by us: a supervisor cannot know why. One that left with a code of
-    its own, or over a limit, ended by itself."""
+    """Whether a rank was ended from outside, and not by us: a supervisor seldom knows why. One that left with a code
+    of its own, or over a limit, ended by itself."""
     if wish and wish.get("code") != "rank-failed":
         return False
+    if any(rank.record.get("known") for rank in gang.ranks):
+        return False  # the cluster itself may not notice for minutes
     first = state.first_failure(gang)
     if first is None or first.exit is None:
         return not wish and any(rank.status.exit is not None and rank.status.exit.stopped for rank in gang.ranks)

@@ -19,10 +19,17 @@ import fcntl
 import marshal
 import os
 import select
-import signal
 import sys
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from typing import Any, NoReturn
+else:
+    import _signal as signal
+    import _socket as socket
 
 try:
     from shoal.engine.local import supervisor as base
@@ -110,15 +117,16 @@ class RankSupervisor(base.Supervisor):
         self._beat()
         self._pass_signals()
 
-    def _stop(self, grace_s: float, notice: str) -> None:
-        super()._stop(grace_s, notice)
-        self._look_up()
-
     def _look_up(self) -> None:
-        """Slurm's own supervisor of this step ended: what it keeps track of must end too."""
-        if os.getppid() != self.parent and not self.over:
-            self.over = {"lost": 1, "detail": "Slurm's supervisor of its step was killed"}
-            self._stop(0.0, "")
+        if os.getppid() != self.parent:
+            self._kill_now()
+
+    def _kill_now(self) -> None:
+        """Slurm's own supervisor of this step ended: what it keeps track of must end too. The kernel tells with the
+        first of its threads that is gone, and it stays the parent until the last one is."""
+        if not self.over and not self._reap():
+            self.over = {"lost": 1, "known": 1, "detail": "the cluster's own supervisor of it was killed"}
+        super()._kill_now()
 
     def _exceeds(self) -> bool:
         self._read_stop()  # once a second, should a hint have been lost
@@ -161,6 +169,8 @@ class RankSupervisor(base.Supervisor):
             self.guard = guard_process(self.spec, os.getpid())
 
     def finish(self, state: str, **facts: object) -> None:
+        if self.over.get("lost"):
+            self.stopping = self.answers = False  # by itself, not because it was asked
         super().finish(state, **facts)
         try:
             os.write(self.guard, b"over\n")
@@ -253,8 +263,6 @@ def _marked(marks: set[bytes], supervisor: int) -> list[int]:
 
 
 def _tell(spec: dict[str, Any]) -> None:
-    import socket
-
     address = _engine_address(spec["home"])
     if address is not None:
         try:
@@ -321,14 +329,14 @@ def _engine_address(home: str) -> tuple[str, int] | None:
 
 def _own_address(home: str) -> str:
     """The address of this node by which the others reach it: the one it has towards the server."""
-    import socket
-
     target = _engine_address(home)
     if target is not None:
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect(target)
-                return str(probe.getsockname()[0])
+            probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            probe.connect(target)
+            address = str(probe.getsockname()[0])
+            probe.close()
+            return address
         except OSError:
             pass
     return socket.gethostname()
@@ -336,8 +344,6 @@ def _own_address(home: str) -> str:
 
 def _listen(address: str) -> Any:
     """A socket whose every datagram wakes this process as SIGUSR1 does."""
-    import socket
-
     try:
         hints = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         hints.bind((address, 0))
@@ -350,11 +356,11 @@ def _listen(address: str) -> Any:
 
 
 def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    probe.bind(("", 0))
+    port = int(probe.getsockname()[1])
+    probe.close()
+    return port
 
 
 def unseal(sealed: bytes, key: str) -> dict[str, str]:
@@ -400,10 +406,8 @@ def main(gang_dir: str, token: str) -> int:
 
 def _end_with_the_step() -> None:
     """Be told to kill the rank when Slurm's own supervisor of this step ends."""
-    import ctypes
-
     signal.pthread_sigmask(signal.SIG_BLOCK, base.WAKERS)
-    ctypes.CDLL(None).prctl(1, signal.SIGUSR2, 0, 0, 0)
+    base.prctl(base.PR_SET_PDEATHSIG, signal.SIGUSR2)
 
 
 def _claim(gang_dir: str, job: str) -> bool:

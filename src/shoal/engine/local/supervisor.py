@@ -14,27 +14,32 @@ disk cannot lose an exit. Signals, and a line in the engine's fifo, are hints th
 """
 
 # ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH116, PTH118, PTH123, PTH208, PTH211, S606, SIM105
-# pathlib and contextlib would each cost more than this whole file takes to start.
+# pathlib and contextlib would each cost more than this whole file takes to start; so would the enums of `signal`, all
+# of `typing`, and `ctypes` where a call of the C library needs none of its types.
 
 from __future__ import annotations
 
 import binascii
-import ctypes
 import errno
 import marshal
 import os
 import resource
-import signal
 import sys
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, NoReturn
+else:
+    import _signal as signal
 
 RECORD_BYTES = 4096
 GO, ABORT = "go", "abort"
 READY, RUNNING, EXITED, FAILED, ABORTED = "ready", "running", "exited", "failed", "aborted"
 
 _PUNCH_HOLE_KEEP_SIZE = 0x03
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TERM_AT = 0.8
 """A cooperating rank that did not leave by itself gets SIGTERM at this part of its grace."""
@@ -141,6 +146,13 @@ def handles(pid: int, signum: int) -> bool:
     return False
 
 
+def prctl(option: int, value: int) -> None:
+    import _ctypes
+
+    libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+    _ctypes.call_cdeclfunction(_ctypes.dlsym(libc, "prctl"), (option, value, 0, 0, 0))
+
+
 # --- the supervisor ---
 
 
@@ -161,7 +173,6 @@ class Supervisor:
         self.spec = spec
         self.record_path = f"{spec['rank_dir']}/record"
         self.facts: dict[str, object] = {"supervisor": os.getpid(), "supervisor_start": start_time(os.getpid())}
-        self.libc = ctypes.CDLL(None, use_errno=True)
         self.main_pid = 0
         self.main_status: int | None = None
         self.stopping = False
@@ -176,7 +187,7 @@ class Supervisor:
         self.check_at = time.monotonic() + _CHECK_S
 
     def run(self) -> None:
-        self.libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
         signal.pthread_sigmask(signal.SIG_BLOCK, WAKERS)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -330,7 +341,7 @@ class Supervisor:
         try:
             os.setsid()
             step = "parent-death signal"
-            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.facts["supervisor"]:  # it died before the line above took effect
                 os._exit(126)
             step = "cgroup"
@@ -383,7 +394,10 @@ class Supervisor:
             elif caught.si_signo == signal.SIGTERM:
                 self._stop(self.spec["grace_s"], "")
             elif caught.si_signo == signal.SIGUSR2:
-                self._stop(0.0, "")
+                self._kill_now()
+
+    def _kill_now(self) -> None:
+        self._stop(0.0, "")
 
     def _read_stop(self) -> None:
         wish = read_record(f"{self.spec['gang_dir']}/stop")
@@ -499,9 +513,7 @@ class Supervisor:
             if end - max(begin, self.log_cut) < max(_BLOCK, most // 8):
                 return
             note = f"\n[shoal] {end - begin} bytes of this log were removed here: it may keep {_mib(most)}\n".encode()
-            self.libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-            if self.libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, begin, end - begin):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            _punch_hole(fd, begin, end - begin)
             self.log_cut = end
             os.pwrite(fd, note, begin - len(note))
         finally:
@@ -605,6 +617,15 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def _punch_hole(fd: int, offset: int, length: int) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _write(path: str, value: str, flags: int = 0) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core import Capability, Clock, Fault, Unavailable
+from shoal.core import Capability, Clock, Fault, Node, Unavailable
 from shoal.engine.batch.job import BatchJob, NotTaken
-from shoal.engine.pool import AHEAD, pool_of
+from shoal.engine.pool import Pace, pool_of
 from shoal.engine.present import Present
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
@@ -27,16 +27,17 @@ _BLIND_S = 60.0
 
 
 class Cluster:
-    """`pooled`: the nodes are shown as one pool, with `ahead` more places than it has."""
+    """`pooled`: the nodes are shown as one pool, with more places than it has, as `pace` says."""
 
     def __init__(
-        self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, ahead: float = AHEAD
+        self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, pace: Pace | None = None
     ) -> None:
         self.target = target
         self.facts: dict[str, str] = {}
         self.present = Present(Inventory(()))
         self.pooled = pooled
-        self._ahead = ahead
+        self._pace = pace or Pace()
+        self._ahead = self._pace.least
         self._slurm = slurm
         self._clock = clock
         self._machines = Inventory(())
@@ -97,9 +98,18 @@ class Cluster:
         closed = {**self._machines.closed, **blind}
         if self.pooled:
             ready = [node for node in nodes if node.name not in closed]
+            self._ahead = self._pace.ahead(_capacity(ready), now)
             self.present.set(Inventory((pool_of(self.target.partition, ready, ahead=self._ahead),)))
         else:
             self.present.set(Inventory(nodes, closed))
+
+    def freed(self, places: int, held_s: float) -> None:
+        """A gang ended that had so many devices for so long."""
+        if self.pooled and self.present.value.nodes:
+            now = self._clock.now()
+            self._pace.ended(places, held_s, now)
+            if self._pace.ahead(_capacity(self._machines.nodes), now) > self._ahead:
+                self._show()
 
     def device_types(self) -> dict[tuple[str, str], str]:
         return {(node.name, device.id): device.type for node in self._machines.nodes for device in node.devices}
@@ -168,6 +178,10 @@ class Cluster:
                 return str(probe.getsockname()[0])
         except (OSError, ValueError):
             return "127.0.0.1"
+
+
+def _capacity(nodes: Iterable[Node]) -> int:
+    return sum(len(node.devices) for node in nodes)
 
 
 def settings_of(printed: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.core import Clock, Invalid, SystemClock
 from shoal.engine.batch.engine import BatchEngine
-from shoal.engine.pool import AHEAD
+from shoal.engine.pool import AHEAD, Pace
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.slurm.cluster import Cluster
 from shoal.engine.slurm.commands import Commands
@@ -15,7 +15,8 @@ from shoal.engine.slurm.submission import Target
 
 
 class SlurmEngine(BatchEngine):
-    """With `delegate`, Slurm picks nodes, and the partition is shown as a pool with `ahead` more places than it has."""
+    """With `delegate`, Slurm picks nodes, and the partition is shown as a pool with `ahead` more places than it has,
+    and more still while jobs are short (see `Pace`)."""
 
     def __init__(
         self, home: Path, *,
@@ -23,8 +24,11 @@ class SlurmEngine(BatchEngine):
         commands: Commands | None = None, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
-        cluster = Cluster(commands or Commands(), target or Target(), clock, pooled=delegate, ahead=ahead)
-        super().__init__("slurm", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s)
+        cluster = Cluster(commands or Commands(), target or Target(), clock, pooled=delegate, pace=Pace(ahead))
+        super().__init__(
+            "slurm", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s,
+            freed=cluster.freed,
+        )  # fmt: skip
 
 
 def slurm_engine(options: EngineOptions) -> SlurmEngine:

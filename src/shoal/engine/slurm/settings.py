@@ -16,7 +16,11 @@ class SlurmSettings(BaseModel):
     delegate: bool = Field(
         True, description="may Slurm pick nodes? If not, Shoal does, which needs a partition that nothing else uses"
     )
-    ahead: float = Field(AHEAD, ge=0, le=10, description="part of the pool that is handed to Slurm beyond what can run")
+    ahead: float = Field(
+        AHEAD, ge=0, le=10,
+        description="part of the pool that is handed to Slurm beyond what can run, at least; while jobs are short, "
+        "about two seconds' worth of them is; 0: never any",
+    )  # fmt: skip
     account: str = Field("", description="Slurm account of a job; `{tenant}` stands for its tenant [Slurm's default]")
     qos: str = Field("", description="Slurm QOS of a job; `{tenant}` stands for its tenant [Slurm's default]")
     lease_s: float = Field(
