@@ -280,6 +280,7 @@ def _show(job: JobDetail) -> None:
             "waited": output.duration(views.waited(job)),
             "ran": output.duration(views.ran(job)),
             "progress": views.progress(job),
+            "finishes": views.finish(job),
             "waits" if job.state is JobState.QUEUED else "decision": reason.removeprefix(_WAITS),
             "had waited": waited_for.removeprefix(_WAITS),
             "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),

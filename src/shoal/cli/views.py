@@ -60,9 +60,29 @@ def progress(job: JobView) -> str:
         parts.append(f"{known['step']:g}/{known['total']:g}" if known.get("total") else f"step {known['step']:g}")
     if known.get("rate_per_s") and not job.terminal:
         parts.append(f"{known['rate_per_s']:.3g}/s")
-    if known.get("eta_s") is not None and not job.terminal:
+    if (finish := finish_in(job)) is not None:
+        parts.append(f"{output.duration(finish['low'])} to {output.duration(finish['high'])} left")
+    elif known.get("eta_s") is not None and not job.terminal:
         parts.append(f"{output.duration(known['eta_s'])} left")
     return " ".join(parts) or "-"
+
+
+def finish_in(job: JobView, now: float | None = None) -> dict[str, float] | None:
+    """Seconds until a running job ends (median, low, high), as an extension predicts it."""
+    known = job.progress.get("finish")
+    if known is None or job.state is not JobState.RUNNING:
+        return None
+    now = time.time() if now is None else now
+    return {name: max(0.0, known[name] - now) for name in ("median", "low", "high")}
+
+
+def finish(job: JobView) -> str | None:
+    """`in 5.0s (4.1s to 6.2s in 90% of all cases): measured over 40 steps of this job`."""
+    left = finish_in(job)
+    if left is None:
+        return None
+    known, (median, low, high) = job.progress["finish"], map(output.duration, left.values())
+    return f"in {median} ({low} to {high} in {known['level']:.0%} of all cases): {known['source']}"
 
 
 def why(job: JobView) -> str:

@@ -22,7 +22,7 @@ from shoal.contract.patterns import Pattern, compile_pattern
 from shoal.contract.records import MetricPoint, ReadPosition
 from shoal.control.job_cache import Live
 from shoal.control.job_repository import JobRepository
-from shoal.core import NotFound, ShoalError
+from shoal.core import Estimate, NotFound, ShoalError
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.collector")
@@ -43,15 +43,17 @@ class _Tail:
 
 
 class Collector(BackgroundLoop):
-    """`reported` is told of each job that reported something new."""
+    """`reported` is told of each job that reported something new; `finish` says when a job ends, from its progress."""
 
     def __init__(
         self, jobs: JobRepository, engine: Engine, *,
         every_s: float = 0.5,
         reported: Callable[[Live], None] = lambda _: None,
+        finish: Callable[[Live, Mapping[str, Any]], Estimate | None] = lambda *_: None,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._reported = reported
+        self._finish = finish
         self._engine = engine
         self._every_s = every_s
         self._defects = Defects(log)
@@ -98,6 +100,9 @@ class Collector(BackgroundLoop):
             if job.progress:
                 self._jobs.cache.progressed(job.id, job.progress, job.read_position, self._jobs.now())
             return
+        progress.pop("finish", None)
+        if (found := self._finish(live, progress)) is not None:
+            progress["finish"] = found.as_json()
         kept = self._jobs.progress(job.id, progress, ReadPosition(attempt.number, dict(tail.offsets)))
         if points:  # together, so that one flush of the disk serves both
             await asyncio.gather(kept, self._jobs.store.add_metrics(points))

@@ -21,7 +21,7 @@ from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
-from shoal.core import Capability, Clock, Invalid, Node, NotFound, PriorityClass, Reason
+from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason
 from shoal.engine import Engine, Gang
 from shoal.extension import Decide, Explain, Extension, Manifest, Section, Server
 from shoal.store import Store
@@ -192,6 +192,10 @@ class Extensions:
     def reported(self, job: Live) -> None:
         for one in self._on:
             one.reported(job)
+
+    def finish(self, job: Live, progress: Mapping[str, Any]) -> Estimate | None:
+        told = (one.finish(job, progress) for one in self._on)
+        return next((found for found in told if found is not None), None)
 
     def bundles(self) -> Iterator[tuple[str, str]]:
         for one in self._on:

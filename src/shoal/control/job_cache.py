@@ -219,11 +219,12 @@ class JobCache:
         if not live.job.state.active or live.attempt is None or live.attempt.running_at is None:
             return
         saved = progress.get("checkpoint_at")
-        at, eta = progress.get("reported_at"), progress.get("eta_s")
+        at, eta, finish = (progress.get(name) for name in ("reported_at", "eta_s", "finish"))
+        end = at + eta if at is not None and eta is not None else None
         self.index.update_running(
             job_id,
             at_risk_s=None if saved is None else max(0.0, now - max(saved, live.attempt.running_at)),
-            expected_end=at + eta if at is not None and eta is not None else None,
+            expected_end=end if finish is None else finish["median"],
         )
 
     def _moved(self, live: Live, old: JobRecord, new: JobRecord) -> None:

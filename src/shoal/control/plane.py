@@ -108,8 +108,9 @@ class ControlPlane:
         self._explainer = Explainer(self.snapshot, self.clock)
         self._obstacles = Obstacles()
         self.collector = Collector(
-            self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live)
-        )
+            self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live),
+            finish=lambda live, progress: self.extensions.finish(live, progress),
+        )  # fmt: skip
         self.runner = AttemptRunner(
             self.repository, engine, self._layout, secrets=self._resolve_secrets,
             prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,

@@ -31,6 +31,10 @@ class Estimate:
         """Of the number times something positive that is known."""
         return Estimate(self.median * factor, self.low * factor, self.high * factor, self.level, self.source)
 
+    def later(self, seconds: float) -> Estimate:
+        """Of the number plus something that is known, as a time from how long it is until then."""
+        return Estimate(self.median + seconds, self.low + seconds, self.high + seconds, self.level, self.source)
+
     def as_json(self) -> dict[str, Any]:
         return {"median": self.median, "low": self.low, "high": self.high, "level": self.level, "source": self.source}
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.contract.events import EventKinds
 from shoal.contract.records import Event, JobRecord
-from shoal.core import Capability, Node
+from shoal.core import Capability, Estimate, Node
 from shoal.engine import Gang
 from shoal.extension.server import LiveJob, Server
 from shoal.store import Tables
@@ -90,6 +90,11 @@ class Extension:
 
     def reported(self, job: LiveJob) -> None:
         """A running job reported progress."""
+
+    def finish(self, job: LiveJob, progress: Mapping[str, Any]) -> Estimate | None:
+        """When a running job ends, in Unix time, from what it reported just now. Asked once for each report, before it
+        is kept: what is answered is kept with it as `finish`."""
+        return None
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """Where the speed of this job can be read, if this extension knows better than the job's own reports."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
+import time
 from pathlib import Path
 
+from shoal.cli import views
+from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
+from shoal.contract.models import JobView
+from shoal.control.api.responses import job_view
 from shoal.control.extensions import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.engine.local import LocalEngine
@@ -49,6 +55,13 @@ async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_for
             assert facts["finish_low"] < facts["finish_at"] < facts["finish_high"]
             # No step takes less than it sleeps.
             assert facts["finish_at"] - plane.clock.now() > 0.02 * 90_000
+            # Admission plans with it, and clients see it with the job.
+            kept = plane.job(job.id).progress["finish"]
+            assert plane.snapshot().running[job.id].expected_end == kept["median"]
+            assert kept["low"] < kept["median"] < kept["high"]
+            shown = JobView.model_validate(job_view(plane.job(job.id)))
+            assert "left" in views.progress(shown)
+            assert "90% of all cases" in str(views.finish(shown))
             forecast = plane.extensions.get(Forecast)
             assert forecast is not None
             assert forecast.status() == {"jobs": 1}
@@ -59,6 +72,26 @@ async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_for
             assert forecast.status() == {"jobs": 0}
         finally:
             await plane.close()
+
+
+FINISH = {"median": 150.0, "low": 130.0, "high": 160.0, "level": 0.9, "source": "measured"}
+
+
+def test_the_time_left_is_an_interval_where_one_is_predicted() -> None:
+    told = {"step": 40, "total": 100, "rate_per_s": 12.0, "eta_s": 5.0}
+    plain = shown(JobState.RUNNING, told)
+    assert views.progress(plain) == "40/100 12/s 5.0s left"
+    assert views.finish(plain) is None
+    soon = time.time() + 50
+    near = {"median": soon, "low": soon - 20, "high": soon + 40, "level": 0.9, "source": "measured"}
+    assert re.fullmatch(r"40/100 12/s (29|30)\.\ds to 1m(29|30)s left", left)
+    assert views.finish_in(shown(JobState.RUNNING, told, FINISH), 140) == {"median": 10, "low": 0, "high": 20}
+    assert views.finish_in(shown(JobState.SUSPENDED, told, FINISH), 140) is None
+
+
+def shown(state: JobState, told: dict[str, float], finish: dict[str, object] | None = None) -> JobView:
+    progress = told if finish is None else {**told, "finish": finish}
+    return JobView.model_construct(state=state, progress=progress)
 
 
 def test_off_it_imports_no_model_and_no_numerical_library() -> None:

@@ -1,4 +1,4 @@
-"""When running jobs finish, told by `shoal explain`."""
+"""When running jobs finish, told by `shoal show`, `top` and `explain`, and to admission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.admission import Blocker, Explanation, Snapshot
 from shoal.base.console.output import duration
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event
-from shoal.core import Capability, Reason
+from shoal.core import Capability, Estimate, Reason
 from shoal.extension import Explain, Extension, LiveJob, Section, Server
 
 if TYPE_CHECKING:
@@ -38,15 +38,17 @@ class Forecast(Extension):
     def off(cls) -> Sequence[Capability]:
         return (Capability("forecast", False, "forecast.enabled is false", "running jobs have no finish time"),)
 
-    def reported(self, job: LiveJob) -> None:
-        at, step = job.job.progress.get("reported_at"), job.job.progress.get("step")
+    def finish(self, job: LiveJob, progress: Mapping[str, Any]) -> Estimate | None:
+        at, step, total = (progress.get(name) for name in ("reported_at", "step", "total"))
         if at is None or step is None or job.attempt is None:
-            return
+            return None
         number, track = self._tracks.get(job.job.id, (None, None))
         if track is None or number != job.attempt.number:
             track = self._new()
             self._tracks[job.job.id] = job.attempt.number, track
         track.observe(at, step)
+        left = None if total is None else track.remaining(int(total))
+        return None if left is None else left.later(track.points[-1][0])
 
     def committed(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -59,20 +61,14 @@ class Forecast(Extension):
         return told if reason is None else replace(told, causes=(*told.causes, Blocker("finish", False, reason)))
 
     def _finish(self, job: LiveJob) -> Reason | None:
-        _, track = self._tracks.get(job.job.id, (0, None))
-        total = job.job.progress.get("total")
-        left = None if track is None or total is None else track.remaining(int(total))
-        if track is None or left is None or job.job.state is not JobState.RUNNING:
+        known = job.job.progress.get("finish")
+        if known is None or job.job.state is not JobState.RUNNING:
             return None
-        late = max(0.0, self._clock.now() - track.points[-1][0])
-        low, median, high = (max(0.0, one - late) for one in (left.low, left.median, left.high))
-        text = (
-            f"finishes in about {duration(median)} ({duration(low)} to {duration(high)} in {left.level:.0%} of all "
-            f"cases): {left.source}"
-        )
-        at = track.points[-1][0]
-        facts = {"finish_at": at + left.median, "finish_low": at + left.low, "finish_high": at + left.high}
-        return Reason("finish", text, {**facts, "level": left.level, "source": left.source})
+        now = self._clock.now()
+        low, median, high = (duration(max(0.0, known[name] - now)) for name in ("low", "median", "high"))
+        text = f"finishes in about {median} ({low} to {high} in {known['level']:.0%} of all cases): {known['source']}"
+        facts = {"finish_at": known["median"], "finish_low": known["low"], "finish_high": known["high"]}
+        return Reason("finish", text, {**facts, "level": known["level"], "source": known["source"]})
 
     def status(self) -> Mapping[str, Any]:
         return {"jobs": len(self._tracks)}
