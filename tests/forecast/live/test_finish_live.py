@@ -84,6 +84,7 @@ def test_the_time_left_is_an_interval_where_one_is_predicted() -> None:
     assert views.finish(plain) is None
     soon = time.time() + 50
     near = {"median": soon, "low": soon - 20, "high": soon + 40, "level": 0.9, "source": "measured"}
+    left = views.progress(shown(JobState.RUNNING, told, near))
     assert re.fullmatch(r"40/100 12/s (29|30)\.\ds to 1m(29|30)s left", left)
     assert views.finish_in(shown(JobState.RUNNING, told, FINISH), 140) == {"median": 10, "low": 0, "high": 20}
     assert views.finish_in(shown(JobState.SUSPENDED, told, FINISH), 140) is None
