@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shoal.contract.lifecycle import ErrorCode, JobState
@@ -20,8 +21,13 @@ Hide = Callable[[str], str]
 """A machine's name as the plane is told it."""
 
 
-def status_of(name: str, job: JobRecord, attempt: AttemptRecord | None, wait: Reason | None, hide: Hide) -> GangStatus:
-    """The gang `name`, which is this job there; `attempt` is its last, `wait` why it waits."""
+def status_of(
+    name: str, job: JobRecord, attempt: AttemptRecord | None, wait: Reason | None, hide: Hide, *, asked: bool = False
+) -> GangStatus:
+    """The gang `name`, which is this job there; `attempt` is its last, `wait` why it waits. `asked`: the plane asked
+    for its end."""
+    if job.state is JobState.CANCELLED and not asked:
+        return _cancelled(name, job, attempt, hide)
     if job.state.terminal:
         return _ended(name, job, attempt, hide)
     if job.state is JobState.QUEUED and attempt is not None and attempt.running_at is not None:
@@ -36,6 +42,28 @@ def status_of(name: str, job: JobRecord, attempt: AttemptRecord | None, wait: Re
         [RankStatus(fact["rank"], phase, hide(fact["node"]), fact["pid"], fact["started_at"]) for fact in facts]
     )
     return GangStatus(name, phase, placed or tuple([RankStatus(rank, phase) for rank in range(job.ranks)]))
+
+
+def unknown(last: GangStatus) -> GangStatus:
+    """Of a gang that the shared server does not know any more; `last` is what it said before."""
+    lost = Exit(lost=True, detail="the shared server does not know it any more")
+    ranks = tuple([replace(rank, phase=Phase.ENDED, exit=lost) for rank in last.ranks])
+    return GangStatus(last.name, Phase.ENDED, ranks)
+
+
+def _cancelled(name: str, job: JobRecord, attempt: AttemptRecord | None, hide: Hide) -> GangStatus:
+    """Somebody ended it there. To try it anew would be to fight over it: it counts as a limit that it went over."""
+    told = Exit(limit="shared-pool", detail=f"cancelled in the shared server: {job.message}")
+    facts = attempt.ranks if attempt is not None else ()
+    ranks = tuple(
+        [
+            RankStatus(
+                fact["rank"], Phase.ENDED, hide(fact["node"]), fact["pid"], fact["started_at"], job.ended_at, told
+            )
+            for fact in facts
+        ]
+    ) or tuple([RankStatus(rank, Phase.ENDED, exit=told) for rank in range(job.ranks)])
+    return GangStatus(name, Phase.ENDED, ranks, Reason("cancelled", told.detail))
 
 
 def _ended(

@@ -24,7 +24,7 @@ from shoal.tenancy.handing import asked_for
 from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.pooling import pool_for
 from shoal.tenancy.records import PlaneRecord
-from shoal.tenancy.returning import TAKEN_BACK, status_of
+from shoal.tenancy.returning import TAKEN_BACK, status_of, unknown
 
 _RANKS_COST = 16.0
 """So many ranks of a gang count as another gang would when planes take turns."""
@@ -33,13 +33,14 @@ _RANKS_COST = 16.0
 @dataclass(slots=True)
 class HandedOver:
     """A gang and the job that it is in the shared server, in its last attempt there. `gang` is what is to run, once
-    the plane has said so; `status` is what the plane was told last."""
+    the plane has said so; `status` is what the plane was told last; `stopping` once the plane asked for its end."""
 
     name: str
     job_id: str
     status: GangStatus
     attempt: int
     gang: Gang | None = None
+    stopping: bool = False
 
 
 class SharedEngine:
@@ -62,7 +63,7 @@ class SharedEngine:
 
     async def open(self) -> None:
         for live in self._server.owned(self._plane.id):
-            name = (live.job.idempotency_key or "").partition(":")[2]
+            name = self._name_of(live.job)
             self._know(name, live.job, self._status_of_live(name, live))
 
     async def close(self) -> None:
@@ -119,6 +120,13 @@ class SharedEngine:
         return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits)
 
     async def gangs(self) -> Mapping[str, GangStatus]:
+        """After a comparison of both sides: whatever should have been told and was not is told now."""
+        for live in self._server.owned(self._plane.id):
+            if live.job.id not in self._by_job and (name := self._name_of(live.job)) not in self._handed:
+                self._know(name, live.job, self._status_of_live(name, live))
+        for handed in self._handed.values():
+            if not handed.status.ended:
+                self._tell(handed, self._look(handed))
         return {name: handed.status for name, handed in self._handed.items()}
 
     async def status(self, name: str) -> GangStatus | None:
@@ -138,7 +146,7 @@ class SharedEngine:
         handed = self._by_job.get(job.job.id)
         if handed is not None:
             handed.attempt = job.job.attempt
-            self._tell(handed, self._status_of_live(handed.name, job))
+            self._tell(handed, self._status_of_live(handed.name, job, asked=handed.stopping))
 
     async def notify(self, name: str, notice: Mapping[str, object]) -> None:
         if (there := self._running(name)) is not None:
@@ -152,6 +160,7 @@ class SharedEngine:
         handed = self._handed.get(name)
         if handed is None:
             return
+        handed.stopping = True
         await self._server.cancel(handed.job_id, actor=f"plane:{self._plane.name}", cause=reason or "asked to stop")
         if grace_s is not None and (there := self._running(name)) is not None:
             await self._server.engine.stop(there, grace_s=grace_s, reason=reason)
@@ -183,6 +192,11 @@ class SharedEngine:
 
     def _key(self, name: str) -> str:
         return f"{self._plane.id}:{name}"
+
+    @staticmethod
+    def _name_of(job: JobRecord) -> str:
+        """The gang that this job was handed over as."""
+        return (job.idempotency_key or "").partition(":")[2]
 
     def _know(self, name: str, job: JobRecord, status: GangStatus) -> HandedOver:
         handed = self._handed[name] = self._by_job[job.id] = HandedOver(name, job.id, status, job.attempt)
@@ -244,15 +258,24 @@ class SharedEngine:
             raise NotFound(f"there is no gang {name}")
         return gang_name(job.id, max(1, job.attempt), RUN)
 
-    def _status(self, name: str, job: JobRecord) -> GangStatus:
+    def _look(self, handed: HandedOver) -> GangStatus:
+        """What the shared server says of it now."""
+        live = self._server.job(handed.job_id)
+        if live is not None:
+            handed.attempt = live.job.attempt
+            return self._status_of_live(handed.name, live, asked=handed.stopping)
+        job = self._server.store.job(handed.job_id)
+        return unknown(handed.status) if job is None else self._status(handed.name, job, asked=handed.stopping)
+
+    def _status(self, name: str, job: JobRecord, *, asked: bool = False) -> GangStatus:
         live = self._server.job(job.id)
         if live is not None:
-            return self._status_of_live(name, live)
+            return self._status_of_live(name, live, asked=asked)
         attempts = self._server.store.attempts(job.id) if job.state.terminal else []
-        return status_of(name, job, attempts[-1] if attempts else None, None, self._hidden)
+        return status_of(name, job, attempts[-1] if attempts else None, None, self._hidden, asked=asked)
 
-    def _status_of_live(self, name: str, live: LiveJob) -> GangStatus:
-        return status_of(name, live.job, live.attempt, live.wait, self._hidden)
+    def _status_of_live(self, name: str, live: LiveJob, *, asked: bool = False) -> GangStatus:
+        return status_of(name, live.job, live.attempt, live.wait, self._hidden, asked=asked)
 
     def _hidden(self, node: str) -> str:
         """Another name for a machine, the same for the same one within a plane."""

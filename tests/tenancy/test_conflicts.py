@@ -1,0 +1,128 @@
+"""The two sides disagree: each case has its end. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import JobFilter, NewEvent
+from shoal.engine.simulated import Script
+from shoal.store import copy_database
+from shoal.tenancy.live.shared_engine import SharedEngine
+
+from .world import World, play
+
+RUNNING, SUCCEEDED, FAILED = JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED
+
+
+def put_back(copy: Path, database: Path) -> None:
+    """As if an old backup were restored by hand: the database, without its log."""
+    for part in database.parent.glob(f"{database.name}-*"):
+        part.unlink()
+    copy.replace(database)
+
+
+@pytest.mark.parametrize("when", ["queued", "running"])
+def test_what_is_cancelled_in_the_shared_server_fails_in_the_plane_and_is_not_tried_again(
+    tmp_path: Path, when: str
+) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red")
+        await world.make("blue")
+        if when == "queued":
+            await world.submit("blue", 4, ranks=2)
+        job = await world.submit("red", 4, restart={"limits": {"platform": 5, "infrastructure": 5}})
+        await world.until("red", job, JobState.STARTING if when == "queued" else RUNNING)
+        (above,) = [one for one in world.store.jobs(JobFilter(owned=True)) if one.tenant == "red"]
+        await world.plane.cancel(above.id, actor="admin", cause="the machines are needed")
+        await world.until("red", job, FAILED)
+        await asyncio.sleep(600.0)
+        plane = (await world.awake("red")).plane
+        assert plane.job(job).message == (
+            "the process was killed: cancelled in the shared server: the machines are needed"
+        )
+        assert len(plane.store.attempts(job)) == 1
+        assert len([one for one in world.store.jobs(JobFilter(owned=True)) if one.tenant == "red"]) == 1
+
+    play(tmp_path, scene)
+
+
+def test_a_plane_restored_from_an_old_backup_runs_nothing_twice_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    database, copy = tmp_path / "planes" / "red" / "shoal.db", tmp_path / "copy.db"
+
+    async def scene(world: World) -> None:
+        await world.make("red")
+        short = await world.submit("red", name="short")
+        await world.until("red", short, RUNNING)
+        copy_database(database, copy)
+        await world.until("red", short, SUCCEEDED)
+        forgotten = await world.submit("red", name="long")
+        await world.until("red", forgotten, RUNNING)
+        await world.kill()
+        put_back(copy, database)
+        await world.start()
+        assert await world.state("red", short) is RUNNING
+        await world.until("red", short, SUCCEEDED, within_s=60)
+        plane = (await world.awake("red")).plane
+        assert plane.store.job(forgotten) is None
+        await asyncio.sleep(60.0)
+        assert world.cluster.alive() == ()
+        assert sorted(job.state for job in world.store.jobs(JobFilter(owned=True))) == ["CANCELLED", "SUCCEEDED"]
+        assert set(world.cluster.starts.values()) == {1}
+
+    lengths = {"short": Script(run_s=100.0), "long": Script(run_s=9000.0)}
+    play(tmp_path, scene, lambda gang: lengths[gang.env["SHOAL_JOB_NAME"]])
+
+
+def test_a_shared_server_restored_from_an_old_backup_is_given_the_work_again(tmp_path: Path) -> None:
+    database, copy = tmp_path / "shared.db", tmp_path / "copy.db"
+
+    async def scene(world: World) -> None:
+        await world.make("red")
+        copy_database(database, copy)
+        job = await world.submit("red", restart={"limits": {"infrastructure": 3}})
+        await world.until("red", job, RUNNING)
+        await world.kill()
+        put_back(copy, database)
+        await world.start()
+        await world.until("red", job, SUCCEEDED, within_s=2 * 3600)
+        attempts = (await world.awake("red")).plane.store.attempts(job)
+        assert [attempt.message for attempt in attempts][1:] == ["done"]
+        assert world.cluster.alive() == ()
+        (above,) = world.store.jobs(JobFilter(owned=True))
+        assert above.state is SUCCEEDED
+
+    play(tmp_path, scene)
+
+
+def test_news_that_never_came_are_found_by_comparing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red")
+        monkeypatch.setattr(SharedEngine, "moved", lambda *_: None)
+        done = await world.submit("red")
+        await world.until("red", done, RUNNING, within_s=30)
+        await world.until("red", done, SUCCEEDED, within_s=3700)
+
+    play(tmp_path, scene)
+
+
+def test_a_job_that_the_shared_server_has_lost_meanwhile_is_tried_again(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red")
+        job = await world.submit("red", restart={"limits": {"infrastructure": 3}})
+        await world.until("red", job, RUNNING)
+        (above,) = world.store.jobs(JobFilter(owned=True))
+        await world.planes.suspend("red", actor="admin")
+        await asyncio.sleep(2 * 3600)
+        told = NewEvent(world.clock.now(), "test", "retention", "it was old")
+        assert await world.store.remove_jobs([above.id], told)
+        await world.planes.resume("red", actor="admin")
+        await world.until("red", job, SUCCEEDED, within_s=3 * 3600)
+        attempts = (await world.awake("red")).plane.store.attempts(job)
+        assert len(attempts) == 2
+        assert "no trace" in attempts[0].message
+
+    play(tmp_path, scene)
