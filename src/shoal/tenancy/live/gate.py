@@ -12,7 +12,7 @@ from shoal.tenancy.fair_queue import FairQueue
 class Gate:
     """At most `width` gangs are being handed over at a time; the others wait in the queues of their planes."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 512) -> None:
         self._free = width
         self._queue: FairQueue[str, str] = FairQueue()
         self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
