@@ -48,7 +48,8 @@ def test_a_fitted_speed_is_told_with_its_interval(app: typer.Typer, speeds: Path
     assert found["median"] == pytest.approx(1 / true_seconds(one), rel=0.1)
     assert found["low"] < found["median"] < found["high"]
     assert "inferred from 12 other models measured on k80" in ask(app, *words, "-k", "k80")
-    assert "nothing was measured on 'v100'" in ask(app, *words, "-k", "v100", code=3)
+    assert "nothing was measured on 'abacus'" in ask(app, *words, "-k", "abacus", code=3)
+    assert "inferred from k80 by the data sheets: none on v100" in ask(app, *words, "-k", "v100")
 
 
 def test_features_are_told_as_options(app: typer.Typer, tmp_path: Path) -> None:
@@ -112,3 +113,15 @@ def test_a_model_of_another_sort_is_refused(app: typer.Typer, speeds: Path, tmp_
     ask(app, "fit", "speed", speeds, "-o", model)
     assert "expected the model 'lifetimes'" in ask(app, "lifetime", "-m", model, "-k", "k80", "-r", "east", code=2)
     assert "cannot be read" in ask(app, "lifetime", "-m", tmp_path / "no", "-k", "k80", "-r", "east", code=2)
+
+
+def test_devices_have_their_source(app: typer.Typer) -> None:
+    told = json.loads(ask(app, "devices", "--json"))
+    v100 = next(one for one in told if one["kind"] == "v100")
+    assert v100["tflops"] == {"fp32": 15.7, "fp16": 125.0}
+    assert all("data sheet" in one["source"] for one in told)
+
+
+def test_a_pytorch_model_needs_a_shape(app: typer.Typer) -> None:
+    with pytest.raises(AssertionError, match="needs the shape of a sample"):
+        ask(app, "features", "net.pt")

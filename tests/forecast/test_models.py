@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from shoal.core import Estimate, Invalid
 from shoal.forecast import CheckpointTime, ClusterSpeed, Exposure, Features, HourlyLifetimes, StepTime, best_interval_s
 from shoal.forecast.cluster import Efficiency, Measured
+from shoal.forecast.devices import DEVICES
 from shoal.forecast.fitting import interval_width, non_negative
 from shoal.forecast.lifetimes import HOUR_S
 from shoal.forecast.speeds import InferredSpeeds
@@ -42,8 +43,29 @@ class TestStepTime:
             assert found is not None
             assert found.median == pytest.approx(true_seconds(one), rel=0.1)
 
-    def test_a_kind_without_measurements_has_no_prediction(self) -> None:
-        assert fitted().predict(networks(1)[0], "v100") is None
+    def test_a_kind_without_measurements_and_data_sheet_has_no_prediction(self) -> None:
+        assert fitted().predict(networks(1)[0], "abacus") is None
+
+    def test_a_kind_never_measured_is_inferred_by_its_data_sheet(self) -> None:
+        # Each term scales with the rate of operations or of memory, as the data sheets say.
+        def seconds(one: Features, kind: str) -> float:
+            base, other = DEVICES["k80"], DEVICES[kind]
+            operations, traffic = other.tflops["fp32"] / base.tflops["fp32"], other.bandwidth_gb_s / base.bandwidth_gb_s
+            weights = (0.03 / operations, 0.02 / traffic, 0.05 / operations, 0.002 / traffic, 0.01 / operations)
+            return sum(weight * term for weight, term in zip(weights, one.terms(), strict=True))
+
+        measured = {
+            kind: {str(n): (one, [seconds(one, kind)]) for n, one in enumerate(networks(14))}
+            for kind in ("k80", "p100")
+        }
+        model = StepTime.fit(measured)
+        for one in networks(5, seed=8):
+            found = model.predict(one, "V100")
+            assert found is not None
+            assert found.median == pytest.approx(seconds(one, "v100"), rel=0.1)
+            assert found.low < found.median < found.high
+            assert found.source == "inferred from p100 by the data sheets: none on V100"
+        assert model.predict(networks(1)[0], "abacus") is None
 
     def test_a_kind_with_few_noisy_models_is_inferred_by_way_of_another(self) -> None:
         draw = random.Random(4)

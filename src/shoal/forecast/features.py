@@ -27,3 +27,15 @@ class Features:
         the root of operations times tensors."""
         flops, tensors = self.flops / 1e9, self.tensors / 100
         return flops, math.sqrt(flops * tensors), tensors, self.parameters / 1e6, 1.0
+
+
+TRAINING = 3
+"""A step is a pass forward and one backward, which costs twice as much: gradients of inputs and of weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted in a model: its features, and the bytes of its parameters, which a checkpoint holds."""
+
+    features: Features
+    weight_bytes: int

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Invalid, Unavailable
-from shoal.forecast.features import Features
-
-_TRAINING = 3
-"""A step is a pass forward and one backward, which costs twice as much: gradients of inputs and of weights."""
+from shoal.forecast.features import TRAINING, Counted, Features
 
 
-def features_of(path: Path, *, batch: int) -> Features:
+def features_of(path: Path, *, batch: int) -> Counted:
     """Of a training step on `batch` samples: operations of convolutions and matrix products, parameters, and tensors
     that hold them. Unnamed first dimensions of inputs are the batch. Raises Invalid for what is no such file."""
     try:
@@ -34,12 +31,15 @@ def features_of(path: Path, *, batch: int) -> Features:
         raise Invalid(f"is no ONNX file that can be read: {error}", where=str(path)) from None
     shapes = {one.name: tuple(one.dims) for one in graph.initializer}
     sizes = [math.prod(shape) for shape in shapes.values() if math.prod(shape) > 0]
+    weights = sum(
+        math.prod(one.dims) * onnx.helper.tensor_dtype_to_np_dtype(one.data_type).itemsize for one in graph.initializer
+    )
     for one in (*graph.input, *graph.value_info, *graph.output):
         shapes.setdefault(one.name, tuple(dim.dim_value for dim in one.type.tensor_type.shape.dim))
     flops = sum(_flops(node, shapes) for node in graph.node)
     if not flops or not sizes:
         raise Invalid("has no convolution or matrix product with weights and known shapes", where=str(path))
-    return Features(_TRAINING * flops, sum(sizes), len(sizes))
+    return Counted(Features(TRAINING * flops, sum(sizes), len(sizes)), weights)
 
 
 def _flops(node: Any, shapes: dict[str, tuple[int, ...]]) -> int:

@@ -12,12 +12,15 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.core import Estimate, Invalid
+from shoal.forecast.devices import spec
 from shoal.forecast.features import Features
 from shoal.forecast.fitting import check_version, interval_width, left_out, non_negative, versioned, within
 
 _KIND = "step-time"
 _FEWEST_SHARED = 4
 """Models measured on both of two kinds, from which one kind may be inferred by way of the other."""
+_DATA_SHEET_ERROR = 0.3
+"""As a logarithm: one kind's worth of doubt about ratios of peak rates, added to what the measured kinds show."""
 Measured = tuple[Features, Sequence[float]]
 Coefficients = tuple[float, ...]
 
@@ -81,15 +84,43 @@ class StepTime:
         return cls(coefficients, through, widths, {kind: len(by_model) for kind, by_model in measured.items()})
 
     def predict(self, features: Features, kind: str) -> Estimate | None:
-        """Seconds of a step; None where no model was measured on this kind."""
+        """Seconds of a step. On a kind where no model was measured, by its data sheet; None where it or all kinds that
+        were measured have none."""
         if kind not in self.coefficients:
-            return None
+            return self._by_data_sheet(features, kind)
         source = f"inferred from {self.models[kind]} other models measured on {kind}"
         if kind not in self.through:
             return within(_sum(self.coefficients[kind], features), self.widths[kind], source)
         base, transfer = self.through[kind]
         seconds = transfer.predict(features, _sum(self.coefficients[base], features))
         return within(seconds, self.widths[kind], f"{source}, by way of {base}")
+
+    def _by_data_sheet(self, features: Features, kind: str) -> Estimate | None:
+        """From the kind with the nearest rate of operations. The width comes from the kinds that were measured, each
+        predicted from the others, and from what data sheets usually err by."""
+        known = [one for one in self.coefficients if spec(one) is not None]
+        if spec(kind) is None or not known:
+            return None
+        errors = [[_DATA_SHEET_ERROR]]
+        for one in known if len(known) > 1 else ():
+            carried, _ = self._carried(features, one, [other for other in known if other != one])
+            errors.append([math.log(carried / _sum(self.coefficients[one], features))])
+        seconds, base = self._carried(features, kind, known)
+        return within(seconds, interval_width(errors), f"inferred from {base} by the data sheets: none on {kind}")
+
+    def _carried(self, features: Features, kind: str, known: Sequence[str]) -> tuple[float, str]:
+        def scale(base: str) -> tuple[float, float]:
+            mine, its = spec(kind), spec(base)
+            assert mine is not None
+            assert its is not None
+            return its.tflops["fp32"] / mine.tflops["fp32"], its.bandwidth_gb_s / mine.bandwidth_gb_s
+
+        base = min(known, key=lambda one: abs(math.log(scale(one)[0])))
+        operations, traffic = scale(base)
+        # Operations, activations, tensors, parameters, the rest: what moves bytes goes with the memory's bandwidth.
+        by_term = operations, traffic, operations, traffic, operations
+        pairs = zip(self.coefficients[base], by_term, strict=True)
+        return _sum(tuple(one * factor for one, factor in pairs), features), base
 
     def as_json(self) -> dict[str, Any]:
         kinds: dict[str, Any] = {

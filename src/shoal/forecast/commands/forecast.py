@@ -36,6 +36,7 @@ KindOption = Annotated[str, typer.Option("--kind", "-k", help="The kind of accel
 def register(app: typer.Typer) -> None:
     command(forecast_app, "fit")(fit)
     command(forecast_app, "features")(features)
+    command(forecast_app, "devices")(devices)
     command(forecast_app, "speed")(speed)
     command(forecast_app, "lifetime")(lifetime)
     command(forecast_app, "finish")(finish)
@@ -61,15 +62,53 @@ def fit(
 
 def features(
     context: CommandContext,
-    file: Annotated[Path, typer.Argument(help="A model as an ONNX file.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file (.onnx), a TorchScript file (.pt, .ts), or "
+                                         "package.module:function that returns a torch.nn.Module.")],
     batch: Annotated[int, typer.Option("--batch", min=1, help="Samples of a training step.")] = 1,
-) -> None:
-    """What `shoal forecast speed` wants to know of a model, counted in an ONNX file."""
-    from shoal.forecast.onnx_file import features_of
+    shape: Annotated[str, typer.Option("--shape", help="Of one sample, for PyTorch: 3,224,224.")] = "",
+) -> None:  # fmt: skip
+    """What `shoal forecast speed` wants to know of a model, counted without running it."""
+    if model.endswith(".onnx"):
+        from shoal.forecast.onnx_file import features_of
 
-    found = features_of(file, batch=batch)
+        counted = features_of(Path(model), batch=batch)
+    else:
+        from shoal.forecast.torch_model import features_of_factory, features_of_script
+
+        try:
+            sizes = [int(one) for one in shape.split(",")]
+        except ValueError:
+            raise Invalid(
+                f"a PyTorch model needs the shape of a sample, not {shape!r}", hint="--shape 3,224,224"
+            ) from None
+        if ":" in model:
+            counted = features_of_factory(model, sizes, batch=batch)
+        else:
+            counted = features_of_script(Path(model), sizes, batch=batch)
+    found = counted.features
     told = {"flops": found.flops, "parameters": found.parameters, "tensors": found.tensors}
-    context.show(told, lambda: print(" ".join(f"--{name} {value:g}" for name, value in told.items())))
+    context.show(
+        {**told, "weight_bytes": counted.weight_bytes},
+        lambda: print(" ".join(f"--{name} {value:g}" for name, value in told.items())),
+    )
+
+
+def devices(context: CommandContext) -> None:
+    """Peak rates of accelerators by their makers' data sheets, without sparsity."""
+    from shoal.forecast.devices import DEVICES
+
+    told = [
+        {"kind": kind, "memory_gb": one.memory_gb, "bandwidth_gb_s": one.bandwidth_gb_s, "tflops": dict(one.tflops),
+         "source": one.source}
+        for kind, one in DEVICES.items()
+    ]  # fmt: skip
+
+    def show() -> None:
+        for kind, one in DEVICES.items():
+            rates = ", ".join(f"{name} {value:g}" for name, value in one.tflops.items())
+            print(f"{kind:10} {one.memory_gb:4g} GB {one.bandwidth_gb_s:5g} GB/s  TFLOPS {rates}  ({one.source})")
+
+    context.show(told, show)
 
 
 def speed(
