@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,29 @@ def test_a_tenant_is_told_why_the_shared_side_does_not_start_it(tmp_path: Path) 
         await asyncio.sleep(2.0)
         told = (await (await world.awake("red")).plane.explain(waits)).summary
         assert told.startswith("admitted, and waits in the cluster's queue: waits: needs 2 a100 on one node, 0 free")
+        assert "j-" not in told.partition(":")[2]
+        assert "blue" not in told
         large = await world.submit("red", 8)
         own = (await (await world.awake("red")).plane.explain(large)).summary
         assert own.startswith("waits: needs 8 a100")
+
+    play(tmp_path, scene)
+
+
+def test_a_tenant_is_told_what_its_quota_of_the_shared_pool_leaves(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red", Quota(by_type=(("a100", 4),)))
+        first = await world.submit("red", 4, max_runtime="2h")
+        await world.until("red", first, RUNNING)
+        waits = await world.submit("red", 1)
+        plane = (await world.awake("red")).plane
+        found = await plane.explain(waits)
+        due = datetime.fromtimestamp(world.clock.now() + 7200)
+        assert found.causes[-1].reason.text in {
+            f"quota of the shared pool: 4 of 4 a100; next free about {due + timedelta(minutes=off):%H:%M}"
+            for off in (-1, 0)
+        }
+        assert found.summary.endswith(found.causes[-1].reason.text)
 
     play(tmp_path, scene)
 

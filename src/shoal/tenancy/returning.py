@@ -10,6 +10,7 @@ from shoal.contract.lifecycle import ErrorCode, JobState
 from shoal.contract.records import AttemptRecord, JobRecord
 from shoal.core import Reason
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
+from shoal.tenancy.telling import told
 
 TAKEN_BACK = "the shared pool needed its place"
 _PHASES = {
@@ -36,7 +37,7 @@ def status_of(
     phase = _PHASES.get(job.state, Phase.STARTING)
     if phase is Phase.QUEUED:
         ranks = tuple([RankStatus(rank, phase) for rank in range(job.ranks)])
-        return GangStatus(name, phase, ranks, wait)
+        return GangStatus(name, phase, ranks, None if wait is None else told(wait))
     facts = attempt.ranks if attempt is not None and phase is Phase.RUNNING else ()
     placed = tuple(
         [RankStatus(fact["rank"], phase, hide(fact["node"]), fact["pid"], fact["started_at"]) for fact in facts]
@@ -53,17 +54,17 @@ def unknown(last: GangStatus) -> GangStatus:
 
 def _cancelled(name: str, job: JobRecord, attempt: AttemptRecord | None, hide: Hide) -> GangStatus:
     """Somebody ended it there. To try it anew would be to fight over it: it counts as a limit that it went over."""
-    told = Exit(limit="shared-pool", detail=f"cancelled in the shared server: {job.message}")
+    exit_ = Exit(limit="shared-pool", detail=f"cancelled in the shared server: {job.message}")
     facts = attempt.ranks if attempt is not None else ()
     ranks = tuple(
         [
             RankStatus(
-                fact["rank"], Phase.ENDED, hide(fact["node"]), fact["pid"], fact["started_at"], job.ended_at, told
+                fact["rank"], Phase.ENDED, hide(fact["node"]), fact["pid"], fact["started_at"], job.ended_at, exit_
             )
             for fact in facts
         ]
-    ) or tuple([RankStatus(rank, Phase.ENDED, exit=told) for rank in range(job.ranks)])
-    return GangStatus(name, Phase.ENDED, ranks, Reason("cancelled", told.detail))
+    ) or tuple([RankStatus(rank, Phase.ENDED, exit=exit_) for rank in range(job.ranks)])
+    return GangStatus(name, Phase.ENDED, ranks, Reason("cancelled", exit_.detail))
 
 
 def _ended(

@@ -16,14 +16,16 @@ from shoal.base.loops import Turns
 from shoal.base.rates import Buckets
 from shoal.contract.records import NewEvent
 from shoal.control.door import Door
+from shoal.control.extensions import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import new_token
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
-from shoal.extension import LiveJob, Server
+from shoal.extension import LiveJob, NoSection, Server
 from shoal.store import Store, WriterThreads, open_store
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.gate import Gate
+from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
 from shoal.tenancy.records import PlaneRecord, PlaneState
@@ -279,7 +281,12 @@ class Planes:
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
 
-        plane = ControlPlane(store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal)
+        plane = ControlPlane(
+            store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
+            extensions=[Chosen(Inside, NoSection())],
+        )  # fmt: skip
+        if (inside := plane.extensions.get(Inside)) is not None:
+            inside.pool = engine.pool_says
         return Awake(record, store, engine, plane, Door(plane), self._server.clock.monotonic())
 
     async def _leave(self, name: str) -> None:

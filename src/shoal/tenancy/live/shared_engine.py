@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Capability, Fault, NotFound, Unavailable
+from shoal.core import Capability, Fault, NotFound, Reason, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
@@ -25,6 +25,7 @@ from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.pooling import pool_for
 from shoal.tenancy.records import PlaneRecord
 from shoal.tenancy.returning import TAKEN_BACK, status_of, unknown
+from shoal.tenancy.telling import quota_left
 
 _RANKS_COST = 16.0
 """So many ranks of a gang count as another gang would when planes take turns."""
@@ -95,6 +96,16 @@ class SharedEngine:
             raise Unavailable(f"the shared server has no tenant {self._plane.tenant} any more")
         machines = (state.node for state in self._server.snapshot().nodes.values() if state.schedulable)
         return Inventory((pool_for(tenant.quota, machines),))
+
+    def pool_says(self, job: LiveJob, ends: Iterable[float]) -> Reason | None:
+        """Why the team's quota of the shared pool does not let this job of the plane start; None where it does. `ends`:
+        when what the plane has running is likely to end."""
+        state = self._server.snapshot().tenants.get(self._plane.tenant)
+        if state is None:
+            return None
+        now = self._server.clock.now()
+        next_free = min((end for end in ends if end > now), default=None)
+        return quota_left(state.tenant.quota, state.used, job.job.resources, job.job.min_ranks, next_free)
 
     # --- gangs ---
 

@@ -1,0 +1,31 @@
+"""What a plane has of its own beside an ordinary control plane: it knows what the shared pool says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from shoal.admission import Explanation, Snapshot
+from shoal.contract.lifecycle import JobState
+from shoal.core import Reason
+from shoal.extension import Explain, Extension, LiveJob, NoSection, Server
+from shoal.tenancy.telling import with_pool
+
+
+class Inside(Extension):
+    """`pool` says why the shared pool would not start a job now, if it would not; it is told of what runs in the plane
+    when each is likely to end."""
+
+    name: ClassVar[str] = "plane"
+    pool: Callable[[LiveJob, list[float]], Reason | None]
+
+    def __init__(self, server: Server, settings: NoSection) -> None:
+        del server, settings
+
+    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
+        own = await usual()
+        if job.job.state not in (JobState.QUEUED, JobState.STARTING):
+            return own
+        ends = [end for one in snapshot.running.values() if (end := one.expected_end or one.latest_end) is not None]
+        pool = self.pool(job, ends)
+        return own if pool is None else with_pool(own, pool)
