@@ -4,6 +4,9 @@
 its own (tmpfs) that is filled now and then. The evidence is independent of the server: each rank holds a file lock for
 as long as any process of it lives, so the kernel itself says whether a job ever ran twice at a time; each appends to a
 file outside the home. The event log is then read against the table of legal steps, and /proc for what was left behind.
+
+With `--engine slurm` the jobs run on a private Slurm of this machine (3 nodes x 4 slots in name only, real daemons).
+Then `kill -9` falls on slurmctld, slurmd and slurmstepd too, and no disk is filled.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from common import Row, Server, parser, report
 
 from shoal.contract.lifecycle import TRANSITIONS, JobState
+from shoal.engine.slurm.private import PrivateCluster, missing, private_cluster
 
 RANK = """
 exec 9>>"$LOCKS/$SHOAL_JOB_ID.$RANK"
@@ -37,24 +41,38 @@ echo "end $SHOAL_JOB_ID $SHOAL_ATTEMPT $RANK" >>"$TRACE"
 
 def main() -> int:
     arguments = parser(__doc__)
+    arguments.add_argument("--engine", choices=("local", "slurm"), default="local")
     arguments.add_argument("--jobs", type=int, default=2000)
-    arguments.add_argument("--slots", type=int, default=8)
+    arguments.add_argument("--slots", type=int, default=8, help="of the local engine")
     arguments.add_argument("--kill-every", type=float, default=0.7, metavar="S", help="mean seconds between faults")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=1500, metavar="S", help="give up after so many seconds")
     options = arguments.parse_args()
-    with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as outside, small_disk() as (home, is_small):
-        chaos = Chaos(Server(home, options.slots), Path(outside), random.Random(options.seed), is_small)
+    slurm = options.engine == "slurm"
+    if slurm and missing():
+        print(f"no Slurm here ({', '.join(missing())} not found): nothing was measured", file=sys.stderr)
+        return 0
+    draw = random.Random(options.seed)
+    with ExitStack() as stack:
+        outside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-chaos-")))
+        home, is_small = stack.enter_context(small_disk())
+        if slurm:
+            cluster = stack.enter_context(private_cluster())
+            os.environ |= {**cluster.environment, "SHOAL_ENGINE": "slurm"}
+            chaos: Chaos = SlurmChaos(Server(home, None), outside, draw, cluster)
+        else:
+            chaos = Chaos(Server(home, options.slots), outside, draw, is_small)
         found = chaos.run(options.jobs, options.kill_every, options.limit)
     rows = [
         Row("jobs acknowledged", found["jobs"], ""),
-        Row("faults: server killed", found["killed"]["server"], ""),
-        Row("faults: supervisors killed", found["killed"]["supervisor"], ""),
-        Row("faults: ranks killed", found["killed"]["rank"], ""),
-        Row("faults: disk filled", found["killed"]["disk"], "" if is_small else "(needs root)"),
+        *(
+            Row(f"faults: {what} {'filled' if what == 'disk' else 'killed'}", found["killed"][what], "")
+            for what in dict.fromkeys(chaos.faults)
+        ),
         Row("attempts in all", found["attempts"], ""),
         Row("acknowledged jobs lost", found["lost"], "", "0", found["lost"] == 0),
         Row("jobs that ran twice at a time", found["overlaps"], "", "0", found["overlaps"] == 0),
+        Row("lines of an attempt after a later one began", found["late"], "", "0", found["late"] == 0),
         Row("jobs called done without an end of every rank", found["hollow"], "", "0", found["hollow"] == 0),
         Row("processes left behind", found["leaked"], "", "0", found["leaked"] == 0),
         Row("illegal transitions", found["illegal"], "", "0", found["illegal"] == 0),
@@ -84,6 +102,9 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 
 
 class Chaos:
+    faults = ("rank", "rank", "supervisor", "supervisor", "server", "disk")
+    """What is killed, as often as it stands here."""
+
     def __init__(self, server: Server, outside: Path, draw: random.Random, is_small: bool) -> None:
         self.server = server
         self.draw = draw
@@ -160,13 +181,15 @@ class Chaos:
 
     def _torment(self, every_s: float) -> None:
         while not self.over.wait(self.draw.expovariate(1 / every_s)):
-            what = self.draw.choice(("rank", "rank", "supervisor", "supervisor", "server", "disk"))
-            if what == "server":
-                self._kill_server()
-            elif what == "disk" and self.is_small:
-                self._fill_disk()
-            else:
-                self._kill_one(what)
+            self._harm(self.draw.choice(self.faults))
+
+    def _harm(self, what: str) -> None:
+        if what == "server":
+            self._kill_server()
+        elif what == "disk" and self.is_small:
+            self._fill_disk()
+        else:
+            self._kill_one(what)
 
     def _kill_server(self) -> None:
         self.server.kill()
@@ -208,7 +231,8 @@ class Chaos:
                 marks = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if b"supervisor.py" in words and (home in words or home in marks):
+            ours = b"supervisor.py" in words or b"programs/rank.pyc" in words
+            if ours and (home in words or home in marks):
                 found.append((int(entry.name), "supervisor"))
             elif b"SHOAL_HOME=" + home in marks and b"SHOAL_GANG=" in marks:
                 found.append((int(entry.name), "rank"))
@@ -226,6 +250,7 @@ class Chaos:
             "jobs": len(set(ids)),
             "lost": sum(states.get(job_id) != "SUCCEEDED" for job_id in ids),
             "overlaps": sum(line.startswith("OVERLAP") for line in lines),
+            "late": late(lines),
             "hollow": sum(not ended[job_id] for job_id in ids),
             "illegal": illegal,
             "attempts": attempts,
@@ -246,6 +271,38 @@ class Chaos:
                 illegal += not legal
                 states[event.job_id] = event.new_state
         return illegal, attempts
+
+
+class SlurmChaos(Chaos):
+    faults = ("rank", "rank", "rank", "supervisor", "supervisor", "slurmstepd", "slurmd", "slurmctld", "server")
+
+    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: PrivateCluster) -> None:
+        super().__init__(server, outside, draw, is_small=False)
+        self.cluster = cluster
+
+    def _harm(self, what: str) -> None:
+        node = self.draw.choice(self.cluster.names)
+        if what == "slurmstepd":
+            self.killed[what] += len(self.cluster.kill_steps(node))
+        elif what in ("slurmd", "slurmctld"):
+            daemon = node if what == "slurmd" else what
+            self.cluster.kill_daemon(daemon)
+            self.killed[what] += 1
+            time.sleep(self.draw.choice((0.0, 1.0, 3.0)))
+            self.cluster.start_daemon(daemon)
+        else:
+            super()._harm(what)
+
+
+def late(lines: list[str]) -> int:
+    """Lines that an attempt wrote after a later one of its job had begun."""
+    newest: dict[str, int] = {}
+    found = 0
+    for line in lines:
+        _, job_id, attempt, _ = line.split()
+        newest[job_id] = max(newest.get(job_id, 0), int(attempt))
+        found += int(attempt) < newest[job_id]
+    return found
 
 
 def _all(client: object, state: str) -> list[object]:
