@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.slurm_kit import needs_slurm
+
 CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 
 
@@ -32,3 +34,10 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed() -> None:
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_or_doubled_in_a_long_run() -> None:
     rampage("--jobs", "1000", "--kill-every", "0.5", "--seed", "7", "--limit", "1600")
+
+
+@pytest.mark.slow
+@needs_slurm
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_or_doubled_while_slurms_daemons_are_killed_too() -> None:
+    rampage("--engine", "slurm", "--jobs", "80", "--kill-every", "0.7", "--seed", "3", "--limit", "500")

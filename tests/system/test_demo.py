@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.core import Invalid, Unavailable
+from shoal.demo import run_demo
 from shoal.demo.processes import processes_of
+from tests.engine.slurm_kit import needs_slurm
 
 DEMO = [sys.executable, "-m", "shoal.cli", "demo", "--fast"]
 
@@ -44,6 +47,33 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     assert jobs["digits-marathon"]["outcomes"][0] == "preempted"
     assert jobs["digits-marathon"]["began_after"][-1] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_slurm
+@pytest.mark.timeout(300)
+def test_its_main_job_keeps_every_promise_on_slurm(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*DEMO, "--engine", "slurm", "--json"], capture_output=True, text=True, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert [check for check in report["checks"] if not check["passed"]] == []
+    assert (report["jobs_lost"], report["jobs_doubled"], report["processes_left"]) == (0, 0, 0)
+    assert len(report["jobs"]) == 13
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_what_to_install_where_slurm_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.engine.slurm.private.missing", lambda: ("slurmctld", "munged"))
+    with pytest.raises(Unavailable, match=r"no Slurm here: slurmctld, munged not found.*apt-get install"):
+        run_demo(home=tmp_path / "home", engine="slurm")
+    assert not (tmp_path / "home").exists()
+
+
+def test_it_names_the_engines_that_it_can_use(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"no engine 'abacus'.*local and slurm"):
+        run_demo(home=tmp_path / "home", engine="abacus")
 
 
 @pytest.mark.timeout(120)

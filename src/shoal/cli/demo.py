@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     context: CliContext,
     fast: Annotated[bool, typer.Option("--fast", help="Shorter jobs.")] = False,
+    engine: Annotated[str, typer.Option("--engine", help="local, or slurm: on a private Slurm.")] = "local",
     keep: Annotated[bool, typer.Option("--keep", help="Keep its directory afterwards.")] = False,
 ) -> None:
     """Watch Shoal run real jobs of several tenants, lose its server half-way, and lose nothing else.
@@ -25,4 +26,4 @@ def demo(
     """
     from shoal.demo import run_demo
 
-    raise typer.Exit(run_demo(json_output=context.json, fast=fast, keep=keep, home=context.home))
+    raise typer.Exit(run_demo(json_output=context.json, fast=fast, keep=keep, home=context.home, engine=engine))

@@ -44,7 +44,7 @@ _CALM_S = 6.0
 
 def meet_the_tenants(demo: Demo) -> None:
     """Start the server and make the tenants."""
-    demo.screen.heading(f"1. Three tenants share one machine with {SLOTS} slots")
+    demo.screen.heading(f"1. Three tenants share {demo.stage.where} with {SLOTS} slots")
     demo.stage.start()
     demo.screen.say(
         f"A real server (pid {demo.stage.pid}) answers at {demo.stage.url}; its database is in {demo.stage.home}."
@@ -208,8 +208,21 @@ ACTS: Sequence[Act] = (
 )
 """Played in this order; one that fails ends the plot."""
 
+CLUSTER_ACTS: Sequence[Act] = (
+    meet_the_tenants,
+    submit_the_first_jobs,
+    explain_a_wait,
+    submit_a_wrong_manifest,
+    rush_hour,
+    kill_the_server,
+    let_them_finish,
+)
+"""The main job: all but what needs the machine of the server itself."""
+
 EPILOGUE: Sequence[Act] = (judge, undeploy_the_services, leave_nothing_behind)
 """Played in any case."""
+
+CLUSTER_EPILOGUE: Sequence[Act] = (judge, leave_nothing_behind)
 
 
 def _submit(demo: Demo, jobs: Sequence[DemoJob]) -> None:

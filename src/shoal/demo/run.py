@@ -10,12 +10,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 from shoal.core import Invalid, ShoalError, Unavailable
-from shoal.demo.acts import ACTS, EPILOGUE, Act
+from shoal.demo.acts import ACTS, CLUSTER_ACTS, CLUSTER_EPILOGUE, EPILOGUE, Act
 from shoal.demo.play import Demo
 from shoal.demo.report import Report
 from shoal.demo.scenario import SLOTS, scenario
@@ -26,19 +26,30 @@ _INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_demo(*, json_output: bool = False, fast: bool = False, home: Path | None = None, keep: bool = False) -> int:
-    """Play the demo; the exit code is 0 only if every check held.
+def run_demo(
+    *, json_output: bool = False, fast: bool = False, home: Path | None = None, keep: bool = False,
+    engine: str = "local",
+) -> int:  # fmt: skip
+    """Play the demo; the exit code is 0 only if every check held. With the engine `slurm`, its main job is played on a
+    private Slurm of this machine. Raises Unavailable where something is missing for that.
 
     `home` is a directory that is empty or does not exist yet; without one, a temporary one is used, and removed at
     the end unless `keep`, or a check failed. With `json_output` standard output gets one JSON object and nothing else.
     """
+    if engine not in ("local", "slurm"):
+        raise Invalid(f"the demo has no engine {engine!r}", where="engine", hint="it plays on local and slurm")
     _need_packages()
+    if engine == "slurm":
+        _need_slurm()
     place = _fresh(home)
     report = Report()
     screen = make_screen(silent=json_output)
     try:
         with _interruptible():
-            _play(screen, report, Stage(place, slots=SLOTS), fast=fast)
+            if engine == "slurm":
+                _play_on_slurm(screen, report, place, fast=fast)
+            else:
+                _play(screen, report, Stage(place, slots=SLOTS), ACTS, EPILOGUE, fast=fast)
     except KeyboardInterrupt:
         _remove(place, unless=home is not None or keep)
         print("interrupted; the server and all jobs of the demo are stopped", file=sys.stderr)
@@ -62,17 +73,30 @@ def _remove(place: Path, *, unless: bool) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _play(screen: Screen, report: Report, stage: Stage, *, fast: bool) -> None:
+def _play_on_slurm(screen: Screen, report: Report, place: Path, *, fast: bool) -> None:
+    """Real daemons on the loopback; Shoal picks the nodes, so that what it decides is what is seen."""
+    from shoal.engine.slurm.private import private_cluster
+
+    screen.say("starting a private Slurm: munged, slurmctld and two slurmd ...")
+    with private_cluster((SLOTS // 2,) * 2) as cluster:
+        environ = {**cluster.environment, "SHOAL_ENGINE": "slurm", "SHOAL_SLURM__DELEGATE": "false"}
+        stage = Stage(place, slots=None, where="a Slurm cluster of two nodes", environ=environ)
+        _play(screen, report, stage, CLUSTER_ACTS, CLUSTER_EPILOGUE, fast=fast)
+
+
+def _play(
+    screen: Screen, report: Report, stage: Stage, acts: Sequence[Act], epilogue: Sequence[Act], *, fast: bool
+) -> None:
     """An act that fails ends the demo with a failed check; processes are cleared away in any case."""
     began = time.monotonic()
     report.extra["fast"] = fast
     with contextlib.ExitStack() as after:
         after.callback(_clear, stage)
         demo = Demo(scenario(fast=fast), stage, screen, report, after)
-        for act in ACTS:
+        for act in acts:
             if not _perform(act, demo):
                 break
-        for act in EPILOGUE:
+        for act in epilogue:
             _perform(act, demo)
     report.duration_s = time.monotonic() - began
 
@@ -98,6 +122,13 @@ def _need_packages() -> None:
     missing = [name for name in ("numpy", "sklearn") if importlib.util.find_spec(name) is None]
     if missing:
         raise Unavailable(f"the demo trains with {' and '.join(missing)}", hint="pip install 'shoal[demo]'")
+
+
+def _need_slurm() -> None:
+    from shoal.engine.slurm.private import HINT, missing
+
+    if absent := missing():
+        raise Unavailable(f"there is no Slurm here: {', '.join(absent)} not found", hint=HINT)
 
 
 def _fresh(home: Path | None) -> Path:

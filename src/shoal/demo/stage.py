@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.base.home import Home, stop_server
@@ -24,12 +25,17 @@ PRICE_PER_HOUR = "1.00"
 
 
 class Stage:
-    """One server at a time on one home. `url` is where it answers."""
+    """One server at a time on one home. `url` is where it answers. `slots` are declared where the machines of `where`
+    have none of their own; `environ` is added to the server's environment."""
 
-    def __init__(self, home: Path, *, slots: int) -> None:
+    def __init__(
+        self, home: Path, *, slots: int | None, where: str = "one machine", environ: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home.resolve()
         self.url = ""
+        self.where = where
         self._slots = slots
+        self._environ = environ or {}
         self._server: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,13 +51,13 @@ class Stage:
         """Start the server; returns the monotonic time of its start once it answers."""
         # Whatever SHOAL_* the user has set is meant for another server.
         env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        own = {"SHOAL_HOME": str(self.home), "SHOAL_SERVE__PRICE_PER_HOUR": PRICE_PER_HOUR}
+        own = {"SHOAL_HOME": str(self.home), "SHOAL_SERVE__PRICE_PER_HOUR": PRICE_PER_HOUR, **self._environ}
+        slots = [] if self._slots is None else ["--slots", str(self._slots)]
         readable, writable = os.pipe()
         with (self.home / "server.log").open("ab") as log, os.fdopen(readable, "rb") as pipe:
             began = time.monotonic()
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0",
-                 "--slots", str(self._slots)],
+                [sys.executable, "-m", "shoal.cli", "up", "--home", str(self.home), "--port", "0", *slots],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(writable,),
                 env={**env, **own, READY_FD: str(writable)},
             )  # fmt: skip
