@@ -24,6 +24,9 @@ NewWeight = Annotated[float | None, typer.Option("--weight", help="Its share whe
 MaxClass = Annotated[
     str | None, typer.Option("--max-class", help="Highest class it may submit: guaranteed or best-effort.")
 ]
+SandboxLevel = Annotated[
+    str | None, typer.Option("--sandbox", help="How its jobs are kept from others: none, user or bubblewrap.")
+]
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def create(
     name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.")],
     weight: Weight = None,
     max_class: MaxClass = None,
+    sandbox: SandboxLevel = None,
     *,
     limits: Limits,
 ) -> None:
@@ -126,6 +130,7 @@ def create(
             weight=1.0 if weight is None else weight,
             quota=quota,
             max_priority_class=max_class or "guaranteed",
+            sandbox=sandbox or "none",
         )
     context.show(made, lambda: _table([made]))
 
@@ -142,12 +147,15 @@ def change(
     name: Annotated[str, typer.Argument()],
     weight: NewWeight = None,
     max_class: MaxClass = None,
+    sandbox: SandboxLevel = None,
 ) -> None:
-    """Change a tenant's weight or highest class. Its limits: `shoal quota`."""
-    if weight is None and max_class is None:
-        raise Invalid("there is nothing to change", hint="give --weight or --max-class; limits: `shoal quota`")
+    """Change a tenant's weight, highest class or sandbox. Its limits: `shoal quota`."""
+    if weight is None and max_class is None and sandbox is None:
+        raise Invalid(
+            "there is nothing to change", hint="give --weight, --max-class or --sandbox; limits: `shoal quota`"
+        )
     with context.client() as client:
-        changed = client.change_tenant(name, weight=weight, max_priority_class=max_class)
+        changed = client.change_tenant(name, weight=weight, max_priority_class=max_class, sandbox=sandbox)
     context.show(changed, lambda: _table([changed]))
 
 
@@ -156,11 +164,11 @@ def _table(tenants: Iterable[TenantView]) -> None:
     from shoal.cli import views
 
     rows = [
-        [one.name, f"{one.weight:g}", one.max_priority_class.value, one.running_jobs, one.jobs.get("QUEUED", 0),
-         output.needs(one.used), views.quota(one.quota)]
+        [one.name, f"{one.weight:g}", one.max_priority_class.value, one.sandbox.value, one.running_jobs,
+         one.jobs.get("QUEUED", 0), output.needs(one.used), views.quota(one.quota)]
         for one in tenants
     ]  # fmt: skip
-    columns = ["tenant", "weight", "max class", "running", "queued", "holds", "quota"]
+    columns = ["tenant", "weight", "max class", "sandbox", "running", "queued", "holds", "quota"]
     output.put(output.table(columns, rows))
 
 

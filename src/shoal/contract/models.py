@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
-from shoal.core import Fault, PriorityClass, Share
+from shoal.core import Fault, PriorityClass, Sandbox, Share
 
 
 class View(BaseModel):
@@ -277,6 +277,7 @@ class TenantView(View):
     weight: float
     quota: QuotaView
     max_priority_class: PriorityClass
+    sandbox: Sandbox = Sandbox.NONE
     created_at: float
     used: ResourcesView = Field(default_factory=ResourcesView)
     running_jobs: int = 0
@@ -298,6 +299,7 @@ class TenantCreate(Given):
     weight: Weight = 1.0
     quota: QuotaView = Field(default_factory=QuotaView)
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED
+    sandbox: Sandbox = Sandbox.NONE
 
 
 class TenantChange(Given):
@@ -306,6 +308,7 @@ class TenantChange(Given):
     weight: Weight | None = None
     quota: QuotaView | None = None
     max_priority_class: PriorityClass | None = None
+    sandbox: Sandbox | None = None
 
 
 class TokenCreate(Given):

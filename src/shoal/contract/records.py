@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
-from shoal.core import PriorityClass, Quota, Resources
+from shoal.core import PriorityClass, Quota, Resources, Sandbox
 
 
 class _Evolving:
@@ -180,6 +180,7 @@ class TenantRecord:
     quota: Quota
     created_at: float
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED
+    sandbox: Sandbox = Sandbox.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
 from shoal.control.retention import Retention
+from shoal.control.sandboxes import require_sandbox, sandboxed
 from shoal.control.vault import SecretMissing, Vault
 from shoal.core import (
     Capability,
@@ -55,10 +56,11 @@ from shoal.core import (
     PriorityClass,
     Quota,
     Reason,
+    Sandbox,
     SystemClock,
     Tenant,
 )
-from shoal.engine import Engine, LogChunk, LogTimes
+from shoal.engine import Engine, Gang, LogChunk, LogTimes
 from shoal.extension import Manifest
 from shoal.store import Store
 
@@ -85,6 +87,7 @@ class ControlPlane:
         bundles: BundleLimits | None = None,
         limits: JobLimits | None = None,
         retention: Retention | None = None,
+        sandbox: Sandbox = Sandbox.NONE,
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
@@ -93,6 +96,7 @@ class ControlPlane:
         self.ready = False
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
+        self._sandbox = sandbox
         self._layout = Layout(home, rank_limits(self._limits, _file_system_bytes(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
@@ -113,7 +117,7 @@ class ControlPlane:
         )  # fmt: skip
         self.runner = AttemptRunner(
             self.repository, engine, self._layout, secrets=self._resolve_secrets,
-            prepare=lambda live, gang: self.extensions.prepare(live, gang), drain=self.collector.drain,
+            prepare=self._prepare, drain=self.collector.drain,
             killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
@@ -139,6 +143,7 @@ class ControlPlane:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
         began = self.clock.monotonic()
         await self.engine.open()
+        require_sandbox(self._sandbox, self.engine)
         self._capabilities = self.engine.capabilities()
         self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
@@ -374,9 +379,12 @@ class ControlPlane:
 
     async def put_tenant(
         self, name: str, *, actor: str, weight: float | None = None, quota: Quota | None = None,
-        max_priority_class: PriorityClass | None = None,
+        max_priority_class: PriorityClass | None = None, sandbox: Sandbox | None = None,
     ) -> TenantRecord:  # fmt: skip
-        """Create a tenant or change the given settings of one."""
+        """Create a tenant or change the given settings of one. Raises Unavailable for a sandbox that the engine cannot
+        give."""
+        if sandbox is not None:
+            require_sandbox(sandbox, self.engine)
         old = self._tenants.get(name)
         base = old or TenantRecord(name, 1.0, Quota(), self.clock.now())
         record = replace(
@@ -384,6 +392,7 @@ class ControlPlane:
             weight=base.weight if weight is None else weight,
             quota=base.quota if quota is None else quota,
             max_priority_class=max_priority_class or base.max_priority_class,
+            sandbox=sandbox or base.sandbox,
         )
         try:
             tenant = _core_tenant(record)
@@ -395,6 +404,11 @@ class ControlPlane:
         self.cache.index.set_tenant(tenant)
         self.decider.wake()
         return record
+
+    def _prepare(self, live: Live, gang: Gang) -> Gang:
+        record = self._tenants.get(live.job.tenant)
+        wanted = self._sandbox if record is None else record.sandbox.at_least(self._sandbox)
+        return sandboxed(self.extensions.prepare(live, gang), live.job.tenant, wanted, self.engine)
 
     async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
         sealed = self._vault.seal(value)

@@ -14,6 +14,7 @@ from shoal.contract.manifest.quantities import read_duration, read_memory, write
 from shoal.control.bundles import BundleLimits
 from shoal.control.limits import JobLimits
 from shoal.control.retention import Retention
+from shoal.core import Sandbox
 from shoal.extension import Extension, Section
 
 DEFAULT_PORT = 7070
@@ -204,6 +205,9 @@ class ServerSettings(BaseModel):
     )
     log_level: Annotated[str, BeforeValidator(_lower), Field(pattern="^(debug|info|warning|error)$")] = Field(
         "info", description="debug, info, warning or error"
+    )
+    sandbox: Annotated[Sandbox, BeforeValidator(_lower)] = Field(
+        Sandbox.NONE, description="the weakest sandbox of any tenant: none, user or bubblewrap"
     )
     jobs: JobSettings = Field(default_factory=lambda: JobSettings.model_validate({}))
     bundles: BundleSettings = Field(default_factory=lambda: BundleSettings.model_validate({}))

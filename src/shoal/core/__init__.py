@@ -17,6 +17,7 @@ from shoal.core.money import Money
 from shoal.core.prediction import Estimate, Lifetimes, Speeds
 from shoal.core.reason import Reason
 from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, Throughput
+from shoal.core.sandbox import Sandbox
 from shoal.core.tenant import PriorityClass, Quota, Tenant
 from shoal.core.tokens import token_digest
 
@@ -42,6 +43,7 @@ __all__ = [
     "Quota",
     "Reason",
     "Resources",
+    "Sandbox",
     "Share",
     "ShoalError",
     "Speeds",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -52,15 +54,17 @@ def inspect(path: Path, *, limit_bytes: int) -> Contents:
     return contents
 
 
-def unpack(path: Path, run_dir: Path, *, limit_bytes: int) -> None:
+def unpack(
+    path: Path, run_dir: Path, *, limit_bytes: int, acting: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
     """Unpack the archive below `run_dir`. Raises as `inspect`. Blocks.
 
     The `data` filter refuses links and names that leave the directory and devices, and takes away special modes and
-    leading slashes.
+    leading slashes. `acting` is entered once the archive is open, and what is written is written within.
     """
     try:
-        with path.open("rb") as file, _open(file, limit_bytes) as archive:
-            members = _members(archive, path.stat().st_size, limit_bytes)
+        with path.open("rb") as file, acting(), _open(file, limit_bytes) as archive:
+            members = _members(archive, os.fstat(file.fileno()).st_size, limit_bytes)
             archive.extractall(run_dir, members=(member for member, _ in members), filter="data")
     except (*_BROKEN, OSError) as problem:
         raise _broken(problem) from problem

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.core import Capability
+from shoal.engine import sandbox
 from shoal.engine.local import cgroups, inventory
 
 LOW_DISK_BYTES = 1 << 30
@@ -38,6 +39,7 @@ def probe_machine(
         _process_control(),
         *_disk(home),
         _user(),
+        *sandbox.capabilities(home),
     )
 
 
@@ -129,7 +131,7 @@ def _with_file(home: Path, act: Callable[[Path], None]) -> None:
 
 def _user() -> Capability:
     if os.geteuid() == 0:
-        detail = "root: jobs run as root too, with the server's rights; use accounts you would trust with that"
+        detail = "root: jobs run as root too, with the server's rights, unless their tenant has a sandbox"
     else:
         detail = f"uid {os.geteuid()}: jobs run as the same user and can read each other's files"
     return Capability("user", True, detail)

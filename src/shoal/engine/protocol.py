@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from shoal.core import Capability, Fault, Node, Reason, Share, ShoalError
+from shoal.core import Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Gang:
     the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which it has as `share` says,
     with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
     it is killed.
+    `sandbox` is how far its processes are kept apart from those of other tenants than `tenant`; an engine that cannot
+    do that (its capabilities tell) is never given such a gang.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
     """
@@ -75,6 +77,8 @@ class Gang:
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0
     ranks_per_node: int = 0
+    tenant: str = ""
+    sandbox: Sandbox = Sandbox.NONE
 
 
 @dataclass(frozen=True, slots=True)

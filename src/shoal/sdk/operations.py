@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
 from shoal.contract.lifecycle import JobOrder, JobState
-from shoal.core import PriorityClass
+from shoal.core import PriorityClass, Sandbox
 from shoal.sdk import models
 
 if TYPE_CHECKING:
@@ -193,10 +193,17 @@ def create_tenant(
     weight: float = 1.0,
     quota: Mapping[str, Any] | None = None,
     max_priority_class: PriorityClass | str = PriorityClass.GUARANTEED,
+    sandbox: Sandbox | str = Sandbox.NONE,
 ) -> Call[models.TenantView]:
     """`quota` as in `QuotaView`; what it leaves out is unlimited."""
     body, headers = json_body(
-        {"name": name, "weight": weight, "quota": dict(quota or {}), "max_priority_class": str(max_priority_class)}
+        {
+            "name": name,
+            "weight": weight,
+            "quota": dict(quota or {}),
+            "max_priority_class": str(max_priority_class),
+            "sandbox": str(sandbox),
+        }
     )
     return Call("POST", "/v1/tenants", reads(models.TenantView), {}, body, headers, repeatable=False)
 
@@ -207,12 +214,14 @@ def change_tenant(
     weight: float | None = None,
     quota: Mapping[str, Any] | None = None,
     max_priority_class: PriorityClass | str | None = None,
+    sandbox: Sandbox | str | None = None,
 ) -> Call[models.TenantView]:
     """Only what is given changes; None within `quota` lifts that limit."""
     given = {
         "weight": weight,
         "quota": dict(quota) if quota is not None else None,
         "max_priority_class": str(max_priority_class) if max_priority_class is not None else None,
+        "sandbox": str(sandbox) if sandbox is not None else None,
     }
     body, headers = json_body({key: value for key, value in given.items() if value is not None})
     return Call("PATCH", _tenant(name), reads(models.TenantView), {}, body, headers)

@@ -23,7 +23,7 @@ from shoal.contract.records import (
     TenantRecord,
     TokenRecord,
 )
-from shoal.core import Invalid, PriorityClass, Quota, Resources
+from shoal.core import Invalid, PriorityClass, Quota, Resources, Sandbox
 from shoal.store import schema
 from shoal.store.bulk import Row
 
@@ -310,14 +310,16 @@ def tenant_values(tenant: TenantRecord) -> dict[str, Any]:
         ),
         "created_at": tenant.created_at,
         "max_priority_class": tenant.max_priority_class.value,
+        "sandbox": tenant.sandbox.value,
     }
 
 
 def tenant_of(row: Sequence[Any]) -> TenantRecord:
-    name, weight, quota, created_at, max_priority_class = row
+    name, weight, quota, created_at, max_priority_class, sandbox = row
     limits = orjson.loads(quota)
     limits["by_type"] = tuple((kind, count) for kind, count in limits["by_type"])
-    return TenantRecord(name, weight, Quota(**limits), created_at, PriorityClass(max_priority_class))
+    highest = PriorityClass(max_priority_class)
+    return TenantRecord(name, weight, Quota(**limits), created_at, highest, Sandbox(sandbox))
 
 
 def token_values(token: TokenRecord) -> dict[str, Any]:

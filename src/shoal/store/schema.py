@@ -157,6 +157,7 @@ tenant = Table(
     Column("quota", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("max_priority_class", Text, nullable=False),
+    Column("sandbox", Text, nullable=False),
 )
 
 bundle = Table(

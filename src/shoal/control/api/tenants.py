@@ -50,6 +50,7 @@ async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
         weight=body.weight,
         quota=_changed(Quota(), body.quota),
         max_priority_class=body.max_priority_class,
+        sandbox=body.sandbox,
         actor=who.actor,
     )
     return answer(tenant_view(record), 201)
@@ -75,6 +76,7 @@ async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) 
         weight=body.weight,
         quota=_changed(record.quota, body.quota) if body.quota is not None else None,
         max_priority_class=body.max_priority_class,
+        sandbox=body.sandbox,
         actor=who.actor,
     )
     return answer(next(view for view in await _views(context, who) if view["name"] == name))

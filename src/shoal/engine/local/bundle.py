@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from shoal.core import Fault, Invalid
@@ -13,16 +15,18 @@ _OUR_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _UNLIMITED = 1 << 62
 
 
-def unpack(path: Path, run_dir: Path, *, limit_bytes: int) -> None:
+def unpack(
+    path: Path, run_dir: Path, *, limit_bytes: int, acting: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
     """Unpack the archive; blocks. `limit_bytes` 0: no limit. Raises LaunchFailed: the user's fault for a bad archive,
-    ours for a bad disk."""
+    ours for a bad disk. `acting` as for `shoal.engine.bundle.unpack`."""
     try:
         path.open("rb").close()
     except OSError as problem:
         what = f"the bundle cannot be read: {problem.strerror}"
         raise LaunchFailed(what, fault=Fault.PLATFORM, where=str(path)) from problem
     try:
-        bundle.unpack(path, run_dir, limit_bytes=limit_bytes or _UNLIMITED)
+        bundle.unpack(path, run_dir, limit_bytes=limit_bytes or _UNLIMITED, acting=acting)
     except Invalid as problem:
         raise LaunchFailed(
             problem.what, fault=Fault.USER, where=f"bundle {path.name[:12]}", hint=problem.hint

@@ -12,10 +12,16 @@ from pathlib import Path
 
 from shoal.base.locks import lock_file
 from shoal.base.processes import Process, send
-from shoal.core import Capability, Clock, Conflict, Fault, Node, SystemClock, Unavailable
-from shoal.engine.local import bundle, cgroups, inventory
+from shoal.core import Capability, Clock, Conflict, Fault, Node, Sandbox, SystemClock, Unavailable
+from shoal.engine import sandbox
+from shoal.engine.local import cgroups, inventory
 from shoal.engine.local.changes import Changes
-from shoal.engine.local.environment import rank_environment, supervisor_environment, supervisor_spec
+from shoal.engine.local.environment import (
+    rank_environment,
+    sandbox_environment,
+    supervisor_environment,
+    supervisor_spec,
+)
 from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
@@ -23,6 +29,7 @@ from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import kill_until_none
 from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
+from shoal.engine.local.sandboxes import Sandboxes
 from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY
 from shoal.engine.present import Present
@@ -62,6 +69,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._lock_fd: int | None = None
         self._cgroups = cgroups.Cgroups()
+        self._sandboxes = Sandboxes(self._home)
         self._capabilities: tuple[Capability, ...] = ()
         self._sightings = Sightings(Accelerators((), ""), lambda _: Node(""))
         self._nodes = Present(self._sightings.inventory)
@@ -81,12 +89,15 @@ class LocalEngine(RecordedGangs[LocalGang]):
             ) from problem
         self._launcher = Launcher(self._home)
         self._launcher.open()
+        self._sandboxes = Sandboxes(self._home)
+        self._sandboxes.open()
         found = await asyncio.to_thread(self._probe)
         self._cgroups = await asyncio.to_thread(cgroups.probe, self._home)
         limit = cgroups.memory_limit_bytes(cgroups.mounts())
         self._sightings = Sightings(found, lambda now: inventory.local_node(self._slots, now, memory_limit_bytes=limit))
         self._nodes = Present(self._sightings.inventory)
-        self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities())
+        levels = await asyncio.to_thread(sandbox.capabilities, self._home)
+        self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities(), *levels)
         self._registry = Registry(self._home, self._changes, self._clock)
         await self._registry.open()
         self._watch = asyncio.create_task(self._look_now_and_then(), name="engine-nodes")
@@ -161,6 +172,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         try:
             directory.create(launched)
             gang.run_dir.mkdir(parents=True, exist_ok=True)
+            self._sandboxes.prepare(gang, [directory.rank_dir(number) for number in range(len(gang.ranks))])
         except OSError as problem:
             with contextlib.suppress(OSError):
                 (directory.path / "gang.json").unlink(missing_ok=True)
@@ -183,8 +195,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         """All that can fail between the record of the launch and its first user process; raises LaunchFailed."""
         try:
             if gang.bundle is not None:
-                most = gang.limits.unpacked_bytes
-                await asyncio.to_thread(bundle.unpack, gang.bundle, gang.run_dir, limit_bytes=most)
+                await self._sandboxes.unpack(gang, gang.bundle)
             await self._start_supervisors(gang, local)
             async with asyncio.timeout(gang.launch_timeout_s):
                 await self._let_go(local)
@@ -208,6 +219,8 @@ class LocalEngine(RecordedGangs[LocalGang]):
                 device_types=types,
                 master_port=local.launched.master_port,
             )
+            if gang.sandbox is not Sandbox.NONE:
+                env = sandbox_environment(env, gang.run_dir.absolute(), gang.tenant)
             groups = self._cgroups.groups(
                 gang.name,
                 number,
@@ -224,6 +237,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
                 env=env,
                 cgroups=groups,
                 enforced=frozenset(self._cgroups.controllers),
+                sandbox=self._sandboxes.spec(gang, env, rank_dir),
             )
             rank.supervisor = self._launcher.start(spec, supervisor_environment(self._home, gang.name, number))
             rank.awaited = False

@@ -15,6 +15,9 @@ from shoal.engine.protocol import Gang
 _KEPT = ("HOME", "LANG", "LC_ALL", "USER", "LOGNAME", "TMPDIR", "TZ", "VIRTUAL_ENV")
 """Variables of the server that every rank inherits; everything else stays behind."""
 
+TEMPORARY = ".tmp"
+"""Where a rank with a user of its own has its temporary files, in its run directory."""
+
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -59,6 +62,17 @@ def rank_environment(
     }
 
 
+def sandbox_environment(env: Mapping[str, str], run_dir: Path, tenant: str) -> dict[str, str]:
+    """The environment of a rank that has a user of its own."""
+    return {**env, "HOME": str(run_dir), "TMPDIR": f"{run_dir}/{TEMPORARY}", "USER": tenant, "LOGNAME": tenant}
+
+
+def own_checkpoints(env: Mapping[str, str], home: Path) -> list[Path]:
+    """The checkpoint directory, where it is one of the engine's home."""
+    path = env.get("SHOAL_CHECKPOINT_DIR", "")
+    return [Path(path)] if path.startswith(f"{home}/checkpoints/") and ".." not in Path(path).parts else []
+
+
 def supervisor_environment(home: Path, gang: str, rank: int) -> dict[str, str]:
     """Nothing but the marks by which the engine finds it again."""
     return {"SHOAL_HOME": str(home), "SHOAL_GANG": gang, "SHOAL_RANK": str(rank), SUPERVISOR_MARK: "1"}
@@ -74,12 +88,12 @@ def supervisor_spec(
     env: dict[str, str],
     cgroups: list[dict[str, Any]],
     enforced: frozenset[str],
+    sandbox: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What one supervisor reads on stdin, in types that `marshal` takes. `enforced` are the cgroup controllers that
     hold their limits by themselves; what they do not hold, the supervisor looks after now and then."""
     limits = gang.limits
-    checkpoints = env.get("SHOAL_CHECKPOINT_DIR", "")
-    ours = [checkpoints] if checkpoints.startswith(f"{home}/") else []
+    checkpoints = own_checkpoints(env, home)
     return {
         "limits": {
             "open_files": limits.open_files,
@@ -89,7 +103,7 @@ def supervisor_spec(
             "polled_memory": 0 if "memory" in enforced else gang.memory_bytes,
             "disk": limits.disk_bytes if rank == 0 else 0,
         },
-        "disk": [str(gang.run_dir.absolute()), str(gang_dir), *ours],
+        "disk": [str(gang.run_dir.absolute()), str(gang_dir), *map(str, checkpoints)],
         "name": gang.name,
         "home": str(home),
         "gang_dir": str(gang_dir),
@@ -101,4 +115,5 @@ def supervisor_spec(
         "grace_s": float(gang.grace_s),
         "launch_timeout_s": float(gang.launch_timeout_s),
         "cgroups": cgroups,
+        "sandbox": sandbox,
     }

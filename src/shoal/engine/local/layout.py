@@ -65,7 +65,7 @@ class GangDir:
 
     def last_write(self, rank: int) -> float:
         """When something was last written for the rank: it lived until then at least."""
-        return max(path.stat().st_mtime for path in (self.rank_dir(rank), *self.rank_dir(rank).iterdir()))
+        return max(path.lstat().st_mtime for path in (self.rank_dir(rank), *self.rank_dir(rank).iterdir()))
 
     def overwrite_record(self, rank: int, fields: dict[str, object]) -> None:
         """Only for a rank whose supervisor is dead."""
@@ -115,7 +115,8 @@ class GangDir:
         return read_record(f"{self.path}/stop")
 
     def leave_notice(self, rank: int, notice: Mapping[str, object]) -> None:
-        write_whole(self.rank_dir(rank) / "notice", json.dumps(notice), durable=False)
+        # Its group is that of the directory: the tenant's own, where it is sandboxed.
+        write_whole(self.rank_dir(rank) / "notice", json.dumps(notice), mode=0o640, durable=False)
 
     def keep_failure(self, failure: LaunchFailed) -> None:
         fields = {"fault": failure.fault, "what": failure.what, "where": failure.where, "hint": failure.hint}
@@ -142,7 +143,15 @@ class GangDir:
             (self.path / name).unlink(missing_ok=True)
         for rank_dir in self.path.glob("rank-*"):
             for path in (*(rank_dir / name for name in ("record", "notice", "cooperative")), *rank_dir.glob("*.ring")):
-                path.unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove what a rank may have put there: usually a file."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def preallocate(path: Path) -> None:

@@ -174,6 +174,7 @@ class Supervisor:
         self.record_path = f"{spec['rank_dir']}/record"
         self.facts: dict[str, object] = {"supervisor": os.getpid(), "supervisor_start": start_time(os.getpid())}
         self.main_pid = 0
+        self.sandbox: Any = None
         self.main_status: int | None = None
         self.stopping = False
         self.answers = False
@@ -309,6 +310,9 @@ class Supervisor:
     def _start(self, command: str) -> None:
         log = self._open_log()
         report, child_report = os.pipe2(os.O_CLOEXEC)
+        if self.spec["sandbox"]:
+            sys.path.append(self.spec["sandbox"]["module_dir"])
+            self.sandbox = __import__("enter")
         self.main_pid = os.fork()
         if self.main_pid == 0:
             self._become(command, log, child_report)
@@ -331,7 +335,10 @@ class Supervisor:
     def _open_log(self) -> int:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            return os.open(f"{self.spec['rank_dir']}/log", flags, 0o600)
+            log = os.open(f"{self.spec['rank_dir']}/log", flags, 0o600)
+            if self.spec["sandbox"]:
+                os.fchmod(log, 0o660)  # so that /dev/stderr can be opened by its name
+            return log
         except OSError as problem:
             raise _CannotStart("platform", f"log file: {problem.strerror}", 126) from None
 
@@ -341,9 +348,7 @@ class Supervisor:
         try:
             os.setsid()
             step = "parent-death signal"
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != self.facts["supervisor"]:  # it died before the line above took effect
-                os._exit(126)
+            self._die_with_supervisor()
             step = "cgroup"
             for group in self.spec["cgroups"]:
                 _write(f"{group['path']}/{group['join']}", "0")
@@ -361,11 +366,21 @@ class Supervisor:
             for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(ignored, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            if self.sandbox is not None:
+                step = "sandbox"
+                self.sandbox.enter(self.spec["sandbox"])
+                os.chdir(self.spec["run_dir"])
+                self._die_with_supervisor()  # another user's process has to ask again
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])
         except OSError as problem:
             os.write(report, f"{step} {problem.errno}".encode())
         finally:
+            os._exit(126)
+
+    def _die_with_supervisor(self) -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self.facts["supervisor"]:  # it died before the line above took effect
             os._exit(126)
 
     # the run
@@ -426,6 +441,7 @@ class Supervisor:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, notice.encode())
+                os.fchmod(fd, 0o640)  # for the group of the directory: the tenant's own, where it is sandboxed
             finally:
                 os.close(fd)
             os.rename(draft, f"{self.spec['rank_dir']}/notice")

@@ -149,6 +149,7 @@ def upgrade() -> None:
         sa.Column("quota", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("max_priority_class", sa.Text(), nullable=False),
+        sa.Column("sandbox", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_tenant")),
     )
     op.create_table(

@@ -1,0 +1,82 @@
+"""What a gang's sandbox needs of the engine: the tenant's user, its directories, and unpacking with its rights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.core import Sandbox
+from shoal.engine import sandbox
+from shoal.engine.local import bundle
+from shoal.engine.local.environment import TEMPORARY, own_checkpoints
+from shoal.engine.protocol import Gang
+
+
+class Sandboxes:
+    """Of one engine's home. A gang without a sandbox changes nothing."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._users = sandbox.Users(home)
+
+    def open(self) -> None:
+        self._users.open()
+
+    def prepare(self, gang: Gang, rank_dirs: list[Path]) -> None:
+        """Give the directories of the gang to its tenant's user. Raises OSError. Blocks."""
+        if gang.sandbox is Sandbox.NONE:
+            return
+        uid = self._users.uid(gang.tenant)
+        checkpoints = own_checkpoints(gang.env, self._home)
+        for path in (gang.run_dir.absolute(), *checkpoints):
+            sandbox.grant_tree(path, uid)
+        for path in rank_dirs:
+            sandbox.open_to(path, uid)
+
+    def spec(self, gang: Gang, env: Mapping[str, str], rank_dir: Path) -> dict[str, Any] | None:
+        """What the rank's supervisor is told; None without a sandbox."""
+        if gang.sandbox is Sandbox.NONE:
+            return None
+        keep = [gang.run_dir.absolute(), rank_dir, *own_checkpoints(env, self._home)]
+        return {
+            **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep),
+            "temporary": f"{gang.run_dir.absolute()}/{TEMPORARY}",
+        }
+
+    async def unpack(self, gang: Gang, path: Path) -> None:
+        """Unpack the gang's bundle into its run directory, as its tenant's user: earlier phases may have left links
+        there. Raises as `bundle.unpack`."""
+        most = gang.limits.unpacked_bytes
+        if gang.sandbox is Sandbox.NONE:
+            await asyncio.to_thread(bundle.unpack, path, gang.run_dir, limit_bytes=most)
+            return
+        uid = self._users.uid(gang.tenant)
+        done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+
+        def tell(problem: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(problem)
+
+        def work() -> None:
+            problem: BaseException | None = None
+            try:
+                folder = os.open(gang.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    # The tenant's user may not pass the home; by the descriptor it need not.
+                    inside = Path(f"/proc/self/fd/{folder}")
+                    bundle.unpack(path, inside, limit_bytes=most, acting=lambda: sandbox.acting_as(uid))
+                finally:
+                    os.close(folder)
+            except BaseException as error:
+                problem = error
+            loop.call_soon_threadsafe(tell, problem)
+
+        threading.Thread(target=work, name="unpack", daemon=True).start()  # of its own: see `acting_as`
+        problem = await done
+        if problem is not None:
+            raise problem

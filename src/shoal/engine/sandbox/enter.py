@@ -1,0 +1,77 @@
+"""Entering a sandbox: what the forked child of a supervisor does just before it becomes the rank's process.
+
+Imported by the supervisor's isolated interpreter from its own directory, so it needs nothing of Shoal and only light
+parts of the standard library. Run as a script it tries for `probe` whether a level can be had here.
+"""
+
+# ruff: noqa: PTH103
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+_CLONE_NEWNS = 0x0002_0000
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x4_0000
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+def enter(sandbox: dict[str, Any], libc: Any) -> None:
+    """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end."""
+    _hide(sandbox["mask"], sandbox["keep"], libc)
+    become(sandbox["uid"], libc)
+    if "temporary" in sandbox:
+        os.makedirs(sandbox["temporary"], exist_ok=True)
+
+
+def _hide(mask: str, keep: list[str], libc: Any) -> None:
+    """In a mount namespace of this process's own, leave of `mask` only the kept directories."""
+    _check(libc.unshare(_CLONE_NEWNS))
+    _mount(libc, "none", "/", None, _MS_REC | _MS_PRIVATE)
+    kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) for path in keep]
+    _mount(libc, "shoal", mask, "tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0755,size=64k")
+    for path, fd in kept:
+        os.makedirs(path, exist_ok=True)
+        _mount(libc, f"/proc/self/fd/{fd}", path, None, _MS_BIND)
+        os.close(fd)
+
+
+def become(uid: int, libc: Any) -> None:
+    """Have the user's rights and no way to others: no groups, no capabilities, none to be gained."""
+    os.setgroups(())
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    os.umask(0o077)
+
+
+def _mount(libc: Any, source: str, target: str, kind: str | None, flags: int, options: bytes | None = None) -> None:
+    kind_bytes = None if kind is None else kind.encode()
+    _check(
+        libc.mount(os.fsencode(source), os.fsencode(target), kind_bytes, ctypes.c_ulong(flags), options), where=target
+    )
+
+
+def _check(result: int, where: str | None = None) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), where)
+
+
+def _try() -> int:
+    """`enter.py UID HOME INTERPRETER`: an exit code, and why not on stderr."""
+    uid, home, interpreter = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    try:
+        enter({"mask": home, "keep": [], "uid": uid}, ctypes.CDLL(None, use_errno=True))
+    except OSError as problem:
+        print(f"private mounts and users cannot be had: {problem.strerror}", file=sys.stderr)
+        return 1
+    if not os.access(interpreter, os.X_OK):
+        print(f"other users cannot run the interpreter {interpreter}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_try())

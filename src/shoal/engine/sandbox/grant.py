@@ -1,0 +1,66 @@
+"""Giving a tenant's user the directories of its job, and acting with that user's rights and no more.
+
+A tenant's processes may write there before, while and after the server does. So the server follows no link in them: it
+opens a directory by its own path, whose parents are the server's, and goes on from the descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_SETGROUPS = {"x86_64": 116, "aarch64": 159}
+"""The system call itself acts on one thread; the C library's function on all of them."""
+
+
+def grant_tree(path: Path, uid: int) -> None:
+    """Make the directory if it is missing and give it, with all that is in it, to the user alone. Raises OSError, also
+    where the path is a link."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != uid:  # its jobs ran at another level before
+            for _, folders, files, folder in os.fwalk(".", dir_fd=fd, follow_symlinks=False):
+                for name in (*folders, *files):
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:  # a second name may belong to others
+                        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+            os.fchown(fd, uid, uid)
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
+def open_to(path: Path, uid: int) -> None:
+    """Let the user make files in a directory that stays the server's: it can neither remove nor replace the server's
+    own files there, nor see other tenants'. New files belong to the tenant's group."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchown(fd, 0, uid)
+        os.fchmod(fd, 0o3770)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    """In this thread, files are reached with the user's rights. Only for a thread that ends afterwards: it has lost its
+    supplementary groups. Raises OSError where that cannot be had."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _SETGROUPS.get(platform.machine())
+    if number is None or libc.syscall(number, 0, None) != 0:
+        raise OSError(ctypes.get_errno(), "the thread's supplementary groups cannot be dropped")
+    try:
+        libc.setfsgid(uid)
+        libc.setfsuid(uid)
+        if libc.setfsuid(-1) != uid:  # it tells the present one and changes nothing
+            raise PermissionError("the thread cannot act as the tenant's user")
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())

@@ -1,0 +1,40 @@
+"""Which levels of isolation this machine can give, tried for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from shoal.core import Capability, Sandbox
+from shoal.engine.sandbox import enter
+from shoal.engine.sandbox.plan import mask
+from shoal.engine.sandbox.users import FIRST_UID, UIDS
+
+_COST = "tenants with this level are refused; without one, jobs can read and end whatever the server can"
+_WAIT_S = 20.0
+
+
+def capabilities(home: Path) -> tuple[Capability, ...]:
+    """One for each level but `none`. Blocks for some 30 ms; changes nothing."""
+    return (_user(home),)
+
+
+def _user(home: Path) -> Capability:
+    name = Sandbox.USER.capability
+    if os.geteuid() != 0:
+        return Capability(name, False, f"the server runs as uid {os.geteuid()}; run it as root", _COST)
+    with tempfile.TemporaryDirectory(prefix="shoal-sandbox-") as folder:
+        hidden = mask(home.resolve() if home.is_dir() else Path(folder).resolve())
+        tried = subprocess.run(
+            [sys.executable, "-I", "-S", enter.__file__, str(FIRST_UID + UIDS), str(hidden), sys.executable],
+            capture_output=True, text=True, timeout=_WAIT_S, check=False,
+        )  # fmt: skip
+    why = tried.stderr.strip().rpartition("\n")[2]
+    if tried.returncode == 2:
+        return Capability(name, False, f"{why}: install Shoal outside of private directories", _COST)
+    if tried.returncode != 0:
+        return Capability(name, False, f"{why}; the server needs CAP_SYS_ADMIN, CAP_SETUID and CAP_CHOWN", _COST)
+    return Capability(name, True, f"a user id of each tenant's own, from {FIRST_UID} on, and private mounts")

@@ -1,0 +1,418 @@
+"""Jobs of a hostile tenant against the server and another tenant, for real: whatever they try must fail, and what a job
+needs must work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from shoal.core import Sandbox
+from shoal.engine import Gang, Phase
+from shoal.engine.sandbox import grant_tree
+from tests.engine.local_kit import LocalKit, local_kit
+
+LEVELS = [Sandbox.USER]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
+
+
+@pytest_asyncio.fixture
+async def kit(tmp_path: Path) -> AsyncIterator[LocalKit]:
+    async with local_kit(tmp_path) as kit:
+        yield kit
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest, kit: LocalKit) -> Sandbox:
+    """Each level that this machine can give; what is missing is said."""
+    found = next(one for one in kit.engine.capabilities() if one.name == request.param.capability)
+    if not found.available:
+        pytest.skip(found.detail)
+    return Sandbox(request.param)
+
+
+def gang(kit: LocalKit, name: str, source: str, level: Sandbox, *, tenant: str = "red", **more: object) -> Gang:
+    """A job of a tenant as the control plane lays it out."""
+    made = kit.python(name, source, tenant=tenant, sandbox=level, **more)
+    env = {"SHOAL_CHECKPOINT_DIR": str(kit.home / "checkpoints" / name), **made.env}
+    return replace(made, run_dir=kit.home / "runs" / name / "1", env=env)
+
+
+async def said(kit: LocalKit, wanted: Gang) -> str:
+    """The job's log, once it has ended well."""
+    await kit.engine.launch(wanted)
+    status = await kit.settle(wanted.name)
+    log = (await kit.engine.read(wanted.name, 0, "log", 0)).data.decode()
+    assert status.ranks[0].exit is not None
+    assert status.ranks[0].exit.code == 0, log
+    return log
+
+
+VICTIM = """
+import os, signal, socket, time
+os.umask(0)  # careless: the sandbox must hold whatever modes a job gives its files
+open("secret.txt", "w").write("blue secret")
+open(os.environ["SHOAL_CHECKPOINT_DIR"] + "/model", "w").write("blue model")
+server = socket.socket(socket.AF_UNIX)
+server.bind("door")
+server.listen()
+open(os.environ["SHOAL_RUN"] + "/in-effect", "w").close()
+while True:
+    time.sleep(60)
+"""
+
+ATTACKS = {
+    "read the server's files": """
+for name in ("shoal.db", "secret.key", "admin.token", "sandbox-users.json", "engine.lock", "bundles"):
+    attempt(lambda: os.stat(HOME + "/" + name))
+attempt(lambda: check(set(os.listdir(HOME)) - {"runs", "gangs", "checkpoints"}))
+""",
+    "read another tenant's files": """
+for path in VICTIM_PATHS:
+    attempt(lambda: os.listdir(path))
+    attempt(lambda: open(path + "/secret.txt").read())
+    attempt(lambda: open(path + "/model").read())
+    attempt(lambda: open(path + "/log").read())
+attempt(lambda: check(set(os.listdir(HOME + "/runs")) - {"attack"}))
+""",
+    "go by way of another process": """
+for path in VICTIM_PATHS:
+    for pid in (VICTIM, SUPERVISOR, SERVER):
+        attempt(lambda: os.listdir(f"/proc/{pid}/root{path}"))
+        attempt(lambda: os.listdir(f"/proc/{pid}/cwd/"))
+""",
+    "read environments and memory": """
+for pid in (VICTIM, SUPERVISOR, SERVER):
+    for name in ("environ", "mem", "maps"):
+        attempt(lambda: open(f"/proc/{pid}/{name}", "rb").read(1))
+    attempt(lambda: os.listdir(f"/proc/{pid}/fd"))
+""",
+    "signal": """
+for pid in (VICTIM, SUPERVISOR, SERVER):
+    for number in (0, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
+        attempt(lambda: os.kill(pid, number))
+""",
+    "trace": """
+for pid in (VICTIM, SUPERVISOR, SERVER):
+    attempt(lambda: check(libc.ptrace(16, pid, 0, 0) == 0))
+    attempt(lambda: check(libc.ptrace(0x4206, pid, 0, 0) == 0))
+""",
+    "change limits and priorities": """
+for pid in (VICTIM, SUPERVISOR, SERVER):
+    attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+    attempt(lambda: os.sched_setaffinity(pid, {0}))
+    attempt(lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)))
+attempt(lambda: os.nice(-5))
+""",
+    "connect to another tenant's socket": """
+import socket
+for path in VICTIM_PATHS:
+    attempt(lambda: socket.socket(socket.AF_UNIX).connect(path + "/door"))
+""",
+    "bind the server's port": """
+import socket
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+attempt(lambda: (listener.bind(("127.0.0.1", PORT)), listener.listen()))
+""",
+    "become root": """
+attempt(lambda: os.setuid(0))
+attempt(lambda: os.setgroups([0]))
+attempt(lambda: os.setresgid(0, 0, 0))
+attempt(lambda: check(os.geteuid() == 0 or os.getgroups()))
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+attempt(lambda: check(status["NoNewPrivs"].strip() != "1"))
+attempt(lambda: check(int(status["CapPrm"], 16) | int(status["CapEff"], 16) | int(status["CapAmb"], 16)))
+""",
+    "use a setuid program": """
+shutil.copy("/usr/bin/id", "id")
+attempt(lambda: check(os.chown("id", 0, 0) is None))
+seen = subprocess.run([SETUID, "-u"], capture_output=True, text=True).stdout.strip()
+attempt(lambda: check(seen == "0"))
+""",
+    "undo the mounts": """
+attempt(lambda: check(libc.umount2(HOME.encode(), 2) == 0))
+attempt(lambda: check(libc.mount(b"none", HOME.encode(), b"tmpfs", 0, None) == 0))
+attempt(lambda: os.mkdir(HOME + "/mine"))
+attempt(lambda: os.chroot("."))
+""",
+    "rewrite the server's records": """
+run = os.environ["SHOAL_RUN"]
+for name in ("record", "log"):
+    attempt(lambda: os.unlink(run + "/" + name))
+    attempt(lambda: os.rename(run + "/" + name, run + "/other"))
+attempt(lambda: open(run + "/record", "r+b"))
+attempt(lambda: open(run + "/record", "rb"))
+attempt(lambda: os.rename(run, run + ".old"))
+attempt(lambda: os.symlink("/etc", os.path.dirname(run) + "/rank-1"))
+attempt(lambda: os.symlink("go", os.path.dirname(run) + "/decision.new"))
+attempt(lambda: os.rename(os.getcwd(), os.getcwd() + ".old"))
+""",
+    "hard links to the server's files": """
+for target in ("/etc/passwd", "/etc/shadow", HOME + "/secret.key", os.environ["SHOAL_RUN"] + "/record"):
+    attempt(lambda: os.link(target, "link"))
+""",
+    "escape the control group": """
+import glob
+for path in glob.glob("/sys/fs/cgroup/*/cgroup.procs") + glob.glob("/sys/fs/cgroup/cgroup.procs"):
+    attempt(lambda: open(path, "w").write("0"))
+""",
+    "hints to the engine": """
+attempt(lambda: os.open(HOME + "/engine.fifo", os.O_WRONLY | os.O_NONBLOCK))
+""",
+}
+
+_HEAD = """
+import ctypes, os, resource, shutil, signal, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+tried = 0
+def check(reached):
+    if not reached:
+        raise PermissionError
+def attempt(act):
+    global tried
+    tried += 1
+    try:
+        act()
+    except (OSError, ValueError):
+        return
+    import inspect
+    print("REACHED", inspect.currentframe().f_back.f_lineno, flush=True)
+"""
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_attack_fails(kit: LocalKit, level: Sandbox, attack: str, tmp_path: Path) -> None:
+    for name in ("shoal.db", "secret.key", "admin.token"):
+        (kit.home / name).write_text("the server's")  # readable to all: the way to it must be closed
+    setuid = Path("/usr/local/bin") / f"shoal-test-id-{os.getpid()}"
+    setuid.write_bytes(Path("/usr/bin/id").read_bytes())
+    try:
+        setuid.chmod(0o4755)
+        listener = socket.create_server(("127.0.0.1", 0))
+        victim = await kit.engine.launch(gang(kit, "victim", VICTIM, level, tenant="blue"))
+        await kit.in_effect("victim")
+        pid = victim.ranks[0].pid
+        assert pid is not None
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        known = {
+            "HOME": str(kit.home), "PORT": listener.getsockname()[1], "SETUID": str(setuid),
+            "VICTIM": pid, "SUPERVISOR": parent, "SERVER": os.getpid(),
+            "VICTIM_PATHS": [
+                str(kit.home / "runs/victim/1"), str(kit.rank_dir("victim")), str(kit.home / "checkpoints/victim"),
+            ],
+        }  # fmt: skip
+        facts = "".join(f"{name} = {value!r}\n" for name, value in known.items())
+        log = await said(kit, gang(kit, "attack", f"{_HEAD}{facts}{ATTACKS[attack]}print('tried', tried)", level))
+        assert "REACHED" not in log, log
+        assert "tried" in log
+        assert "tried 0" not in log
+        listener.close()
+        status = await kit.engine.status("victim")
+        assert status is not None
+        assert status.phase is Phase.RUNNING
+    finally:
+        setuid.unlink()
+
+
+async def test_attacks_reach_their_aims_without_a_sandbox(kit: LocalKit) -> None:
+    """The suite would notice a sandbox that does nothing."""
+    (kit.home / "secret.key").write_text("the server's")
+    facts = f"HOME = {str(kit.home)!r}\n"
+    log = await said(kit, gang(kit, "attack", _HEAD + facts + ATTACKS["read the server's files"], Sandbox.NONE))
+    assert log.count("REACHED") >= 3
+
+
+# --- what a job needs ---
+
+NEEDS = """
+import os, sys, tempfile
+assert os.getcwd() == os.environ["HOME"], os.getcwd()
+run = os.environ["SHOAL_RUN"]
+open("result", "w").write("mine")
+open(os.environ["SHOAL_CHECKPOINT_DIR"] + "/model", "a").write("step;")
+open(run + "/metrics.jsonl", "w").write('{"loss": 1}\\n')
+draft = run + "/x.ring.draft"
+open(draft, "w").close()
+os.rename(draft, run + "/1.ring")
+assert tempfile.gettempdir().startswith(os.getcwd()), tempfile.gettempdir()
+open("/dev/stderr", "a").write("told by name\\n")
+print(os.getuid(), open(os.environ["SHOAL_CHECKPOINT_DIR"] + "/model").read(), open("given").read())
+"""
+
+
+async def test_what_a_job_needs_works_and_attempts_share_checkpoints(
+    kit: LocalKit, level: Sandbox, tmp_path: Path
+) -> None:
+    import tarfile
+
+    given = tmp_path / "given"
+    given.write_text("from the bundle")
+    (kit.home / "bundles").mkdir(mode=0o700)
+    archive = kit.home / "bundles" / "abc"
+    with tarfile.open(archive, "w") as file:
+        file.add(given, "given")
+    archive.chmod(0o600)
+    first = replace(gang(kit, "job", NEEDS, level), bundle=archive)
+    log = await said(kit, first)
+    uid = int(log.split()[-5] if "told" in log.split()[-5:] else next(word for word in log.split() if word.isdigit()))
+    assert "told by name" in log
+    assert "from the bundle" in log
+    assert uid >= 0x7000_0000
+    assert (first.run_dir / "given").stat().st_uid == uid
+    assert (await kit.engine.read("job", 0, "metrics", 0)).data == b'{"loss": 1}\n'
+    assert (await kit.engine.read("job", 0, "file:result", 0)).data == b"mine"
+    assert (kit.home / "checkpoints" / "job" / "model").read_text() == "step;"
+    other = await said(kit, gang(kit, "other", "import os; print(os.getuid())", level, tenant="blue"))
+    again = await said(kit, gang(kit, "again", "import os; print(os.getuid())", level))
+    assert int(again) == uid != int(other)
+
+
+async def test_checkpoints_of_another_level_are_handed_over(kit: LocalKit, level: Sandbox) -> None:
+    save = "import os; open(os.environ['SHOAL_CHECKPOINT_DIR'] + '/model', 'a').write('step;')"
+    (kit.home / "checkpoints" / "job").mkdir(parents=True)
+    await said(kit, gang(kit, "job", save, Sandbox.NONE))
+    await kit.engine.forget("job")
+    await said(kit, gang(kit, "job", save, level))
+    assert (kit.home / "checkpoints" / "job" / "model").read_text() == "step;step;"
+
+
+COOPERATES = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+run = os.environ["SHOAL_RUN"]
+if COOPERATES:
+    open(run + "/cooperative", "w").close()
+open(run + "/in-effect", "w").close()
+while not os.path.exists(run + "/notice"):
+    time.sleep(0.01)
+open(run + "/notice").read()
+sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(("cooperates", "code"), [(True, 0), (False, 9)])
+async def test_stop_reaches_the_job_also_after_the_server_was_replaced(
+    kit: LocalKit, level: Sandbox, cooperates: bool, code: int
+) -> None:
+    await kit.engine.launch(gang(kit, "job", f"COOPERATES = {cooperates}\n{COOPERATES}", level))
+    await kit.in_effect("job")
+    await kit.restart()
+    status = await kit.engine.status("job")
+    assert status is not None
+    assert status.phase is Phase.RUNNING
+    await kit.engine.stop("job", grace_s=20)
+    ended = await kit.settle("job")
+    assert ended.ranks[0].exit is not None
+    assert ended.ranks[0].exit.code == code
+    assert ended.ranks[0].exit.stopped
+
+
+LEAVES_A_DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.environ.clear()
+        open("daemon", "w").write(str(os.getpid()))
+        time.sleep(100)
+    os._exit(0)
+while not os.path.exists("daemon") or not open("daemon").read():
+    time.sleep(0.01)
+"""
+
+
+async def test_no_daemon_is_left_behind(kit: LocalKit, level: Sandbox) -> None:
+    left = gang(kit, "job", LEAVES_A_DAEMON, level)
+    await said(kit, left)
+    uid = left.run_dir.stat().st_uid
+    assert [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _owner(entry) == uid] == []
+
+
+async def test_a_killed_supervisor_takes_its_sandboxed_rank_along(kit: LocalKit, level: Sandbox) -> None:
+    status = await kit.engine.launch(gang(kit, "job", VICTIM, level))
+    await kit.in_effect("job")
+    pid = status.ranks[0].pid
+    assert pid is not None
+    supervisor = kit.engine._registry.gangs["job"].ranks[0].supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    ended = await kit.settle("job")
+    assert ended.ranks[0].exit is not None
+    assert ended.ranks[0].exit.lost
+    assert not Path(f"/proc/{pid}").exists()
+
+
+MISCHIEF = """
+import os
+run = os.environ["SHOAL_RUN"]
+for name in ("1.ring", "cooperative", "notice"):
+    os.makedirs(run + "/" + name + "/inside")
+os.symlink("/nowhere", run + "/dangling")
+os.symlink(BYSTANDER, run + "/metrics.jsonl")
+os.symlink(BYSTANDER, "folder")
+os.symlink(BYSTANDER, os.environ["SHOAL_CHECKPOINT_DIR"] + "/latest")
+"""
+
+
+async def test_removing_what_a_job_left_removes_nothing_else(kit: LocalKit, level: Sandbox, tmp_path: Path) -> None:
+    import shutil
+
+    bystander = tmp_path / "bystander"
+    bystander.mkdir()
+    (bystander / "kept").write_text("kept")
+    job = gang(kit, "job", f"BYSTANDER = {str(bystander)!r}\n{MISCHIEF}", level)
+    await said(kit, job)
+    await kit.engine.forget("job")
+    assert (await kit.engine.read("job", 0, "file:folder/kept", 0) if False else b"") == b""
+    await kit.engine.erase("job")
+    for path in (job.run_dir, kit.home / "checkpoints" / "job"):
+        shutil.rmtree(path)
+    assert (bystander / "kept").read_text() == "kept"
+    assert not (kit.home / "gangs" / "job").exists()
+
+
+async def test_a_bundle_is_unpacked_with_no_more_than_the_tenants_rights(
+    kit: LocalKit, level: Sandbox, tmp_path: Path
+) -> None:
+    """A job's earlier phase may leave a link where the bundle's directory will go."""
+    import tarfile
+
+    from shoal.engine import LaunchFailed
+
+    target = tmp_path / "target"
+    target.mkdir()
+    plant = gang(kit, "job", f"import os; os.symlink({str(target)!r}, 'pkg')", level)
+    await said(kit, plant)
+    inside = tmp_path / "evil"
+    inside.write_text("evil")
+    archive = tmp_path / "bundle.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(inside, "pkg/evil")
+    with pytest.raises(LaunchFailed):
+        await kit.engine.launch(replace(plant, name="next", bundle=archive))
+    assert list(target.iterdir()) == []
+
+
+def test_a_directory_that_is_a_link_is_not_given_away(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        grant_tree(tmp_path / "link", 0x7000_0000)
+    assert target.stat().st_uid == 0
+
+
+def _owner(entry: Path) -> int | None:
+    try:
+        return entry.stat().st_uid
+    except OSError:
+        return None
