@@ -6,14 +6,16 @@ from dataclasses import replace
 import pytest
 
 from shoal.contract.records import TokenRecord
-from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Quota
+from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Quota, Sandbox
 
 HASH = hashlib.sha256(b"shoal-secret-token").hexdigest()
 
 
 async def test_a_tenant_is_made_and_changed(store, make):
     quota = Quota(accelerators=8, by_type=(("a100", 4), ("t4", 2)), cpu_milli=None, memory_bytes=1 << 45, queued_jobs=0)
-    red = make.tenant("red", weight=2.5, quota=quota, max_priority_class=PriorityClass.BEST_EFFORT)
+    red = make.tenant(
+        "red", weight=2.5, quota=quota, max_priority_class=PriorityClass.BEST_EFFORT, sandbox=Sandbox.USER
+    )
     await store.put_tenant(red, make.event("tenant.created", tenant="red"))
     await store.put_tenant(make.tenant("blue"), make.event("tenant.created", tenant="blue"))
     assert store.tenant("red") == red

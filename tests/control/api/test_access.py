@@ -141,6 +141,19 @@ async def test_tenants_are_made_changed_and_limits_lifted_one_by_one(house: Hous
     assert shown["quota"]["cpu_milli"] is None
     assert shown["quota"]["by_type"] == {"a100": 4}
     assert shown["max_priority_class"] == "best-effort"
+    assert shown["sandbox"] == "none"
+
+
+async def test_a_sandbox_that_the_engine_cannot_give_is_refused_and_changes_nothing(house: House) -> None:
+    async with house.client() as admin:
+        refused = await admin.post("/v1/tenants", json={"name": "green", "sandbox": "user"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["where"] == "sandbox"
+        assert (await admin.get("/v1/tenants/green")).status_code == 404
+        assert (await admin.post("/v1/tenants", json={"name": "green", "sandbox": "jail"})).status_code == 422
+        assert (await admin.post("/v1/tenants", json={"name": "green"})).status_code == 201
+        assert (await admin.patch("/v1/tenants/green", json={"sandbox": "bubblewrap"})).status_code == 503
+        assert (await admin.get("/v1/tenants/green")).json()["sandbox"] == "none"
 
 
 async def test_secrets_are_set_listed_by_name_and_deleted_but_never_shown(house: House) -> None:

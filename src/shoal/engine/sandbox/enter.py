@@ -8,6 +8,7 @@ parts of the standard library. Run as a script it tries for `probe` whether a le
 from __future__ import annotations
 
 import ctypes
+import marshal
 import os
 import sys
 from typing import Any
@@ -19,22 +20,24 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 def enter(sandbox: dict[str, Any], libc: Any) -> None:
     """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end."""
-    _hide(sandbox["mask"], sandbox["keep"], libc)
+    _arrange(sandbox["mounts"], libc)
     become(sandbox["uid"], libc)
     if "temporary" in sandbox:
         os.makedirs(sandbox["temporary"], exist_ok=True)
 
 
-def _hide(mask: str, keep: list[str], libc: Any) -> None:
-    """In a mount namespace of this process's own, leave of `mask` only the kept directories."""
+def _arrange(mounts: list[tuple[str, str]], libc: Any) -> None:
+    """In a mount namespace of this process's own, hide directories and show others again, in this order."""
     _check(libc.unshare(_CLONE_NEWNS))
     _mount(libc, "none", "/", None, _MS_REC | _MS_PRIVATE)
-    kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) for path in keep]
-    _mount(libc, "shoal", mask, "tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0755,size=64k")
-    for path, fd in kept:
+    opened = {path: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for act, path in mounts if act == "show"}
+    for act, path in mounts:
         os.makedirs(path, exist_ok=True)
-        _mount(libc, f"/proc/self/fd/{fd}", path, None, _MS_BIND)
-        os.close(fd)
+        if act == "hide":
+            _mount(libc, "shoal", path, "tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0755,size=64k")
+        else:
+            _mount(libc, f"/proc/self/fd/{opened[path]}", path, None, _MS_BIND)
+            os.close(opened[path])
 
 
 def become(uid: int, libc: Any) -> None:
@@ -60,10 +63,10 @@ def _check(result: int, where: str | None = None) -> None:
 
 
 def _try() -> int:
-    """`enter.py UID HOME INTERPRETER`: an exit code, and why not on stderr."""
-    uid, home, interpreter = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    """`enter.py INTERPRETER`, the plan on stdin: an exit code, and why not on stderr."""
+    interpreter = sys.argv[1]
     try:
-        enter({"mask": home, "keep": [], "uid": uid}, ctypes.CDLL(None, use_errno=True))
+        enter(marshal.load(sys.stdin.buffer), ctypes.CDLL(None, use_errno=True))  # noqa: S302 - written by the probe
     except OSError as problem:
         print(f"private mounts and users cannot be had: {problem.strerror}", file=sys.stderr)
         return 1

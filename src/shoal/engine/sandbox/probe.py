@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from shoal.core import Capability, Sandbox
 from shoal.engine.sandbox import enter
-from shoal.engine.sandbox.plan import mask
+from shoal.engine.sandbox.plan import plan
 from shoal.engine.sandbox.users import FIRST_UID, UIDS
 
 _COST = "tenants with this level are refused; without one, jobs can read and end whatever the server can"
@@ -27,12 +28,12 @@ def _user(home: Path) -> Capability:
     if os.geteuid() != 0:
         return Capability(name, False, f"the server runs as uid {os.geteuid()}; run it as root", _COST)
     with tempfile.TemporaryDirectory(prefix="shoal-sandbox-") as folder:
-        hidden = mask(home.resolve() if home.is_dir() else Path(folder).resolve())
+        wanted = plan(Sandbox.USER, FIRST_UID + UIDS, home if home.is_dir() else Path(folder), ())
         tried = subprocess.run(
-            [sys.executable, "-I", "-S", enter.__file__, str(FIRST_UID + UIDS), str(hidden), sys.executable],
-            capture_output=True, text=True, timeout=_WAIT_S, check=False,
+            [sys.executable, "-I", "-S", enter.__file__, sys.executable],
+            input=marshal.dumps(wanted), capture_output=True, timeout=_WAIT_S, check=False,
         )  # fmt: skip
-    why = tried.stderr.strip().rpartition("\n")[2]
+    why = tried.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if tried.returncode == 2:
         return Capability(name, False, f"{why}: install Shoal outside of private directories", _COST)
     if tried.returncode != 0:

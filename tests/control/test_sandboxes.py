@@ -1,0 +1,58 @@
+"""A tenant's sandbox is had as asked for, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from shoal.control.sandboxes import require_sandbox, sandboxed
+from shoal.core import Capability, Fault, Sandbox, Unavailable
+from shoal.engine import Engine, Gang, LaunchFailed, RankSpec
+
+GANG = Gang("job.1.run", ("true",), (RankSpec(0, "here"),), Path("/nowhere"))
+
+
+def engine(*capabilities: Capability) -> Engine:
+    return cast(Engine, SimpleNamespace(name="fake", capabilities=lambda: capabilities))
+
+
+HAS_USER = engine(
+    Capability("sandbox-user", True, "works"), Capability("sandbox-bubblewrap", False, "bwrap is not installed")
+)
+
+
+def test_the_stronger_of_two_levels_counts() -> None:
+    assert Sandbox.USER.at_least(Sandbox.NONE) is Sandbox.USER
+    assert Sandbox.USER.at_least(Sandbox.BUBBLEWRAP) is Sandbox.BUBBLEWRAP
+    assert Sandbox.BUBBLEWRAP.at_least(Sandbox.USER) is Sandbox.BUBBLEWRAP
+
+
+def test_a_level_that_can_be_had_goes_with_the_gang() -> None:
+    require_sandbox(Sandbox.USER, HAS_USER)
+    made = sandboxed(GANG, "red", Sandbox.USER, HAS_USER)
+    assert (made.tenant, made.sandbox) == ("red", Sandbox.USER)
+
+
+def test_none_asks_nothing_of_an_engine() -> None:
+    require_sandbox(Sandbox.NONE, engine())
+    assert sandboxed(GANG, "red", Sandbox.NONE, engine()).sandbox is Sandbox.NONE
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (HAS_USER, "cannot be had: bwrap is not installed"),
+        (engine(), "had: the engine fake has no sandboxes"),
+    ],
+)
+def test_a_level_that_cannot_be_had_is_refused(there: Engine, why: str) -> None:
+    with pytest.raises(Unavailable, match=why) as refused:
+        require_sandbox(Sandbox.BUBBLEWRAP, there)
+    assert refused.value.where == "sandbox"
+    assert "shoal doctor" in str(refused.value.hint)
+    with pytest.raises(LaunchFailed, match=why) as failed:
+        sandboxed(GANG, "red", Sandbox.BUBBLEWRAP, there)
+    assert failed.value.fault is Fault.PLATFORM
