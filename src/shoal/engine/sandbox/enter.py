@@ -11,15 +11,19 @@ import ctypes
 import marshal
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing `typing` would be most of what this takes
+    from typing import Any
 
 _CLONE_NEWNS = 0x0002_0000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x4_0000
 _PR_SET_NO_NEW_PRIVS = 38
 
 
-def enter(sandbox: dict[str, Any], libc: Any) -> None:
+def enter(sandbox: dict[str, Any]) -> None:
     """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end."""
+    libc = ctypes.CDLL(None, use_errno=True)
     _arrange(sandbox["mounts"], libc)
     become(sandbox["uid"], libc)
     if "temporary" in sandbox:
@@ -66,7 +70,7 @@ def _try() -> int:
     """`enter.py INTERPRETER`, the plan on stdin: an exit code, and why not on stderr."""
     interpreter = sys.argv[1]
     try:
-        enter(marshal.load(sys.stdin.buffer), ctypes.CDLL(None, use_errno=True))  # noqa: S302 - written by the probe
+        enter(marshal.load(sys.stdin.buffer))  # noqa: S302 - written by the probe
     except OSError as problem:
         print(f"private mounts and users cannot be had: {problem.strerror}", file=sys.stderr)
         return 1
