@@ -6,7 +6,8 @@ Each job trains a small NumPy network and pauses between steps, as the demo's jo
 Drawn for each job, and not known to the server: mean step time (20 to 80 ms), spread of a step (2 to 30 %), and how
 much steps become slower or faster over the whole job (normal, 5 %). Eight run at a time on the machine's cores. The
 forecast is read through the API in the first picture that shows a quarter of the steps; the truth is when the server
-has the job as succeeded. Cost: CPU of `Forecast.finish` for a report, in this process.
+has the job as succeeded. Cost: CPU of `Forecast.finish` for a report, in this process, with
+the search for slowdowns.
 """
 
 from __future__ import annotations
@@ -92,12 +93,14 @@ def play(jobs: int, seconds: float, seed: int) -> list[tuple[float, float, float
 
 def cost_ms(reports: int) -> float:
     """Milliseconds of CPU that a report costs the control plane."""
-    forecast = Forecast(cast("Server", SimpleNamespace(clock=None)), ForecastSection(enabled=True))
-    live = cast("LiveJob", SimpleNamespace(job=SimpleNamespace(id="j"), attempt=SimpleNamespace(number=1)))
+    attempt = SimpleNamespace(number=1, placement=[SimpleNamespace(node="n")])
+    jobs = [SimpleNamespace(job=SimpleNamespace(id=f"j{number}"), attempt=attempt) for number in range(SLOTS)]
+    forecast = Forecast(cast("Server", SimpleNamespace(active_jobs=lambda: jobs)), ForecastSection(enabled=True))
+    live = cast("LiveJob", jobs[0])
     draw, at = random.Random(0), 0.0
     told = []
     for step in range(1, reports + 1):
-        at += draw.gauss(1, 0.1)
+        at += draw.lognormvariate(0, 0.03)
         told.append({"reported_at": at, "step": step, "total": 2 * reports})
     began = time.process_time()
     for one in told:

@@ -106,4 +106,7 @@ def test_off_it_imports_no_model_and_no_numerical_library() -> None:
 
 def test_while_off_the_server_says_what_it_lacks() -> None:
     (found,) = Forecast.off()
-    assert (found.available, found.consequence) == (False, "running jobs have no finish time")
+    assert (found.available, found.consequence) == (
+        False,
+        "running jobs have no finish time, and none is told what holds it back",
+    )

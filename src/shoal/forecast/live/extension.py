@@ -1,24 +1,47 @@
-"""When running jobs finish, told by `shoal show`, `top` and `explain`, and to admission."""
+"""When running jobs finish and what holds them back, told by `shoal show`, `top`, `explain` and events, and to
+admission."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import structlog
+from pydantic import Field
+
 from shoal.admission import Blocker, Explanation, Snapshot
 from shoal.base.console.output import duration
+from shoal.base.loops import BackgroundLoop
+from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
-from shoal.contract.records import Event
-from shoal.core import Capability, Estimate, Reason
+from shoal.contract.records import Event, JobRecord, NewEvent
+from shoal.core import Capability, Estimate, Reason, ShoalError
 from shoal.extension import Explain, Extension, LiveJob, Section, Server
+from shoal.store import Store
 
 if TYPE_CHECKING:
     from shoal.forecast.finish import Track
+    from shoal.forecast.live.watch import Watch
+
+log = structlog.get_logger("shoal.forecast")
+
+
+class ForecastEvent(EventKinds):
+    """What is written about running jobs."""
+
+    SLOWDOWN = (
+        "forecast.slowdown",
+        "A job became slower than it was; `data` says by how much, and what moved with it, if a sensor did.",
+    )
 
 
 class ForecastSection(Section):
-    """When running jobs finish, from the steps that they report."""
+    """When running jobs finish and what holds them back, from the steps that they report."""
+
+    mean_run: float = Field(100_000, ge=10, description="reports until a false alarm of a slowdown, on average")
 
 
 class Forecast(Extension):
@@ -26,49 +49,116 @@ class Forecast(Extension):
 
     name: ClassVar[str] = "forecast"
     settings: ClassVar[type[Section]] = ForecastSection
+    events: ClassVar[type[EventKinds] | None] = ForecastEvent
 
-    def __init__(self, server: Server, settings: ForecastSection) -> None:  # noqa: ARG002
+    def __init__(self, server: Server, settings: ForecastSection) -> None:
         from shoal.forecast.finish import Track
+        from shoal.forecast.live.watch import Watch
 
-        self._clock = server.clock
-        self._new = Track
-        self._tracks: dict[str, tuple[int, Track]] = {}
+        self._server = server
+        self._new: Callable[[], tuple[Track, Watch]] = lambda: (Track(), Watch(settings.mean_run))
+        self._jobs: dict[str, tuple[int, Track, Watch]] = {}
+        self._writer = _Writer()
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
-        return (Capability("forecast", False, "forecast.enabled is false", "running jobs have no finish time"),)
+        lost = "running jobs have no finish time, and none is told what holds it back"
+        return (Capability("forecast", False, "forecast.enabled is false", lost),)
+
+    async def open(self) -> None:
+        self._writer.begin(self._server.store)
+
+    async def close(self) -> None:
+        await self._writer.close()
 
     def finish(self, job: LiveJob, progress: Mapping[str, Any]) -> Estimate | None:
         at, step, total = (progress.get(name) for name in ("reported_at", "step", "total"))
         if at is None or step is None or job.attempt is None:
             return None
-        number, track = self._tracks.get(job.job.id, (None, None))
-        if track is None or number != job.attempt.number:
-            track = self._new()
-            self._tracks[job.job.id] = job.attempt.number, track
+        followed = self._jobs.get(job.job.id)
+        if followed is None or followed[0] != job.attempt.number:
+            followed = self._jobs[job.job.id] = job.attempt.number, *self._new()
+        _, track, watch = followed
         track.observe(at, step)
+        if watch.observe(at, step, {**progress.get("metrics", {}), **self._beside(job)}):
+            self._tell(job.job, watch)
         left = None if total is None else track.remaining(int(total))
         return None if left is None else left.later(track.points[-1][0])
 
+    def _beside(self, job: LiveJob) -> Mapping[str, float]:
+        """What the server itself senses of a job: how many others run on its nodes."""
+        nodes = _nodes(job)
+        others = (one for one in self._server.active_jobs() if one.job.id != job.job.id)
+        return {"neighbour_busy": float(sum(not nodes.isdisjoint(_nodes(one)) for one in others))}
+
+    def _tell(self, job: JobRecord, watch: Watch) -> None:
+        reason = _slowdown(watch)
+        if reason is not None:
+            now = self._server.clock.now()
+            self._writer.put(
+                NewEvent(now, ForecastEvent.SLOWDOWN, "forecast", reason.text, job.tenant, job.id, data=reason.facts)
+            )
+
     def committed(self, events: Iterable[Event]) -> None:
         for event in events:
-            if event.job_id in self._tracks and event.new_state is not None and not JobState(event.new_state).active:
-                del self._tracks[event.job_id]
+            if event.job_id in self._jobs and event.new_state is not None and not JobState(event.new_state).active:
+                del self._jobs[event.job_id]
 
     async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:  # noqa: ARG002
         told = await usual()
-        reason = self._finish(job)
-        return told if reason is None else replace(told, causes=(*told.causes, Blocker("finish", False, reason)))
+        if job.job.state is not JobState.RUNNING:
+            return told
+        followed = self._jobs.get(job.job.id)
+        reasons = (self._finish(job), None if followed is None else _slowdown(followed[2]))
+        more = (Blocker(one.code, False, one) for one in reasons if one is not None)
+        return replace(told, causes=(*told.causes, *more))
 
     def _finish(self, job: LiveJob) -> Reason | None:
         known = job.job.progress.get("finish")
-        if known is None or job.job.state is not JobState.RUNNING:
+        if known is None:
             return None
-        now = self._clock.now()
+        now = self._server.clock.now()
         low, median, high = (duration(max(0.0, known[name] - now)) for name in ("low", "median", "high"))
         text = f"finishes in about {median} ({low} to {high} in {known['level']:.0%} of all cases): {known['source']}"
         facts = {"finish_at": known["median"], "finish_low": known["low"], "finish_high": known["high"]}
         return Reason("finish", text, {**facts, "level": known["level"], "source": known["source"]})
 
     def status(self) -> Mapping[str, Any]:
-        return {"jobs": len(self._tracks)}
+        return {"jobs": len(self._jobs)}
+
+
+def _nodes(job: LiveJob) -> set[str]:
+    return set() if job.attempt is None else {place.node for place in job.attempt.placement}
+
+
+def _slowdown(watch: Watch) -> Reason | None:
+    found = watch.slowdown
+    if found is None:
+        return None
+    since = time.strftime("%H:%M:%S", time.localtime(watch.since))
+    why = f"{found.cause}; {found.remedy}" if found.cause else "no sensor moved with it"
+    text = f"since {since}, steps take {found.factor:.2f} times as long: {why}"
+    facts = {"since": watch.since, "factor": found.factor, "cause": found.cause, "remedy": found.remedy}
+    return Reason("slowdown", text, facts)
+
+
+class _Writer(BackgroundLoop):
+    """Writes events one after the other; one that cannot be written is a line in the log."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[NewEvent] = asyncio.Queue()
+
+    def begin(self, store: Store) -> None:
+        self._store = store
+        self.open()
+
+    def put(self, event: NewEvent) -> None:
+        self._events.put_nowait(event)
+
+    async def _run(self) -> None:
+        while True:
+            event = await self._events.get()
+            try:
+                await self._store.transact(lambda _: True, [event])
+            except ShoalError as error:
+                log.warning("an event was not written", kind=event.kind, job=event.job_id, error=str(error))

@@ -1,0 +1,76 @@
+"""Whether a running job became slower than it was, and why: what was reported becomes step times and sensors for the
+change-point test. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from shoal.forecast.bottleneck import SENSORS, Slowdown, detect
+
+MOST = 256
+EVERY = 32
+"""The test is run once for so many reports, on at most `MOST` of them."""
+
+TOLD_FROM = 1.1
+"""Smaller slowdowns are not told."""
+_OVER_BELOW = 1.05
+_RECENT = 8
+
+
+class Watch:
+    """One attempt of a job. `slowdown` is what holds it back now; `since` when that began, in Unix time."""
+
+    def __init__(self, mean_run: float) -> None:
+        self.slowdown: Slowdown | None = None
+        self.since = 0.0
+        self._mean_run = mean_run
+        self._usual = 0.0
+        self._last: tuple[float, int] | None = None
+        self._ends: list[float] = []
+        self._step_s: list[float] = []
+        self._sensors: dict[str, list[float]] = {}
+
+    def observe(self, at: float, step: int, sensors: Mapping[str, float]) -> bool:
+        """Take in a report; whether it shows a new slowdown."""
+        last, self._last = self._last, (at, step)
+        if last is None or step < last[1]:
+            self._forget(len(self._step_s))
+        elif step > last[1] and at > last[0]:
+            self._take((at - last[0]) / (step - last[1]), at, sensors)
+            return self._judge()
+        else:
+            self._last = last
+        return False
+
+    def _take(self, step_s: float, at: float, sensors: Mapping[str, float]) -> None:
+        if not self._step_s:  # a sensor that comes later has nothing to be compared with until the next beginning
+            self._sensors = {name: [] for name in SENSORS if name in sensors}
+        self._step_s.append(step_s)
+        self._ends.append(at)
+        for name, values in self._sensors.items():
+            values.append(sensors.get(name, values[-1] if values else 0.0))
+
+    def _judge(self) -> bool:
+        count = len(self._step_s)
+        if self.slowdown is not None and median(self._step_s[-_RECENT:]) < _OVER_BELOW * self._usual:
+            self.slowdown = None
+        if count % EVERY:
+            return False
+        found = detect(self._step_s, self._sensors, mean_run=self._mean_run)
+        if found is None:
+            if count >= MOST:
+                self._forget(MOST // 2)
+            return False
+        told = found.factor >= TOLD_FROM
+        if told:
+            self.slowdown, self.since = found, self._ends[max(0, found.began - 1)]
+            self._usual = median(self._step_s[: found.began])
+        self._forget(found.began)
+        return told
+
+    def _forget(self, count: int) -> None:
+        del self._step_s[:count]
+        del self._ends[:count]
+        for values in self._sensors.values():
+            del values[:count]
