@@ -14,6 +14,7 @@ import typer
 
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
 from shoal.core import Invalid, Lifetimes, NotFound, Speeds
+from shoal.forecast.commands.measure import measure, report
 
 if TYPE_CHECKING:
     from shoal.forecast.lifetimes import HourlyLifetimes
@@ -42,6 +43,8 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "finish")(finish)
     command(forecast_app, "bottleneck")(bottleneck)
     command(forecast_app, "cluster")(cluster)
+    command(forecast_app, "measure")(measure)
+    command(forecast_app, "report")(report)
     app.add_typer(forecast_app, name="forecast", rich_help_panel="Forecast")
 
 
