@@ -125,3 +125,15 @@ def test_devices_have_their_source(app: typer.Typer) -> None:
 def test_a_pytorch_model_needs_a_shape(app: typer.Typer) -> None:
     with pytest.raises(AssertionError, match="needs the shape of a sample"):
         ask(app, "features", "net.pt")
+
+
+def test_the_hour_of_the_day_counts_where_it_was_measured(app: typer.Typer, tmp_path: Path) -> None:
+    lives = ["k80,east,1800,1,12"] * 10 + ["k80,east,86400,0,"] * 20
+    (path := tmp_path / "lives.csv").write_text("\n".join(["kind,region,lifetime_s,revoked,hour", *lives]))
+    ask(app, "fit", "lifetime", path, "-o", model := tmp_path / "model.json")
+    words = ("lifetime", "-m", model, "-k", "k80", "-r", "east", "--json")
+    noon, night = (json.loads(ask(app, *words, "--clock", hour))["survival"] for hour in (12, 2))
+    assert noon < night
+    path.write_text(path.read_text().replace(",1,12", ",1,24"))
+    with pytest.raises(AssertionError, match="hour of the day is 0 to 23"):
+        ask(app, "fit", "lifetime", path, "-o", model)

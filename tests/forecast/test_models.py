@@ -15,7 +15,7 @@ from shoal.forecast import CheckpointTime, ClusterSpeed, Exposure, Features, Hou
 from shoal.forecast.cluster import Efficiency, Measured
 from shoal.forecast.devices import DEVICES
 from shoal.forecast.fitting import interval_width, non_negative
-from shoal.forecast.lifetimes import HOUR_S
+from shoal.forecast.lifetimes import HOUR_S, hour_factors
 from shoal.forecast.speeds import InferredSpeeds
 from shoal.forecast.steptime import Transfer
 
@@ -250,8 +250,33 @@ class TestLifetimes:
 
     def test_regions_that_differ_make_a_wide_prior(self) -> None:
         alike = HourlyLifetimes.fit({("k80", "east"): EARLY, ("k80", "west"): EARLY})
-        assert self.model.alpha[0] + self.model.beta[0] < alike.alpha[0] + alike.beta[0]
-        assert self.model.log_likelihood(NEVER) > alike.log_likelihood(NEVER)
+        assert self.model.alpha["k80"][0] + self.model.beta["k80"][0] < alike.alpha["k80"][0] + alike.beta["k80"][0]
+        assert self.model.log_likelihood("k80", NEVER) > alike.log_likelihood("k80", NEVER)
+
+    def test_a_kind_is_believed_more_than_other_kinds(self) -> None:
+        regions = ("east", "west", "north")
+        model = HourlyLifetimes.fit(
+            {(kind, region): EARLY if kind == "k80" else NEVER for kind in ("k80", "p100") for region in regions}
+        )
+        first = {kind: model.survival(kind, "south", 0, HOUR_S) for kind in ("k80", "p100", "v100")}
+        assert first["k80"] < first["v100"] < first["p100"]
+        assert model.log_likelihood("k80", EARLY) > model.log_likelihood("v100", EARLY)
+
+    def test_hours_of_the_day_count(self) -> None:
+        day = [0] * 8 + [50] * 8 + [0] * 8
+        model = HourlyLifetimes.fit({("k80", "east"): EARLY, ("k80", "west"): NEVER}, day)
+        assert sum(model.by_hour) == pytest.approx(24)
+        night, noon, even = (model.survival("k80", "east", 0, HOUR_S, clock) for clock in (2.0, 12.0, None))
+        assert noon < even < night
+        assert model.survival("k80", "east", 0, HOUR_S, 26.0) == night
+        # Half past eleven until half past twelve, in two pieces.
+        halves = [model.survival("k80", "east", at, HOUR_S / 2, clock) for at, clock in ((0, 11.5), (HOUR_S / 2, 12.0))]
+        assert model.survival("k80", "east", 0, HOUR_S, 11.5) == pytest.approx(halves[0] * halves[1])
+        assert HourlyLifetimes.from_json(json.loads(json.dumps(model.as_json()))) == model
+
+    def test_a_day_has_24_hours(self) -> None:
+        with pytest.raises(Invalid, match="24 counts"):
+            hour_factors([1] * 25)
 
     def test_lives_cut_short_by_something_else_are_no_revocations(self) -> None:
         lives = [(1800.0, True), (1800.0, False), (5400.0, False), (9000.0, True), (3 * HOUR_S, False)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
-from shoal.core import Invalid, Lifetimes, NotFound, Speeds
+from shoal.core import Invalid, NotFound, Speeds
 from shoal.forecast.commands.measure import measure, report
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def fit(
     context: CommandContext,
     model: Annotated[Model, typer.Argument(help="What to predict.")],
     measured: Annotated[Path, typer.Argument(help="CSV: kind,model,flops,parameters,tensors,seconds for speed; "
-                                             "kind,region,lifetime_s,revoked (1 or 0) for lifetime.")],
+                                             "kind,region,lifetime_s,revoked (1 or 0) for lifetime; with it, where "
+                                             "known, hour (0 to 23), the hour of the day of a revocation.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the fitted model, as JSON.")],
     hours: Annotated[int, typer.Option("--hours", min=1, help="The longest life of a server, in hours.")] = 24,
 ) -> None:  # fmt: skip
@@ -148,16 +149,18 @@ def lifetime(
     region: Annotated[str, typer.Option("--region", "-r", help="The region; one never seen has the shared hazard.")],
     age: Annotated[float, typer.Option("--age", min=0, help="Hours that the server has lived.")] = 0.0,
     ahead: Annotated[float, typer.Option("--ahead", min=0, help="Hours from now.")] = 1.0,
+    clock: Annotated[float | None, typer.Option("--clock", min=0, max=24, help="The hour of the day now, to count it "
+                                                "in.")] = None,
 ) -> None:  # fmt: skip
     """The probability that a transient server is still there some time from now."""
     from shoal.forecast.lifetimes import HOUR_S, HourlyLifetimes
 
     fitted = HourlyLifetimes.from_json(_read(model))
-    lives: Lifetimes = fitted
-    stays = lives.survival(kind, region, age * HOUR_S, ahead * HOUR_S)
+    stays = fitted.survival(kind, region, age * HOUR_S, ahead * HOUR_S, clock)
     mean = fitted.mean_life_s(kind, region) / HOUR_S
     seen = (kind, region) in fitted.seen
-    source = f"measured for {kind} in {region}" if seen else "of all kinds and regions: none was seen of this one"
+    others = f"of {kind} in other regions" if kind in fitted.alpha else "of all kinds and regions"
+    source = f"measured for {kind} in {region}" if seen else f"{others}: none was seen of this one"
     context.show(
         {"survival": stays, "mean_life_h": mean, "source": source},
         lambda: print(f"{stays:.1%} are still there {ahead:g} h later; the mean life is {mean:.1f} h ({source})"),
@@ -251,12 +254,18 @@ def _lifetime_of(path: Path, hours: int) -> HourlyLifetimes:
     from shoal.forecast.lifetimes import Exposure, HourlyLifetimes
 
     lives: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
-    for number, row in _rows(path, "kind", "region", "lifetime_s", "revoked"):
+    by_hour = [0] * 24
+    for number, row in _rows(path, "kind", "region", "lifetime_s", "revoked", optional=("hour",)):
         with _Line(path, number):
             if row["revoked"] not in ("0", "1"):
                 raise ValueError(f"revoked must be 1 or 0, not {row['revoked']!r}")
             lives[row["kind"], row["region"]].append((_positive(row["lifetime_s"]), row["revoked"] == "1"))
-    return HourlyLifetimes.fit({key: Exposure.of(of, hours) for key, of in lives.items()})
+            if row.get("hour") and row["revoked"] == "1":
+                hour = int(row["hour"])
+                if not 0 <= hour < len(by_hour):
+                    raise ValueError(f"an hour of the day is 0 to 23, not {hour}")
+                by_hour[hour] += 1
+    return HourlyLifetimes.fit({key: Exposure.of(of, hours) for key, of in lives.items()}, by_hour)
 
 
 class _Line:
