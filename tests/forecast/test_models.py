@@ -169,10 +169,10 @@ SHAPE = Features(1e9, 3e6, 216)
 
 
 class TestCluster:
-    truth = ClusterSpeed(1e-4, 5e-9, 0.3, 4.0)
+    truth = ClusterSpeed(1e-4, 5e-9, 0.3, 4.0, 0.1, 3)
 
     def test_more_workers_are_faster_up_to_what_servers_give(self) -> None:
-        speeds = [self.truth.predict(SHAPE, 7.0, workers, 1) for workers in range(1, 65)]
+        speeds = [self.truth.predict(SHAPE, (7.0,) * workers, 1).median for workers in range(1, 65)]
         assert speeds == sorted(speeds)
         assert speeds[0] == pytest.approx(7.0, rel=0.01)
         assert speeds[-1] == pytest.approx(self.truth.capacity_per_s(SHAPE, 1), rel=0.01)
@@ -183,19 +183,29 @@ class TestCluster:
 
     def test_it_finds_a_saturation(self) -> None:
         measured = [
-            Measured(one, alone, workers, servers, self.truth.predict(one, alone, workers, servers))
+            Measured(one, alone, workers, servers, self.truth.predict(one, (alone,) * workers, servers).median)
             for one, alone in ((Features(1e9, 7e5, 50), 22.0), (SHAPE, 7.0), (Features(1e9, 26e6, 216), 2.1))
             for workers in range(1, 9) for servers in (1, 2)
         ]  # fmt: skip
         model = ClusterSpeed.fit(measured)
         for one in measured:
-            found = model.predict(one.features, one.alone_per_s, one.workers, one.servers)
-            assert found == pytest.approx(one.steps_per_s, rel=0.05)
+            found = model.predict(one.features, (one.alone_per_s,) * one.workers, one.servers)
+            assert found.median == pytest.approx(one.steps_per_s, rel=0.05)
+            assert found.low < one.steps_per_s < found.high
+        alone = ClusterSpeed.fit([one for one in measured if one.features == SHAPE])
+        assert alone.width == math.inf
+        assert ClusterSpeed.from_json(json.loads(json.dumps(alone.as_json()))) == alone
         assert ClusterSpeed.from_json(model.as_json()) == model
 
     def test_no_workers_is_refused(self) -> None:
         with pytest.raises(Invalid, match="one worker"):
-            self.truth.predict(SHAPE, 7.0, 0, 1)
+            self.truth.predict(SHAPE, (), 1)
+
+    def test_workers_of_two_kinds_ask_for_the_sum_of_their_speeds(self) -> None:
+        found = self.truth.predict(SHAPE, (7.0, 7.0, 2.0), 1)
+        assert found.median == pytest.approx(self.truth.predict(SHAPE, (16.0,), 1).median)
+        assert found.high / found.median == pytest.approx(math.exp(0.1))
+        assert found.source == "inferred from clusters of 3 other networks, and from each worker's speed alone"
 
 
 class TestEfficiency:
