@@ -1,7 +1,7 @@
 """Starts one rank of a gang on its node, under Slurm: the supervisor, with a lease on the gang.
 
 Run by an isolated interpreter from the engine's home, which the nodes share: `rank.py GANG_DIR TOKEN`. What is to be
-done stands in `GANG_DIR/spec.TOKEN`; where it runs, Slurm's environment tells.
+done stands in `GANG_DIR/spec.TOKEN`; where it runs, the environment tells: Slurm's variables, or `SHOAL_TASK...`.
 
 - `owner`    a symbolic link to the one Slurm job that may run the gang: a second job of its name ends at once.
 - `fence`    written by the engine when it gives a gang up. The supervisor reads it each second; so long as that works
@@ -274,6 +274,18 @@ def _tell(spec: dict[str, Any]) -> None:
 # --- where this rank is ---
 
 
+_TOLD = {
+    "SHOAL_TASK": ("SLURM_PROCID", "SLURM_NODEID"), "SHOAL_TASK_NODE": ("SLURMD_NODENAME",),
+    "SHOAL_TASK_JOB": ("SLURM_JOB_ID",),
+}  # fmt: skip
+"""What a cluster without Slurm's variables tells each rank, a node to itself, and the names by which it is read here."""
+
+
+def as_slurm(environ: dict[str, str]) -> dict[str, str]:
+    """The environment with Slurm's variables, whatever the cluster."""
+    return environ | {name: environ[ours] for ours, names in _TOLD.items() if ours in environ for name in names}
+
+
 def rank_here(spec: dict[str, Any], environ: dict[str, str]) -> int | None:
     """The number of the rank that this task of a Slurm job is; None for a task too many."""
     local = int(environ.get("SLURM_LOCALID", "0"))
@@ -375,7 +387,7 @@ def unseal(sealed: bytes, key: str) -> dict[str, str]:
 
 
 def main(gang_dir: str, token: str) -> int:
-    environ = dict(os.environ)
+    environ = as_slurm(dict(os.environ))
     key = environ.pop("SHOAL_SEAL", "")
     _end_with_the_step()
     try:
