@@ -1,7 +1,7 @@
 """Starts one rank of a gang on its node, under Slurm: the supervisor, with a lease on the gang.
 
 Run by an isolated interpreter from the engine's home, which the nodes share: `rank.py GANG_DIR TOKEN`. What is to be
-done stands in `GANG_DIR/spec.TOKEN`; where it runs, the environment tells: Slurm's variables, or `SHOAL_TASK...`.
+done stands in `GANG_DIR/spec.TOKEN`; where it runs, Slurm's environment tells, or what stands for it.
 
 - `owner`    a symbolic link to the one Slurm job that may run the gang: a second job of its name ends at once.
 - `fence`    written by the engine when it gives a gang up. The supervisor reads it each second; so long as that works
@@ -278,7 +278,7 @@ _TOLD = {
     "SHOAL_TASK": ("SLURM_PROCID", "SLURM_NODEID"), "SHOAL_TASK_NODE": ("SLURMD_NODENAME",),
     "SHOAL_TASK_JOB": ("SLURM_JOB_ID",),
 }  # fmt: skip
-"""What a cluster without Slurm's variables tells each rank, a node to itself, and the names by which it is read here."""
+"""What a cluster without Slurm's variables tells each rank, which has a node to itself, and how it is called here."""
 
 
 def as_slurm(environ: dict[str, str]) -> dict[str, str]:
@@ -308,8 +308,9 @@ def place_environment(spec: dict[str, Any], rank: int, environ: dict[str, str]) 
         beside = tasks_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"), number)
     env = {
         "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(beside), "NODE_RANK": str(number),
-        "SLURM_JOB_ID": environ.get("SLURM_JOB_ID", ""),
     }  # fmt: skip
+    if "SHOAL_TASK" not in environ:
+        env["SLURM_JOB_ID"] = environ.get("SLURM_JOB_ID", "")
     count = spec["accelerators"]
     given = [one for one in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
     if not count:

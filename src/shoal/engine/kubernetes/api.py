@@ -141,12 +141,12 @@ def _refusal(problem: Any) -> ShoalError:
     if code == 401:
         hint = "has the token lapsed? Renew it; nothing is lost meanwhile"
         return Unavailable(f"the API server does not accept our credentials: {said}", where="kubernetes", hint=hint)
-    kind = {404: Missing, 409: Exists, 410: TooOld}.get(code)
+    kind = {404: Missing, 409: Exists, 410: TooOld}.get(code or 0)
     if kind is not None:
         return kind(said, where="kubernetes")
     if code is not None and code < 500 and code != 429:
-        hint = "see the role in docs/how-to/kubernetes-cluster.md" if code == 403 else None
-        return NotTaken(said, where="kubernetes", hint=hint)
+        role = "see the role in docs/how-to/kubernetes-cluster.md" if code == 403 else None
+        return NotTaken(said, where="kubernetes", hint=role)
     return Unavailable(f"the API server does not answer: {said}", where="kubernetes", hint="is the cluster up?")
 
 

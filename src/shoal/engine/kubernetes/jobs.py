@@ -68,6 +68,7 @@ class KubernetesJob:
         return codes[0] if codes else None
 
     def judged(self, rank: RankStatus, why: str) -> RankStatus:
+        del why  # each pod's own is told
         end, seen = rank.exit, self.ends.get(rank.rank, PodEnd())
         if end is None or end.code is not None:
             return rank  # its own record says more
@@ -147,9 +148,8 @@ def _end(pod: Object, unreachable: frozenset[str]) -> PodEnd:
     if target is not None and target.get("status") == "True":
         told = target.get("reason", "")
         why = _DISRUPTED.get(told, f"Kubernetes ended it: {told}")
-        return PodEnd(
-            f"{why}: {target['message']}" if target.get("message") else why, code, node_lost=told in _NODE_LOST
-        )
+        why += f": {target['message']}" if target.get("message") else ""
+        return PodEnd(why, code, node_lost=told in _NODE_LOST)
     if status.get("reason") == "Evicted":
         return PodEnd(f"it was evicted: {status.get('message', '')}", code)
     if status.get("reason") in ("NodeLost", "NodeShutdown", "Terminated", "Shutdown"):

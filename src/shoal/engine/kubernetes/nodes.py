@@ -37,7 +37,7 @@ class Kind:
 class Machines:
     """All nodes that may have pods of ours, and how their types of accelerators are asked for."""
 
-    inventory: Inventory = Inventory(())
+    inventory: Inventory = field(default_factory=lambda: Inventory(()))
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     unreachable: frozenset[str] = frozenset()
 
