@@ -48,6 +48,8 @@ class Cluster(Protocol):
     it says no. `pooled`: it picks the nodes of a gang itself; they are shown as one pool."""
 
     present: Present[Inventory]
+    keeps_jobs: bool
+    """Whether a job that is over stays until it is cancelled."""
 
     @property
     def pooled(self) -> bool: ...
@@ -247,6 +249,9 @@ class BatchEngine(RecordedGangs[BatchGang]):
                 return ()
             await self._ask_why({job.name: job for job in jobs if job.over})
             self._gangs.see(jobs, listed)
+            for job in jobs:
+                if self._cluster.keeps_jobs and job.over and job.name not in self._gangs.known:
+                    self._cancel_soon(job.id)
             return jobs
 
     async def _ask_why(self, over: Mapping[str, BatchJob]) -> None:
@@ -451,6 +456,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
         with contextlib.suppress(FileNotFoundError):
             gang.dir.forget()
         self._gangs.known.pop(gang.name, None)
+        self._list_now.set()
         if gang.job is None or not gang.job.over:
             self._gangs.leave(job)
 

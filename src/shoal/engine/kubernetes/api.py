@@ -125,9 +125,12 @@ class TooOld(NotTaken):
 def _errors() -> Any:
     """What the client raises, in the words of our errors."""
     from httpx2 import HTTPError
+    from msgspec import MsgspecError
 
     try:
         yield
+    except MsgspecError as problem:
+        raise Unavailable(f"an answer of the API server cannot be read: {problem}", where="kubernetes") from problem
     except HTTPError as problem:  # lightkube's ApiError is one
         raise _refusal(problem) from problem
     except OSError as problem:
@@ -194,6 +197,10 @@ class Mirror:
         if self._trouble is not None:
             raise Unavailable(self._trouble.what, where=self._trouble.where, hint=self._trouble.hint)
         return list(self._objects.values())
+
+    def name_of(self, uid: str) -> str:
+        """Empty where there is none now."""
+        return str(self._objects[uid]["metadata"]["name"]) if uid in self._objects else ""
 
     def add(self, each: dict[str, Any]) -> None:
         """One that was just made: the watch may tell of it later."""

@@ -31,6 +31,7 @@ class Cluster:
     """`mount` is where the volume with the server's home is mounted."""
 
     pooled = True
+    keeps_jobs = True
 
     def __init__(self, settings: KubernetesSettings, mount: Path, mark: str, clock: Clock, api: Api) -> None:
         self.present = Present(Inventory(()))
@@ -148,7 +149,7 @@ class Cluster:
         except NotTaken as problem:
             raise _refusal(problem, gang.name) from None
         self._jobs.add(made)
-        return str(made["metadata"]["name"])
+        return str(made["metadata"]["uid"])
 
     async def _made(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """The Job as it was created, by this or by an earlier try of the same launch. One of an earlier launch goes
@@ -176,7 +177,9 @@ class Cluster:
         return job.why, job.exit_code
 
     async def cancel(self, job: str) -> None:
-        await self._api.delete("Job", job)
+        name = self._jobs.name_of(job)
+        if name:
+            await self._api.delete("Job", name)
 
 
 def _refusal(problem: NotTaken, gang: str) -> LaunchFailed:

@@ -106,7 +106,7 @@ def _job(job: Object, pods: Sequence[Object], unreachable: frozenset[str]) -> Ku
         why = f"its Job failed: {told.get('reason', '')} {told.get('message', '')}".strip()
     started = any(_phase(pod) in (*_OVER, "Running") for pod in pods)
     return KubernetesJob(
-        id=metadata["name"],
+        id=metadata["uid"],
         name=(metadata.get("annotations") or {}).get(GANG, metadata["name"]),
         order=0,
         over=over,

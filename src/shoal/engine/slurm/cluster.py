@@ -29,6 +29,8 @@ _BLIND_S = 60.0
 class Cluster:
     """`pooled`: the nodes are shown as one pool, with more places than it has, as `pace` says."""
 
+    keeps_jobs = False
+
     def __init__(
         self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, pace: Pace | None = None
     ) -> None:
