@@ -42,6 +42,9 @@ _PATH = re.compile(
 )
 
 
+_REASONS = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503: "ServiceUnavailable"}
+
+
 class Refusal(Exception):
     """An answer that is no success, as the API gives it."""
 
@@ -61,7 +64,7 @@ def now() -> str:
 
 
 class FakeCluster:
-    """All state, behind one lock. `token`: what a request has to bear. `groups`: optional API groups that are served."""
+    """All state, behind one lock. `token`: what a request has to bear, if anything. `groups`: optional API groups."""
 
     def __init__(self, *, token: str = "t0ken", groups: frozenset[str] = frozenset()) -> None:
         self.token = token
@@ -113,6 +116,10 @@ class FakeCluster:
             gone["metadata"]["resourceVersion"] = str(self.version)
             self.log.append((self.version, "DELETED", plural, gone))
             self.changed.notify_all()
+            if plural == "pods" and metadata.get("ownerReferences"):
+                owner = self.objects.get(("jobs", metadata["namespace"], metadata["ownerReferences"][0]["name"]))
+                if owner is not None:  # a pod that goes before it is done has failed
+                    owner["status"]["failed"] = 1
             for other_plural, other in self.all():
                 owners = other["metadata"].get("ownerReferences") or ()
                 if any(owner["uid"] == metadata["uid"] for owner in owners):
@@ -162,7 +169,7 @@ class FakeCluster:
         return str(job["metadata"]["annotations"]["shoal.dev/gang"]) if job is not None else ""
 
     def fail(self, *codes: int, method: str = "") -> None:
-        """The next requests, of this method, are answered so."""
+        """The next requests, of this method, are answered so; 0: they are carried out, and the answer is lost."""
         self.failures += [(method, code) for code in codes]
 
     def forget_the_past(self) -> None:
@@ -228,9 +235,9 @@ class FakeCluster:
         uid, name = job["metadata"]["uid"], job["metadata"]["name"]
         pods = [pod for pod in self.list("pods") if pod["metadata"]["ownerReferences"][0]["uid"] == uid]
         phases = [pod["status"]["phase"] for pod in pods]
-        failed = "Failed" in phases or any(one["type"] == "FailureTarget" for one in conditions)
-        if failed:
-            if not any(one["type"] == "FailureTarget" for one in conditions):
+        given_up = any(one["type"] == "FailureTarget" for one in conditions)
+        if given_up or "failed" in status or "Failed" in phases:
+            if not given_up:
                 conditions.append({"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"})
                 self.touch("jobs", job)
             for pod in pods:
@@ -462,7 +469,9 @@ class _Handler(BaseHTTPRequestHandler):
             found = self._discovery(parts.path) if method == "GET" else None
             if found is None:
                 found = self._resource(method, parts.path, json.loads(body) if body else {})
-            if found is not None:
+            if found is not None and self._answer_is_lost(method):
+                self.close_connection = True
+            elif found is not None:
                 self._send(200 if method != "POST" else 201, found)
         except Refusal as refusal:
             self._send(refusal.code, refusal.status())
@@ -470,15 +479,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _admit(self, method: str) -> None:
-        if self.headers.get("Authorization") != f"Bearer {self.cluster.token}":
+        if self.cluster.token and self.headers.get("Authorization") != f"Bearer {self.cluster.token}":
             raise Refusal(401, "Unauthorized", "Unauthorized")
         for at, (wanted, code) in enumerate(self.cluster.failures):
-            if wanted in ("", method) and "watch" not in self.query:
+            if code and wanted in ("", method) and "watch" not in self.query:
                 del self.cluster.failures[at]
-                reason = {403: "Forbidden", 429: "TooManyRequests", 503: "ServiceUnavailable"}.get(
-                    code, "InternalError"
-                )
-                raise Refusal(code, reason, "as the test wants")
+                raise Refusal(code, _REASONS.get(code, "InternalError"), "as the test wants")
+
+    def _answer_is_lost(self, method: str) -> bool:
+        lost = (method, 0) in self.cluster.failures
+        if lost:
+            self.cluster.failures.remove((method, 0))
+        return lost
 
     def _send(self, code: int, told: Object) -> None:
         data = json.dumps(told).encode()
@@ -496,19 +508,20 @@ class _Handler(BaseHTTPRequestHandler):
         groups = ["batch", *sorted(self.cluster.groups)]
         versions = {"batch": "batch/v1", "scheduling.x-k8s.io": "scheduling.x-k8s.io/v1alpha1"}
         if path == "/apis":
+            told = [{"groupVersion": versions[group], "version": versions[group].split("/")[1]} for group in groups]
             listed = [
-                {"name": group, "versions": [{"groupVersion": versions[group], "version": versions[group].split("/")[1]}],
-                 "preferredVersion": {"groupVersion": versions[group], "version": versions[group].split("/")[1]}}
-                for group in groups
-            ]  # fmt: skip
+                {"name": group, "versions": [one], "preferredVersion": one}
+                for group, one in zip(groups, told, strict=True)
+            ]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
         for version in ("v1", *(versions[group] for group in groups)):
             if path in (f"/api/{version}", f"/apis/{version}"):
                 verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
                 resources = [
-                    {"name": plural, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind, "verbs": verbs}
-                    for plural, (kind, of, namespaced) in KINDS.items() if of == version
-                ]  # fmt: skip
+                    {"name": plural, "singularName": kind.lower(), "namespaced": bound, "kind": kind, "verbs": verbs}
+                    for plural, (kind, of, bound) in KINDS.items()
+                    if of == version
+                ]
                 return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
         return None
 

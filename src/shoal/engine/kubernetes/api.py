@@ -139,7 +139,7 @@ def _errors() -> Any:
 
 def _refusal(problem: Any) -> ShoalError:
     status = getattr(problem, "status", None)
-    code = status.code if status is not None else None
+    code = status.code if status is not None else getattr(getattr(problem, "response", None), "status_code", None)
     said = str(problem) or type(problem).__name__
     if code == 401:
         hint = "has the token lapsed? Renew it; nothing is lost meanwhile"
@@ -177,6 +177,8 @@ class Mirror:
         self._kind = kind
         self._labels = labels
         self._changed = changed
+        self.gone: Callable[[dict[str, Any]], None] = lambda _: None
+        """Called with what was deleted, as it was last."""
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = ""
         self._trouble: ShoalError | None = None
@@ -241,6 +243,7 @@ class Mirror:
             return
         if change == "DELETED":
             self._objects.pop(metadata["uid"], None)
+            self.gone(each)
         else:
             self._objects[metadata["uid"]] = each
         self._changed()

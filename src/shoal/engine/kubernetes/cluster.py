@@ -15,7 +15,7 @@ from shoal.engine.batch import handover
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.kubernetes import objects
 from shoal.engine.kubernetes.api import Api, Exists, Mirror, Missing
-from shoal.engine.kubernetes.jobs import MARK, KubernetesJob, read_jobs
+from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, read_jobs
 from shoal.engine.kubernetes.nodes import Machines, read_nodes
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import pool_of
@@ -47,6 +47,8 @@ class Cluster:
         self._nodes = Mirror(api, "Node", self._show)
         self._jobs = Mirror(api, "Job", self._tell, ours)
         self._pods = Mirror(api, "Pod", self._tell, ours)
+        self._pods.gone = self._remember
+        self._gone: dict[str, dict[str, Any]] = {}
 
     async def open(self) -> None:
         if not self._settings.image:
@@ -170,7 +172,14 @@ class Cluster:
 
     async def jobs(self, mark: str) -> tuple[KubernetesJob, ...]:
         del mark  # the watches are of this home's alone
-        return tuple(read_jobs(self._jobs.objects(), self._pods.objects(), self._machines.unreachable))
+        jobs, pods = self._jobs.objects(), self._pods.objects()
+        there = {job["metadata"]["uid"] for job in jobs}
+        self._gone = {uid: pod for uid, pod in self._gone.items() if owner_of(pod) in there}
+        return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._machines.unreachable))
+
+    def _remember(self, pod: dict[str, Any]) -> None:
+        """Why a pod was taken away stands in the pod, which goes with that."""
+        self._gone[pod["metadata"]["uid"]] = {**pod, GONE: True}
 
     async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
         assert isinstance(job, KubernetesJob)

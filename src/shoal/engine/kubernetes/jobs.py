@@ -15,6 +15,9 @@ Object = Mapping[str, Any]
 MARK, GANG, INDEX = "shoal.dev/home", "shoal.dev/gang", "batch.kubernetes.io/job-completion-index"
 """Label of a home's objects; annotation with the name of a gang; Kubernetes' own for the rank of a pod."""
 
+GONE = "shoal.dev/gone"
+"""Set in what is remembered of a pod that was deleted, beside the fields of the API."""
+
 _OVER = frozenset({"Succeeded", "Failed"})
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _DISRUPTED = {
@@ -79,25 +82,32 @@ class KubernetesJob:
         return rank
 
 
-def read_jobs(jobs: Iterable[Object], pods: Iterable[Object], unreachable: frozenset[str]) -> list[KubernetesJob]:
+def read_jobs(
+    jobs: Iterable[Object], pods: Iterable[Object], unreachable: frozenset[str] = frozenset()
+) -> list[KubernetesJob]:
     """`unreachable`: nodes that do not answer. A pod that was to leave one of them is over as far as Kubernetes can
-    tell, and may still run."""
+    tell, and may still run. Of `pods` that were deleted, GONE is set."""
     by_owner: dict[str, list[Object]] = {}
     for pod in pods:
-        for owner in pod["metadata"].get("ownerReferences") or ():
-            by_owner.setdefault(owner["uid"], []).append(pod)
+        by_owner.setdefault(owner_of(pod), []).append(pod)
     return [_job(job, by_owner.get(job["metadata"]["uid"], []), unreachable) for job in jobs]
+
+
+def owner_of(pod: Object) -> str:
+    """The uid of its Job."""
+    return next((str(one["uid"]) for one in pod["metadata"].get("ownerReferences") or ()), "")
 
 
 def _job(job: Object, pods: Sequence[Object], unreachable: frozenset[str]) -> KubernetesJob:
     metadata, status = job["metadata"], job.get("status") or {}
     finished = {one["type"]: one for one in status.get("conditions") or () if one.get("status") == "True"}
     pods = sorted(pods, key=_index)
-    ends = {_index(pod): _end(pod, unreachable) for pod in pods if _over(pod, unreachable)}
+    gone = [pod for pod in pods if _over(pod, unreachable)]
+    ends = {_index(pod): _end(pod, unreachable) for pod in gone}
     cut_off = any(end.node_lost for end in ends.values())
     hopeless = [why for pod in pods for why in _waiting_containers(pod) if why.partition(":")[0] in _HOPELESS]
     done = bool(finished.keys() & {"Complete", "Failed", "FailureTarget"}) or "deletionTimestamp" in metadata
-    over = bool(hopeless) or cut_off or (done and len(ends) == len(pods))
+    over = bool(hopeless) or cut_off or (done and len(gone) == len(pods))
     why = next((end.why for end in ends.values() if end.why), "")
     if hopeless:
         why = f"its image cannot be had: {hopeless[0]}"
@@ -127,6 +137,8 @@ def _index(pod: Object) -> int:
 
 
 def _over(pod: Object, unreachable: frozenset[str]) -> bool:
+    if GONE in pod:
+        return True
     leaving = "deletionTimestamp" in pod["metadata"] and pod.get("spec", {}).get("nodeName") in unreachable
     return leaving or _phase(pod) in _OVER
 
@@ -140,7 +152,7 @@ def _end(pod: Object, unreachable: frozenset[str]) -> PodEnd:
     ]
     code = next((int(one["exitCode"]) for one in ended if "exitCode" in one), None)
     where = pod.get("spec", {}).get("nodeName", "")
-    if _phase(pod) not in _OVER and where in unreachable:
+    if _phase(pod) not in _OVER and where in unreachable and GONE not in pod:
         return PodEnd(f"its node {where} does not answer", code, node_lost=True)
     if any(one.get("reason") == "OOMKilled" for one in ended):
         return PodEnd("its container went over its memory limit and was killed", code, oom=True)
@@ -169,7 +181,7 @@ def _waiting_containers(pod: Object) -> list[str]:
     return found
 
 
-_FREE = re.compile(r"(\d+) Insufficient ([\w./-]+)")
+_FREE = re.compile(r"(\d+) Insufficient ([\w/-]+(?:\.[\w/-]+)*)")
 
 
 def _why_waiting(job: Object, pods: Sequence[Object]) -> Reason:

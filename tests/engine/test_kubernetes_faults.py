@@ -1,0 +1,341 @@
+"""The Kubernetes engine when its cluster refuses, forgets, preempts, loses nodes, or does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core import Fault, Unavailable
+from shoal.engine import Gang, GangStatus, LaunchFailed, Phase, RankSpec
+from shoal.engine.kubernetes import KubernetesEngine, KubernetesSettings, probe_cluster
+from shoal.engine.protocol import EngineOptions, Refused
+from tests.engine.conformance import Print, RunForever, Succeed
+from tests.engine.kubernetes_kit import KubernetesKit, kubernetes_kit
+from tests.engine.kubernetes_server import FakeCluster, fake_cluster, kubeconfig
+
+pytest.importorskip("lightkube", reason="the Kubernetes client is not installed")
+
+NAME = "a.1.run"
+
+
+@pytest.fixture
+async def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesKit]:
+    async with kubernetes_kit(tmp_path, monkeypatch) as kit:
+        yield kit
+
+
+def queued(status: GangStatus) -> bool:
+    return status.phase is Phase.QUEUED and status.reason is not None
+
+
+def wide(kit: KubernetesKit, devices: int, ranks: int = 1, **more: Any) -> Gang:
+    """Each rank runs for ever on so many accelerators."""
+    places = tuple(f"{kit.device}{index}" for index in range(devices))
+    env = kit._env(RunForever())
+    specs = tuple(RankSpec(rank, kit.node, places, env) for rank in range(ranks))
+    return Gang(NAME, ("behave",), specs, kit.root / "run" / NAME, **more)
+
+
+# --- waiting ---
+
+
+async def test_a_gang_that_does_not_fit_is_queued_and_says_what_is_lacking(kit: KubernetesKit) -> None:
+    await kit.engine.launch(wide(kit, 9))
+    status = await kit.until(lambda now: queued(now) and "Unschedulable" in now.reason.text, NAME)
+    assert status.reason is not None
+    assert status.reason.code == "resources"
+    assert "not enough nvidia.com/gpu is free" in status.reason.text
+    kit.cluster.add_node("n3", cpus=16, gpus=9, labels={"nvidia.com/gpu.product": "NVIDIA-H200"})
+    running = await kit.until(lambda now: now.phase is Phase.RUNNING, NAME)
+    assert running.ranks[0].node == "n3"
+
+
+async def test_a_queued_gang_is_taken_back_without_a_trace(kit: KubernetesKit) -> None:
+    await kit.engine.launch(wide(kit, 9))
+    await kit.until(queued, NAME)
+    await kit.engine.stop(NAME)
+    status = await kit.settle(NAME)
+    assert status.ended
+    assert status.fault is None
+
+
+async def test_of_one_rank_per_node_each_has_its_own(kit: KubernetesKit) -> None:
+    status = await kit.launch(wide(kit, 1, ranks=2, ranks_per_node=1))
+    assert sorted(rank.node for rank in status.ranks) == ["n1", "n2"]
+
+
+async def test_more_ranks_per_node_cannot_be_promised(kit: KubernetesKit) -> None:
+    with pytest.raises(Refused, match="2 ranks on each node"):
+        await kit.engine.launch(wide(kit, 1, ranks=4, ranks_per_node=2))
+    assert kit.cluster.list("jobs") == []
+
+
+async def test_a_type_that_no_node_has_is_the_platforms_fault(kit: KubernetesKit) -> None:
+    spec = RankSpec(0, kit.node, ("tpu:0",))
+    with pytest.raises(LaunchFailed, match="no node of the cluster has tpu; its types are: nvidia-h200") as failure:
+        await kit.engine.launch(Gang(NAME, ("true",), (spec,), kit.root / "run"))
+    assert failure.value.fault is Fault.PLATFORM
+
+
+@pytest.mark.parametrize(
+    ("image", "code"), [("missing/image", "image"), ("INVALID", "")], ids=["cannot be pulled", "is no name"]
+)
+async def test_an_image_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, code: str
+) -> None:
+    async with kubernetes_kit(tmp_path, monkeypatch, image=image) as kit:
+        if code:
+            await kit.engine.launch(kit.gang(NAME, Succeed()))
+            status = await kit.until(lambda now: queued(now) and now.reason.code == code, NAME)
+            assert status.reason is not None
+            assert "ImagePullBackOff" in status.reason.text
+        else:
+            with pytest.raises(LaunchFailed, match="its image cannot be had: InvalidImageName") as failure:
+                await kit.launch(kit.gang(NAME, Succeed()))
+            assert failure.value.fault is Fault.PLATFORM
+
+
+async def test_kueue_admits_a_gang_when_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kubernetes_kit(tmp_path, monkeypatch, queue="team-{tenant}") as kit:
+        await kit.engine.launch(wide(kit, 1, env={"SHOAL_TENANT": "red"}))
+        status = await kit.until(lambda now: queued(now) and now.reason.code == "queue", NAME)
+        assert status.reason is not None
+        assert "Kueue has not admitted it of queue team-red" in status.reason.text
+        (job,) = kit.cluster.list("jobs")
+        assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-red"
+        job["spec"]["suspend"] = False
+        kit.cluster.touch("jobs", job)
+        await kit.until(lambda now: now.phase is Phase.RUNNING, NAME)
+
+
+async def test_pod_groups_are_used_where_they_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = frozenset({"scheduling.x-k8s.io"})
+    async with kubernetes_kit(tmp_path, monkeypatch, groups=groups) as kit:
+        await kit.launch(wide(kit, 1, ranks=2))
+        (group,) = kit.cluster.list("podgroups")
+        assert group["spec"]["minMember"] == 2
+        label = "scheduling.x-k8s.io/pod-group"
+        assert {pod["metadata"]["labels"][label] for pod in kit.cluster.list("pods")} == {group["metadata"]["name"]}
+
+
+# --- ends from outside ---
+
+
+@pytest.mark.parametrize("reason", ["PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"])
+async def test_a_pod_that_is_taken_away_is_lost_and_no_failure_of_its_own(kit: KubernetesKit, reason: str) -> None:
+    await kit.launch(kit.gang(NAME, RunForever(), ranks=2))
+    kit.cluster.disrupt(kit.cluster.pods_of(NAME)[0], reason)
+    status = await kit.settle(NAME)
+    first = status.ranks[0].exit
+    assert first is not None
+    assert (first.lost, first.node_lost, first.code) == (True, False, None)
+    assert "by the test" in first.detail
+
+
+async def test_a_container_over_its_memory_limit_is_told_apart(kit: KubernetesKit) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    kit.cluster.kill_for_memory(kit.cluster.pods_of(NAME)[0])
+    (rank,) = (await kit.settle(NAME)).ranks
+    assert rank.exit is not None
+    assert (rank.exit.oom, rank.exit.lost) == (True, False)
+
+
+async def test_a_node_that_stops_answering_is_fenced_before_its_rank_is_lost(kit: KubernetesKit) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    await kit.in_effect(NAME)
+    assert kit.processes(NAME)
+    kit.cluster.lose_node("n1")
+    (rank,) = (await kit.settle(NAME)).ranks
+    assert rank.exit is not None
+    assert (rank.exit.lost, rank.exit.node_lost) == (True, True)
+    assert "does not answer" in rank.exit.detail
+    assert kit.processes(NAME) == []
+    with kit.cluster.changed:  # it comes back
+        kit.cluster.silent.clear()
+
+
+async def test_a_job_that_somebody_deleted_is_lost(kit: KubernetesKit) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    (job,) = kit.cluster.list("jobs")
+    kit.cluster.delete("jobs", job)
+    (rank,) = (await kit.settle(NAME)).ranks
+    assert rank.exit is not None
+    assert rank.exit.signal is not None or rank.exit.lost
+
+
+# --- the API server ---
+
+
+async def test_a_watch_that_is_cut_or_too_old_loses_nothing(kit: KubernetesKit) -> None:
+    for number in range(4):
+        name = f"a{number}.1.run"
+        if number % 2:
+            kit.cluster.forget_the_past()
+        kit.cluster.cut_watches()
+        await kit.launch(kit.gang(name, Succeed()))
+        kit.cluster.cut_watches()
+        assert (await kit.settle(name)).ended
+    watches = [path for _, path in kit.cluster.requests if "watch=" in path]
+    assert any("resourceVersion=" in path for path in watches)
+
+
+async def test_a_launch_waits_while_the_api_server_is_down(kit: KubernetesKit) -> None:
+    kit.cluster.fail(503, 429, method="POST")
+    await kit.launch(kit.gang(NAME, Print(("once",))))
+    await kit.settle(NAME)
+    assert await kit.log(NAME) == "once\n"
+    assert len(kit.cluster.failures) == 0
+
+
+async def test_when_only_the_answer_is_lost_the_job_is_found_again(kit: KubernetesKit) -> None:
+    kit.cluster.fail(0, method="POST")
+    await kit.launch(kit.gang(NAME, Print(("once",))))
+    await kit.settle(NAME)
+    assert await kit.log(NAME) == "once\n"
+    made = [path for method, path in kit.cluster.requests if method == "POST" and path.endswith("/jobs")]
+    assert 1 <= len(made) <= 2
+
+
+async def test_what_the_api_server_refuses_is_no_fault_of_the_user(kit: KubernetesKit) -> None:
+    kit.cluster.fail(403, method="POST")
+    with pytest.raises(LaunchFailed) as failure:
+        await kit.engine.launch(kit.gang(NAME, Succeed()))
+    assert failure.value.fault is Fault.PLATFORM
+    assert "kubernetes-cluster.md" in str(failure.value)
+
+
+async def test_a_lapsed_token_closes_the_pool_and_nothing_is_lost(kit: KubernetesKit) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    good, kit.cluster.token = kit.cluster.token, "another"
+    kit.cluster.cut_watches()
+    async with asyncio.timeout(20):
+        async for seen in kit.engine.nodes():
+            if seen.closed:
+                break
+    assert "credentials" in next(iter(seen.closed.values()))
+    running = await kit.engine.status(NAME)
+    assert running is not None
+    assert running.phase is Phase.RUNNING
+    kit.cluster.token = good
+    async with asyncio.timeout(20):
+        async for seen in kit.engine.nodes():
+            if not seen.closed:
+                break
+    await kit.engine.stop(NAME)
+    assert (await kit.settle(NAME)).ended
+
+
+async def test_an_api_server_that_cannot_be_reached_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubeconfig").write_text(kubeconfig("http://127.0.0.1:9", "x"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    engine = KubernetesEngine(tmp_path / "home", KubernetesSettings(image="x"))
+    with pytest.raises(Unavailable, match="API server does not answer"):
+        await engine.open()
+    await engine.close()
+
+
+# --- what is created ---
+
+
+async def test_secrets_are_in_no_job_and_no_file(kit: KubernetesKit) -> None:
+    gang = kit.script(NAME, "sh", "-c", 'test "${#WORD}" = 12', secrets={"WORD": "xyzzy-secret"})
+    await kit.launch(gang)
+    (secret,) = kit.cluster.list("secrets")
+    status = await kit.settle(NAME)
+    assert status.ranks[0].exit is not None
+    assert status.ranks[0].exit.ok
+    everything = json.dumps([each for _, each in kit.cluster.all()]) + json.dumps(secret)
+    assert "xyzzy" not in everything
+    for path in kit.home.rglob("*"):
+        assert not path.is_file() or b"xyzzy" not in path.read_bytes(), path
+
+
+async def test_what_is_created_is_as_the_published_api_has_it(kit: KubernetesKit) -> None:
+    """The client's models are made from the OpenAPI document of Kubernetes 1.37: an unknown field would get lost."""
+    from lightkube.models.batch_v1 import Job
+    from lightkube.models.core_v1 import Secret, Service
+
+    await kit.launch(wide(kit, 1, ranks=2, ranks_per_node=1, secrets={"A": "b"}, memory_bytes=1 << 30))
+    for plural, model in (("jobs", Job), ("services", Service), ("secrets", Secret)):
+        (each,) = kit.cluster.list(plural)
+        sent = json.loads(json.dumps({name: part for name, part in each.items() if name != "status"}))
+        assert model.from_dict(sent).to_dict() == sent, plural
+
+
+async def test_a_home_outside_of_the_mount_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="is not in /elsewhere"):
+        KubernetesEngine(tmp_path, KubernetesSettings(image="x", mount="/elsewhere"))
+
+
+def test_doctor_tells_what_is_there_and_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_cluster() as (cluster, url):
+        cluster.add_node("n1", gpus=4)
+        cluster.add_node("n2")
+        cluster.node("n2")["spec"]["unschedulable"] = True
+        (tmp_path / "kubeconfig").write_text(kubeconfig(url, cluster.token))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        found = {
+            each.name: each for each in probe_cluster(EngineOptions(tmp_path, None, KubernetesSettings(image="x")))
+        }
+        bare = probe_cluster(EngineOptions(tmp_path, None, KubernetesSettings()))
+    assert found["kubernetes"].available
+    assert found["accelerators"].detail == "12 on 2 nodes: cpu, gpu"
+    assert "n2: Kubernetes: cordoned" in found["open-nodes"].detail
+    assert not found["gang-scheduling"].available
+    assert [(each.name, each.available) for each in bare] == [("kubernetes", False)]
+    assert "kubernetes.image" in bare[0].detail
+
+
+# --- the contract: the small API server as another client sees it ---
+
+
+def kubectl(config: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = ["kubectl", "--kubeconfig", str(config), *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_finds_in_our_api_server_what_it_expects(tmp_path: Path) -> None:
+    with fake_cluster(token="") as (cluster, url):
+        cluster.add_node("n1", gpus=2)
+        config = tmp_path / "kubeconfig"
+        config.write_text(kubeconfig(url, ""))
+        container = {"name": "rank", "image": "i", "command": ["sh", "-c", "exit 3"], "resources": {}}
+        pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+        spec = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": {"spec": pod}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
+        create = ("create", "--validate=false", "-f", "-")
+        assert kubectl(config, *create, stdin=json.dumps(job)).stdout == "job.batch/x created\n"
+        assert "AlreadyExists" in kubectl(config, *create, stdin=json.dumps(job)).stderr
+        assert "condition met" in kubectl(config, "wait", "--for=condition=failed", "job/x", "--timeout=20s").stdout
+        told = kubectl(config, "get", "pods", "-l", "batch.kubernetes.io/job-name=x", "-o", "json")
+        (found,) = json.loads(told.stdout)["items"]
+        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        assert "cordoned" in kubectl(config, "cordon", "n1").stdout
+        assert cluster.node("n1")["spec"]["unschedulable"] is True
+        assert "deleted" in kubectl(config, "delete", "job", "x").stdout
+        assert kubectl(config, "get", "pods", "-o", "name").stdout == ""
+        assert "NotFound" in kubectl(config, "get", "job", "x").stderr
+
+
+def test_an_update_of_an_old_version_is_a_conflict() -> None:
+    import httpx2
+
+    cluster = FakeCluster(token="")
+    del cluster
+    with fake_cluster(token="") as (cluster, url):
+        cluster.add_node("n1")
+        where = f"{url}/api/v1/nodes/n1"
+        old = httpx2.get(where).json()
+        assert httpx2.put(where, json=old).status_code == 200
+        assert httpx2.put(where, json=old).json()["reason"] == "Conflict"
+        assert httpx2.get(f"{url}/api/v1/pods/none/none").status_code == 404
