@@ -316,12 +316,12 @@ class BatchEngine(RecordedGangs[BatchGang]):
                 await self._submit(gang, known)
             if not known.pooled:
                 await self._let_go(gang, known)
+            if known.failure is not None:
+                raise again(known.failure)
         except LaunchFailed as failure:
             self._gangs.fail(known, failure)
             await self._end_now(known)
             raise
-        if known.failure is not None:
-            raise again(known.failure)
         return known.status
 
     async def _submit(self, gang: Gang, known: BatchGang) -> None:
