@@ -155,6 +155,7 @@ async def test_a_rank_whose_directory_does_not_answer_is_ended_by_its_guard(kit:
     assert kit.processes() == []
 
 
+@pytest.mark.slow  # nodes take ten seconds to be known to a new controller
 async def test_a_killed_controller_changes_nothing_for_what_runs(kit: SlurmKit, cluster: PrivateCluster) -> None:
     await kit.engine.launch(kit.gang("a.1.run", RunForever()))
     await kit.in_effect("a.1.run")
@@ -241,7 +242,10 @@ async def test_an_exit_while_the_controller_is_away_is_seen(kit: SlurmKit, clust
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"partition": "nowhere"}, "there is no partition 'nowhere'.*shoal, urgent"), ({}, "does not answer")],
+    [
+        ({"partition": "nowhere"}, "there is no partition 'nowhere'.*shoal, urgent"),
+        pytest.param({}, "does not answer", marks=pytest.mark.slow),  # Slurm's commands try for nine seconds
+    ],
 )
 async def test_a_cluster_that_cannot_be_used_is_told_at_once(
     tmp_path: Path, cluster: PrivateCluster, options: dict[str, str], message: str

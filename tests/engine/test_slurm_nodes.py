@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.engine import Phase
 from shoal.engine.slurm.private import private_cluster
+from shoal.engine.slurm.submission import Target
 from tests.engine.slurm_kit import RankSpec, SlurmKit, needs_slurm, slurm_kit
 
 pytestmark = needs_slurm
@@ -71,3 +73,21 @@ async def test_pytorch_averages_gradients_over_two_nodes(tmp_path: Path) -> None
     accuracies = {line.rpartition(" ")[2] for text in told for line in text.splitlines() if "accuracy" in line}
     (accuracy,) = accuracies  # the same weights on both
     assert float(accuracy) > 0.9
+
+
+async def test_a_gang_is_kept_under_one_switch_and_nodes_are_labelled_with_theirs(tmp_path: Path) -> None:
+    for name in ("placed", "pooled"):
+        (tmp_path / name).mkdir()
+    with private_cluster((1, 1, 1, 1), switches=("n1,n3", "n2,n4")) as cluster:
+        target = Target(together_s=30)
+        async with slurm_kit(tmp_path / "placed", cluster, SlurmKit, target=target) as kit:
+            labels = {node.name: node.labels["switch"] for node in (await kit.engine.inventory()).nodes}
+        async with slurm_kit(tmp_path / "pooled", cluster, SlurmKit, target=target, delegate=True) as kit:
+            taken = kit.script("one.1.run", "sleep", "600")
+            await kit.engine.launch(replace(taken, ranks=(RankSpec(0, "shoal", ("h200:0",)),)))
+            await kit.until(lambda status: status.phase is Phase.RUNNING, "one.1.run")
+            ranks = tuple(RankSpec(rank, "shoal", ("h200:0",)) for rank in range(2))
+            await kit.engine.launch(replace(kit.script("two.1.run", "true"), ranks=ranks, ranks_per_node=1))
+            status = await kit.settle("two.1.run")
+    assert labels == {"n1": "s1", "n2": "s2", "n3": "s1", "n4": "s2"}
+    assert [rank.node for rank in status.ranks] == ["n2", "n4"]

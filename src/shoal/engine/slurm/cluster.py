@@ -19,7 +19,7 @@ from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, read_facts, read_jobs, why_over
-from shoal.engine.slurm.nodes import default_partition, read_nodes
+from shoal.engine.slurm.nodes import default_partition, read_nodes, read_switches
 from shoal.engine.slurm.submission import Target
 
 _BLIND_S = 60.0
@@ -44,6 +44,7 @@ class Cluster:
         self._clock = clock
         self._machines = Inventory(())
         self._seen = False
+        self._switches: dict[str, str] = {}
         self._blind: dict[str, tuple[str, float]] = {}
         self._looking = asyncio.Lock()
 
@@ -61,6 +62,10 @@ class Cluster:
             hint = f"its partitions are: {', '.join(names) or 'none'}; set slurm.partition"
             raise Unavailable(what, where="slurm", hint=hint)
         self.target = replace(self.target, partition=partition)
+        if self.facts.get("TopologyPlugin", "").startswith("topology/tree"):
+            self._switches = read_switches(await self._slurm.run("scontrol", "show", "topology"))
+        else:
+            self.target = replace(self.target, together_s=0)
         await self.look()
 
     async def close(self) -> None:
@@ -77,7 +82,7 @@ class Cluster:
                 self.close_all(problem.what)
                 return self.present.value
             self._seen = True
-            self._machines = read_nodes(printed, self.target.partition)
+            self._machines = read_nodes(printed, self.target.partition, self._switches)
             self.target = replace(self.target, memory_share_mib=_memory_share(self.facts, self._machines))
             self._show()
             return self.present.value

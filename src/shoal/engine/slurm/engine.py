@@ -38,7 +38,7 @@ def slurm_engine(options: EngineOptions) -> SlurmEngine:
         raise Invalid("CPU slots cannot be declared on a Slurm cluster", where="slots", hint=hint)
     section = options.settings
     assert isinstance(section, SlurmSettings)
-    target = Target(section.partition, section.account, section.qos)
+    target = Target(section.partition, section.account, section.qos, together_s=section.together_s)
     return SlurmEngine(
         options.home, target=target, delegate=section.delegate, ahead=section.ahead, lease_s=section.lease_s
     )

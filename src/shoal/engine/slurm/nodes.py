@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from shoal.core import CPU_SLOT, Device, Node
 from shoal.engine.protocol import Inventory
-from shoal.engine.slurm.jobs import read_facts
+from shoal.engine.slurm.jobs import expand, read_facts
 
 _GONE = frozenset({"DOWN", "FUTURE", "ERROR"})
 _CLOSED = {
@@ -17,8 +18,9 @@ _CLOSED = {
 _GRES = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)(?:\(.*?\))?")
 
 
-def read_nodes(printed: str, partition: str) -> Inventory:
-    """What `scontrol show node -o` tells of a partition. A node that is down is gone."""
+def read_nodes(printed: str, partition: str, switches: Mapping[str, str] | None = None) -> Inventory:
+    """What `scontrol show node -o` tells of a partition. A node that is down is gone. `switches` gives the leaf switch
+    of nodes, where Slurm knows it."""
     nodes, closed = [], {}
     for line in printed.splitlines():
         facts = read_facts(line)
@@ -27,7 +29,7 @@ def read_nodes(printed: str, partition: str) -> Inventory:
         flags = state_flags(facts.get("State", "UNKNOWN"))
         if flags & _GONE:
             continue
-        node = _node(facts, partition)
+        node = _node(facts, partition, (switches or {}).get(facts["NodeName"], ""))
         nodes.append(node)
         reasons = [words for flag, words in _CLOSED.items() if flag in flags]
         if reasons:
@@ -52,16 +54,26 @@ def accelerators(gres: str) -> list[tuple[str, int]]:
     return [(kind or "gpu", int(count)) for kind, count in _GRES.findall(gres)]
 
 
-def _node(facts: dict[str, str], partition: str) -> Node:
+def _node(facts: dict[str, str], partition: str, switch: str) -> Node:
     cpus = int(facts.get("CPUEfctv") or facts.get("CPUTot") or 0)
     found = accelerators(facts.get("Gres", ""))
     kinds = [kind for kind, count in found for _ in range(count)] or [CPU_SLOT] * cpus
     stem = "cpu" if not found else "gpu"
     devices = tuple(Device(f"{stem}{index}", kind, index) for index, kind in enumerate(kinds))
     features = facts.get("ActiveFeatures", "(null)")
-    labels = {"partition": partition}
+    labels = {"partition": partition, **({"switch": switch} if switch else {})}
     labels |= {f"feature.{name}": "yes" for name in features.split(",") if name and name != "(null)"}
     return Node(facts["NodeName"], devices, cpus * 1000, int(facts.get("RealMemory", 0)) << 20, labels)
+
+
+def read_switches(printed: str) -> dict[str, str]:
+    """The leaf switch of each node, of `scontrol show topology`."""
+    found = {}
+    for line in printed.splitlines():
+        facts = read_facts(line)
+        if facts.get("Level") == "0":
+            found |= dict.fromkeys(expand(facts.get("Nodes", "")), facts["SwitchName"])
+    return found
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shoal.base.processes import Process, end_with_parent, send, start_ticks
 from shoal.core import Unavailable
@@ -39,14 +40,18 @@ class PrivateCluster:
     """Nodes n1, n2, ... with so many accelerators each, and as many cores. Blocks in all it does.
 
     Two partitions: `shoal`, and `urgent`, whose jobs may preempt those of `shoal`. A node that does not answer for
-    `node_timeout_s` is down.
+    `node_timeout_s` is down. `switches` are the nodes under each leaf switch; without any, Slurm knows of none.
     """
 
-    def __init__(self, gpus: Sequence[int] = (4, 4, 4), *, node_timeout_s: int = 10, kill_wait_s: int = 5) -> None:
+    def __init__(
+        self, gpus: Sequence[int] = (4, 4, 4), *,
+        node_timeout_s: int = 10, kill_wait_s: int = 5, switches: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.gpus = {f"n{number}": count for number, count in enumerate(gpus, start=1)}
         self.names = tuple(self.gpus)
         self._node_timeout_s = node_timeout_s
         self._kill_wait_s = kill_wait_s
+        self._switches = switches
         self.root = Path()
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -192,6 +197,11 @@ class PrivateCluster:
                 nodes=nodes, all=",".join(self.names),
             )
         )  # fmt: skip
+        if self._switches:
+            self.conf.write_text(self.conf.read_text() + "TopologyPlugin=topology/tree\n")
+            leaves = [f"SwitchName=s{number} Nodes={nodes}" for number, nodes in enumerate(self._switches, start=1)]
+            top = f"SwitchName=top Switches=s[1-{len(leaves)}]"
+            (root / "topology.conf").write_text("\n".join([*leaves, top]) + "\n")
         lines = [f"NodeName={name} Name=gpu Type=h200 File={root}/gpu[0-{n - 1}]" for name, n in self.gpus.items()]
         (root / "gres.conf").write_text("\n".join(lines) + "\n")
 
@@ -255,7 +265,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def private_cluster(gpus: Sequence[int] = (4, 4, 4), **options: int) -> Iterator[PrivateCluster]:
+def private_cluster(gpus: Sequence[int] = (4, 4, 4), **options: Any) -> Iterator[PrivateCluster]:
     """A started cluster, stopped however the block ends."""
     cluster = PrivateCluster(gpus, **options)
     cluster.start()

@@ -21,6 +21,11 @@ class SlurmSettings(BaseModel):
         description="part of the pool that is handed to Slurm beyond what can run, at least; while jobs are short, "
         "about two seconds' worth of them is; 0: never any",
     )  # fmt: skip
+    together_s: int = Field(
+        30, ge=0, le=59,
+        description="seconds for which a gang waits for nodes under one switch, where Slurm knows the switches; "
+        "after them it takes what is free",
+    )  # fmt: skip
     account: str = Field("", description="Slurm account of a job; `{tenant}` stands for its tenant [Slurm's default]")
     qos: str = Field("", description="Slurm QOS of a job; `{tenant}` stands for its tenant [Slurm's default]")
     lease_s: float = Field(

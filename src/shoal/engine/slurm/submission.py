@@ -17,12 +17,14 @@ from shoal.engine.protocol import Gang, LaunchFailed, Refused
 class Target:
     """Where in a cluster jobs go. `account` and `qos` may name `{tenant}`; empty: Slurm's own default, as for
     the partition.
+    For `together_s` a gang waits for nodes under one switch; 0 where Slurm knows no switches.
     `memory_share_mib` is a core's part of a node's memory, where Slurm would else give a job all of it."""
 
     partition: str = ""
     account: str = ""
     qos: str = ""
     memory_share_mib: int = 0
+    together_s: int = 0
 
 
 def arguments(
@@ -31,7 +33,7 @@ def arguments(
 ) -> list[str]:  # fmt: skip
     """Options of `sbatch`. `device_types` gives the type of each (node, device); `pooled`: Slurm picks the nodes, but
     none to `avoid`."""
-    asked = _of_pool(gang, avoid) if pooled else _of_nodes(gang, device_types)
+    asked = _of_pool(gang, avoid, target.together_s) if pooled else _of_nodes(gang, device_types)
     cpus = max(1, -(-gang.cpu_milli // 1000), asked.slots)
     tenant = gang.env.get("SHOAL_TENANT", "")
     options = {
@@ -73,7 +75,7 @@ def _of_nodes(gang: Gang, device_types: Mapping[tuple[str, str], str]) -> _Asked
     return _Asked(len(gang.ranks[0].devices) if slots else 0, options)
 
 
-def _of_pool(gang: Gang, avoid: Sequence[str]) -> _Asked:
+def _of_pool(gang: Gang, avoid: Sequence[str], together_s: int) -> _Asked:
     each = wanted(gang.ranks[0])
     slots = each.pop(CPU_SLOT, 0)
     options = {"ntasks": str(len(gang.ranks)), "exclude": ",".join(avoid)}
@@ -86,6 +88,8 @@ def _of_pool(gang: Gang, avoid: Sequence[str]) -> _Asked:
         options |= {"nodes": "1", "gres": _counted(each, "gpu:")}
     elif each:
         options["gpus-per-task"] = _counted(each, "")
+    if len(gang.ranks) > 1 and together_s:
+        options["switches"] = f"1@0:{together_s}"
     return _Asked(slots, options)
 
 
