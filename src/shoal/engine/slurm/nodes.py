@@ -68,7 +68,7 @@ def _node(facts: dict[str, str], partition: str, switch: str) -> Node:
 
 def read_switches(printed: str) -> dict[str, str]:
     """The leaf switch of each node, of `scontrol show topology`."""
-    found = {}
+    found: dict[str, str] = {}
     for line in printed.splitlines():
         facts = read_facts(line)
         if facts.get("Level") == "0":
