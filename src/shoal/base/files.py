@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -24,3 +25,8 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = PRIVATE_FILE, dura
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def file_system_bytes(path: Path) -> int:
+    """The size of the file system that this is on, or will be."""
+    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).total

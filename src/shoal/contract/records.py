@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
-from shoal.core import PriorityClass, Quota, Resources, Sandbox
+from shoal.core import PriorityClass, Quota, Resources, Sandbox, Tenant
 
 
 class _Evolving:
@@ -181,6 +181,9 @@ class TenantRecord:
     created_at: float
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED
     sandbox: Sandbox = Sandbox.NONE
+
+    def as_tenant(self) -> Tenant:
+        return Tenant(self.name, self.weight, self.quota)
 
 
 @dataclass(frozen=True, slots=True)

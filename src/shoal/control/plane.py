@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from shoal.admission import (
     TenantState,
     decide,
 )
+from shoal.base.files import file_system_bytes
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
 from shoal.contract.events import EventKind
@@ -97,7 +97,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
         self._sandbox = sandbox
-        self._layout = Layout(home, rank_limits(self._limits, _file_system_bytes(home)))
+        self._layout = Layout(home, rank_limits(self._limits, file_system_bytes(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
@@ -150,7 +150,7 @@ class ControlPlane:
         active = [job.id for job in jobs if job.state.active]
         self.cache.drained.update(self.store.drained_nodes())
         self.cache.load(
-            jobs, self.store.current_attempts(active), map(_core_tenant, self._tenants.values()),
+            jobs, self.store.current_attempts(active), [record.as_tenant() for record in self._tenants.values()],
             await self.engine.inventory(),
         )  # fmt: skip
         self.runner.open()
@@ -274,7 +274,7 @@ class ControlPlane:
     def obstacles(self, job: JobRecord) -> list[Reason]:
         """Why this job can never start as nodes and quotas are."""
         record = self._tenants.get(job.tenant)
-        tenant = Tenant(job.tenant) if record is None else _core_tenant(record)
+        tenant = Tenant(job.tenant) if record is None else record.as_tenant()
         return self._obstacles.find(self.cache.index.layout, tenant, job.resources, job.min_ranks)
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
@@ -395,7 +395,7 @@ class ControlPlane:
             sandbox=sandbox or base.sandbox,
         )
         try:
-            tenant = _core_tenant(record)
+            tenant = record.as_tenant()
         except ValueError as error:
             raise Invalid(str(error), where="weight", hint="a number above 0") from error
         kind = EventKind.TENANT_CREATED if old is None else EventKind.TENANT_CHANGED
@@ -497,12 +497,3 @@ class ControlPlane:
                 for one in (*self._capabilities, *self.extensions.capabilities())
             ],
         }
-
-
-def _file_system_bytes(home: Path) -> int:
-    """The size of the file system that the home is on, or will be."""
-    return shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).total
-
-
-def _core_tenant(record: TenantRecord) -> Tenant:
-    return Tenant(record.name, record.weight, record.quota)
