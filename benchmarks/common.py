@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import shutil
 import signal
 import statistics
@@ -44,6 +45,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def command() -> str:
+    """How this run was started, without the choice of its format."""
+    told = [word for word in sys.argv[1:] if word != "--json"]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *told])
+
+
 def yardstick() -> float:
     """Milliseconds of CPU that a fixed loop of plain Python takes just now: how fast this core is at the moment. On a
     shared host it may be half as fast as minutes ago, and everything measured with it."""
@@ -66,7 +73,7 @@ def report(title: str, rows: Sequence[Row], *, as_json: bool) -> int:
     """Print the rows; exit code 1 when a target was missed."""
     if as_json:
         rows_json = [row.__dict__ for row in rows]
-        print(json.dumps({"benchmark": title, "machine": machine(), "rows": rows_json}))
+        print(json.dumps({"benchmark": title, "command": command(), "machine": machine(), "rows": rows_json}))
     else:
         facts = machine()
         print(f"\n{title}")

@@ -384,7 +384,7 @@ def measured(directory: Path = ROOT / "benchmarks" / "results") -> str:
         found = json.loads(path.read_text())
         on = found["machine"]
         parts.append(
-            f"\n### {found['benchmark']}\n\n`python benchmarks/{path.stem}.py`; {on['cpu']}, {on['cores']} cores, "
+            f"\n### {found['benchmark']}\n\n`{found.get('command', f'python benchmarks/{path.stem}.py')}`; {on['cpu']}, {on['cores']} cores, "
             f"{on['memory_gib']} GiB, Python {on['python']}, commit {on['commit']}, load {on['load']:.1f}.\n"
         )
         rows = [
