@@ -383,9 +383,10 @@ def measured(directory: Path = ROOT / "benchmarks" / "results") -> str:
     for path in sorted(directory.glob("*.json")):
         found = json.loads(path.read_text())
         on = found["machine"]
+        command = found.get("command", f"python benchmarks/{path.stem}.py")
         parts.append(
-            f"\n### {found['benchmark']}\n\n`{found.get('command', f'python benchmarks/{path.stem}.py')}`; {on['cpu']}, {on['cores']} cores, "
-            f"{on['memory_gib']} GiB, Python {on['python']}, commit {on['commit']}, load {on['load']:.1f}.\n"
+            f"\n### {found['benchmark']}\n\n`{command}`; {on['cpu']}, {on['cores']} cores, {on['memory_gib']} GiB, "
+            f"Python {on['python']}, commit {on['commit']}, load {on['load']:.1f}.\n"
         )
         rows = [
             (
