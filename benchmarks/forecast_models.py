@@ -3,13 +3,13 @@
     python benchmarks/forecast_models.py --data FOLDER [--published whole_data.csv] [--json]
 
 FOLDER holds the tables of CM-DARE (cake-lab/CM-DARE, Apache-2.0) as CSV: step_time, checkpoint_time, cluster_speed,
-four_models_three_gpus, revocations and lifetime_cdf. Step time and checkpoint time: all rows of one network are left
-out, the rest fits, its rows are predicted; MAPE over rows. The interval of each left-out network comes from the others
-alone, calibrated among themselves. Lifetimes: the joint log-likelihood of a left-out region's servers, against the
-pooled empirical hazard (one pseudo-revocation in ten) and an exponential one. The model knows that regions differ, so
-that each server tells of the next; the row of servers alone does without that. Finish time: recorded runs of one and
-more workers, cut at a quarter of their steps. They are recorded speeds of others' jobs, not jobs of this machine. The
-least width of the interval was chosen on the runs of K80, and the rows of P100 test it.
+four_models_three_gpus, revocations, startup and lifetime_cdf. Step time and checkpoint time: all rows of one network
+are left out, the rest fits, its rows are predicted; MAPE over rows. The interval of each left-out network comes from
+the others alone, calibrated among themselves. Lifetimes: the joint log-likelihood of a left-out region's servers,
+against the pooled empirical hazard (one pseudo-revocation in ten) and an exponential one. The model knows that regions
+differ, so that each server tells of the next; the row of servers alone does without that. Finish time: recorded runs
+of one and more workers, cut at a quarter of their steps. They are recorded speeds of others' jobs, not jobs of this
+machine. The least width of the interval was chosen on the runs of K80, and the rows of P100 test it.
 
 With scikit-learn, CM-DARE's own models stand beside ours: on the whole networks left out, and, where --published names
 data/processed_data/checkpoint/whole_data.csv of its repository, on its own random split of rows.
@@ -40,6 +40,7 @@ from shoal.forecast.cluster import ClusterSpeed, Measured
 from shoal.forecast.features import Features
 from shoal.forecast.finish import Track
 from shoal.forecast.lifetimes import Exposure, HourlyLifetimes, hour_factors
+from shoal.forecast.startup import Place, StartUp
 from shoal.forecast.steptime import StepTime, Transfer
 
 KINDS = ("K80", "P100")
@@ -276,6 +277,25 @@ def hour_rows(data: Path) -> list[Row]:
     return [Row("hour of the day, kinds left out, ahead of an even day", ahead, "nats", "> 0", ahead > 0)]
 
 
+def startup_rows(data: Path) -> list[Row]:
+    """Servers of places left out: offer, region and kind of accelerator together."""
+    measured = {
+        Place(*key): [sum(float(row[of]) for of in ("provisioning_s", "staging_s", "booting_s")) for row in rows]
+        for key, rows in grouped(data / "startup.csv", "kind", "region", "gpu").items()
+    }
+    errors, held = [], []
+    for place, truth in measured.items():
+        found = StartUp.fit({at: of for at, of in measured.items() if at != place}).predict(place)
+        assert found is not None
+        errors += [100 * abs(found.median / one - 1) for one in truth]
+        held += [found.low <= one <= found.high for one in truth]
+    share = 100 * statistics.mean(held)
+    return [
+        Row("start-up, places left out, MAPE", statistics.mean(errors), "%"),
+        Row("start-up, 90 % intervals hold", share, "%", "85 to 95", 85 <= share <= 95),
+    ]
+
+
 def finish_rows(data: Path) -> list[Row]:
     errors: dict[str, list[float]] = defaultdict(list)
     covered: dict[str, list[bool]] = defaultdict(list)
@@ -317,8 +337,8 @@ def main() -> int:
     rows = [
         *step_rows(given.data, features), noise_row(given.data),
         data_sheet_row(given.data, features), *checkpoint_rows(given.data),
-        *cluster_rows(given.data, features), *lifetime_rows(given.data), *finish_rows(given.data),
-        *peer_rows(given.data, given.published),
+        *cluster_rows(given.data, features), *lifetime_rows(given.data), *startup_rows(given.data),
+        *finish_rows(given.data), *peer_rows(given.data, given.published),
     ]  # fmt: skip
     assert all(math.isfinite(row.value) for row in rows)
     return report("What forecasts are worth, on CM-DARE's tables", rows, as_json=given.json)
