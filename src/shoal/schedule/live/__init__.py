@@ -7,6 +7,6 @@ the round (`placing`). Waits name the price that kept a job waiting, and jobs le
 Guaranteed jobs, services and jobs without accelerators stay admission's. What it remembers over a restart is a small
 file (`state_file`).
 
-The server knows this package as an extension (`extension`). It imports the numerical libraries only when a policy is set;
-for that reason nothing is imported here.
+The server knows this package as an extension (`extension`). It imports the numerical libraries only when a policy is
+set; for that reason nothing is imported here.
 """
