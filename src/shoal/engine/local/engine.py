@@ -12,13 +12,12 @@ from pathlib import Path
 
 from shoal.base.locks import lock_file
 from shoal.base.processes import Process, send
-from shoal.core import Capability, Clock, Conflict, Fault, Node, Sandbox, SystemClock, Unavailable
+from shoal.core import Capability, Clock, Conflict, Fault, Node, SystemClock, Unavailable
 from shoal.engine import sandbox
 from shoal.engine.local import cgroups, inventory
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.environment import (
     rank_environment,
-    sandbox_environment,
     supervisor_environment,
     supervisor_spec,
 )
@@ -219,8 +218,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
                 device_types=types,
                 master_port=local.launched.master_port,
             )
-            if gang.sandbox is not Sandbox.NONE:
-                env = sandbox_environment(env, gang.run_dir.absolute(), gang.tenant)
+            env = self._sandboxes.environment(gang, env)
             groups = self._cgroups.groups(
                 gang.name,
                 number,

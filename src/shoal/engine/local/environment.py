@@ -62,9 +62,9 @@ def rank_environment(
     }
 
 
-def sandbox_environment(env: Mapping[str, str], run_dir: Path, tenant: str) -> dict[str, str]:
+def sandbox_environment(env: Mapping[str, str], run_dir: Path, tenant: str, temporary: str) -> dict[str, str]:
     """The environment of a rank that has a user of its own."""
-    return {**env, "HOME": str(run_dir), "TMPDIR": f"{run_dir}/{TEMPORARY}", "USER": tenant, "LOGNAME": tenant}
+    return {**env, "HOME": str(run_dir), "TMPDIR": temporary, "USER": tenant, "LOGNAME": tenant}
 
 
 def own_checkpoints(env: Mapping[str, str], home: Path) -> list[Path]:

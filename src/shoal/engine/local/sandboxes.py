@@ -12,7 +12,7 @@ from typing import Any
 from shoal.core import Sandbox
 from shoal.engine import sandbox
 from shoal.engine.local import bundle
-from shoal.engine.local.environment import TEMPORARY, own_checkpoints
+from shoal.engine.local.environment import TEMPORARY, own_checkpoints, sandbox_environment
 from shoal.engine.protocol import Gang
 
 
@@ -37,6 +37,12 @@ class Sandboxes:
         for path in rank_dirs:
             sandbox.open_to(path, uid)
 
+    def environment(self, gang: Gang, env: dict[str, str]) -> dict[str, str]:
+        """The rank's environment, where its tenant has a user: that one's name and directories."""
+        if gang.sandbox is Sandbox.NONE:
+            return env
+        return sandbox_environment(env, gang.run_dir.absolute(), gang.tenant, _temporary(gang))
+
     def spec(self, gang: Gang, env: Mapping[str, str], rank_dir: Path) -> dict[str, Any] | None:
         """What the rank's supervisor is told; None without a sandbox."""
         if gang.sandbox is Sandbox.NONE:
@@ -44,7 +50,7 @@ class Sandboxes:
         keep = [gang.run_dir.absolute(), rank_dir, *own_checkpoints(env, self._home)]
         return {
             **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep),
-            "temporary": f"{gang.run_dir.absolute()}/{TEMPORARY}",
+            "temporary": _temporary(gang),
         }
 
     async def unpack(self, gang: Gang, path: Path) -> None:
@@ -80,3 +86,8 @@ class Sandboxes:
         problem = await done
         if problem is not None:
             raise problem
+
+
+def _temporary(gang: Gang) -> str:
+    """Where the gang's temporary files go: in bubblewrap `/tmp` is its own."""
+    return "/tmp" if gang.sandbox is Sandbox.BUBBLEWRAP else f"{gang.run_dir.absolute()}/{TEMPORARY}"  # noqa: S108

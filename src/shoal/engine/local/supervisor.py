@@ -50,6 +50,8 @@ _MOST_TIMES, _FINENESS = 8192, 512  # over so many, those stay that are 1/512 of
 _DISK_SHARE = 50
 """Looking through the files takes at most one part in so many of the time."""
 _BLOCK = 4096
+_WRAPPER_S = 10.0
+_SIGNALLED = 128
 _REAP_S = 0.1
 """After so long without the last child's end, those that are left are looked for again."""
 WAKERS = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM}
@@ -174,6 +176,8 @@ class Supervisor:
         self.record_path = f"{spec['rank_dir']}/record"
         self.facts: dict[str, object] = {"supervisor": os.getpid(), "supervisor_start": start_time(os.getpid())}
         self.main_pid = 0
+        self.job_pid = 0
+        """The main process, or where a wrapper waits for it, the one in the wrapper."""
         self.sandbox: Any = None
         self.main_status: int | None = None
         self.stopping = False
@@ -330,7 +334,11 @@ class Supervisor:
             if step == "exec":
                 raise _CannotStart("user", f"command {self.spec['argv'][0]!r} cannot be executed: {text}", 126)
             raise _CannotStart("platform", f"the rank's process could not be set up ({step}): {text}", 126)
-        self.tell(RUNNING, pid=self.main_pid, start=started, started_at=f"{time.time():.6f}")
+        self.job_pid = self.main_pid
+        if self.spec["sandbox"] and self.spec["sandbox"]["wrapper"]:
+            self.job_pid = self._wrapped()
+            started = start_time(self.job_pid) or started
+        self.tell(RUNNING, pid=self.job_pid, start=started, started_at=f"{time.time():.6f}")
 
     def _open_log(self) -> int:
         try:
@@ -368,15 +376,29 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             if self.sandbox is not None:
                 step = "sandbox"
-                self.sandbox.enter(self.spec["sandbox"])
+                wrapper = self.sandbox.enter(self.spec["sandbox"])
                 os.chdir(self.spec["run_dir"])
                 self._die_with_supervisor()  # another user's process has to ask again
+                if wrapper:
+                    step = "wrapper"
+                    os.execve(wrapper[0], [*wrapper, command, *self.spec["argv"][1:]], self.spec["env"])
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])
         except OSError as problem:
             os.write(report, f"{step} {problem.errno}".encode())
         finally:
             os._exit(126)
+
+    def _wrapped(self) -> int:
+        """The process that the wrapper's first process (an init) has started; the wrapper where it has ended before."""
+        ends_at = time.monotonic() + _WRAPPER_S
+        while time.monotonic() < ends_at and not self._reap():
+            inits = _children(self.main_pid)
+            inner = _children(inits[0]) if inits else []
+            if inner:
+                return inner[0]
+            time.sleep(0.0005)
+        return self.main_pid
 
     def _die_with_supervisor(self) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -451,8 +473,11 @@ class Supervisor:
 
     def _terminate(self) -> None:
         """Send SIGTERM; the main process was not reaped yet, so the pid is still its own."""
-        self.answers = self.answers or handles(self.main_pid, signal.SIGTERM)
-        os.kill(self.main_pid, signal.SIGTERM)
+        self.answers = self.answers or handles(self.job_pid, signal.SIGTERM)
+        try:
+            os.kill(self.job_pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass  # its wrapper is about to end as well
 
     def _reap(self) -> bool:
         """Collect what has ended; True once the main process has."""
@@ -584,6 +609,8 @@ class Supervisor:
     def _exit(self) -> dict[str, object]:
         assert self.main_status is not None
         code = os.waitstatus_to_exitcode(self.main_status)
+        if self.job_pid != self.main_pid and code > _SIGNALLED:  # so a wrapper tells of a signal, as shells do
+            return {"signal": code - _SIGNALLED}
         return {"code": code} if code >= 0 else {"signal": -code}
 
     def _remove_cgroups(self) -> int:
@@ -611,6 +638,14 @@ def thin(times: list[tuple[int, float]]) -> list[tuple[int, float]]:
         if abs(at - kept[-1][1]) >= abs(now - at) / _FINENESS:
             kept.append((size, at))
     return kept
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
+            return [int(child) for child in children.read().split()]
+    except OSError:
+        return []
 
 
 def _descendants_by_parent(ancestor: int) -> list[int]:

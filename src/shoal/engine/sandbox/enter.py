@@ -21,13 +21,18 @@ _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000
 _PR_SET_NO_NEW_PRIVS = 38
 
 
-def enter(sandbox: dict[str, Any]) -> None:
-    """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end."""
+def enter(sandbox: dict[str, Any]) -> list[str]:
+    """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end. What is
+    returned is to be put before the command: the program that does the rest."""
+    if sandbox["wrapper"]:
+        os.umask(0o077)
+        return list(sandbox["wrapper"])
     libc = ctypes.CDLL(None, use_errno=True)
     _arrange(sandbox["mounts"], libc)
     become(sandbox["uid"], libc)
     if "temporary" in sandbox:
         os.makedirs(sandbox["temporary"], exist_ok=True)
+    return []
 
 
 def _arrange(mounts: list[tuple[str, str]], libc: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +29,46 @@ def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path]) -> dict[str
             ("hide", str(home)),
             *(("show", path) for path in dict.fromkeys(mine)),
         ],
+        "wrapper": wrapper(uid, home, keep) if level is Sandbox.BUBBLEWRAP else [],
         "module_dir": str(Path(__file__).parent),
     }
+
+
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_DEVICES = "nvidia*"
+
+
+def wrapper(uid: int, home: Path, keep: Sequence[Path]) -> list[str]:
+    """The command line of bubblewrap up to the rank's own: the system and the interpreter read-only, the kept
+    directories (it starts in the first), and nothing else. It runs as root, since the way to the home is closed to the
+    tenant's user, and keeps two capabilities until that user is taken on."""
+    line = [
+        shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
+        "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--ro-bind", "/usr", "/usr",
+        "--ro-bind", "/etc", "/etc", "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm",  # noqa: S108
+        "--perms", "1777", "--tmpfs", "/tmp",  # noqa: S108
+    ]  # fmt: skip
+    for name in _SYSTEM:
+        path = Path("/", name)
+        if path.is_symlink():
+            line += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            line += ["--ro-bind", str(path), str(path)]
+    for path in sorted(Path("/dev").glob(_DEVICES)):
+        line += ["--dev-bind", str(path), str(path)]
+    for path in _runtime():
+        line += [*_way(path), "--ro-bind-try", str(path), str(path)]
+    line += [*_way(home), "--tmpfs", str(home)]
+    for path in keep:
+        line += [*_way(path), "--bind", str(path), str(path)]
+    user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
+    there = [shutil.which("env") or "env", "-C", str(keep[0])] if keep else []  # root itself may not enter it by then
+    return [*line, "--", shutil.which("setpriv") or "setpriv", *user, "--", *there]
+
+
+def _way(path: Path) -> list[str]:
+    """The directories above a path, open to all: by itself bubblewrap makes them for root alone."""
+    return [word for folder in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(folder))]
 
 
 def _runtime() -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from shoal.core import Capability, Sandbox
 from shoal.engine.sandbox import enter
-from shoal.engine.sandbox.plan import plan
+from shoal.engine.sandbox.plan import plan, wrapper
 from shoal.engine.sandbox.users import FIRST_UID, UIDS
 
 _COST = "tenants with this level are refused; without one, jobs can read and end whatever the server can"
@@ -20,7 +21,8 @@ _WAIT_S = 20.0
 
 def capabilities(home: Path) -> tuple[Capability, ...]:
     """One for each level but `none`. Blocks for some 30 ms; changes nothing."""
-    return (_user(home),)
+    user = _user(home)
+    return (user, _bubblewrap(home, user))
 
 
 def _user(home: Path) -> Capability:
@@ -39,3 +41,17 @@ def _user(home: Path) -> Capability:
     if tried.returncode != 0:
         return Capability(name, False, f"{why}; the server needs CAP_SYS_ADMIN, CAP_SETUID and CAP_CHOWN", _COST)
     return Capability(name, True, f"a user id of each tenant's own, from {FIRST_UID} on, and private mounts")
+
+
+def _bubblewrap(home: Path, user: Capability) -> Capability:
+    name = Sandbox.BUBBLEWRAP.capability
+    if not user.available:
+        return Capability(name, False, user.detail, _COST)
+    if shutil.which("bwrap") is None or shutil.which("setpriv") is None:
+        return Capability(name, False, "bwrap is not installed: `apt install bubblewrap`", _COST)
+    line = [*wrapper(FIRST_UID + UIDS, home, ()), sys.executable, "-I", "-S", "-c", ""]
+    tried = subprocess.run(line, capture_output=True, timeout=_WAIT_S, check=False)
+    if tried.returncode != 0:
+        why = tried.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return Capability(name, False, f"bwrap does not work here: {why}", _COST)
+    return Capability(name, True, "processes, mounts and shared memory of the job's own")
