@@ -145,3 +145,32 @@ def test_a_plane_answers_so_many_requests_at_a_time(tmp_path: Path) -> None:
         assert (await client.get("/planes/vision/v1/jobs", headers=own)).status_code == 200
 
     play(tmp_path, scene, requests_at_once=2)
+
+
+def test_a_plane_goes_on_from_its_backup_here_or_as_another_plane(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        own, admin = bearer(plane["token"]), bearer(token)
+        secret = {"value": "hunter2"}
+        path = "/planes/vision/v1"
+        assert (await client.put(f"{path}/secrets/key?tenant=default", json=secret, headers=own)).status_code == 204
+        kept = await client.get("/v1/planes/vision/backup", headers=admin)
+        assert kept.status_code == 200
+        assert (await client.get("/v1/planes/vision/backup", headers=own)).status_code == 401
+        assert (await client.delete(f"{path}/secrets/key?tenant=default", headers=own)).status_code == 204
+        back = await client.put("/v1/planes/vision/backup", content=kept.content, headers=admin)
+        assert back.status_code == 200, back.text
+        found = (await client.get(f"{path}/secrets?tenant=default", headers=own)).json()["secrets"]
+        assert [one["name"] for one in found] == ["key"]
+
+        copy = await client.post("/v1/planes/copy/import?tenant=red", content=kept.content, headers=admin)
+        assert copy.status_code == 201, copy.text
+        for each in (own, bearer(copy.json()["token"])):
+            found = (await client.get("/planes/copy/v1/secrets?tenant=default", headers=each)).json()["secrets"]
+            assert [one["name"] for one in found] == ["key"]
+        bad = await client.put("/v1/planes/vision/backup", content=b"no backup", headers=admin)
+        assert bad.status_code == 422
+        assert "this is no whole backup" in bad.json()["error"]["what"]
+        assert (await client.get(f"{path}/jobs", headers=own)).status_code == 200
+
+    play(tmp_path, scene)

@@ -14,4 +14,5 @@ class PlaneEvent(EventKinds):
         "A plane was suspended: it answers no more, and what it had running was asked to end.",
     )
     RESUMED = "plane.resumed", "A suspended plane answers and hands work over again."
+    RESTORED = "plane.restored", "A backup was put in the place of what a plane knew."
     DELETED = "plane.deleted", "A plane was deleted, with all that it knew."

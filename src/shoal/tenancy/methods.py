@@ -42,6 +42,24 @@ def delete(name: str, *, force: bool = False) -> Call[None]:
     return Call("DELETE", _plane(name), reads_nothing, {"force": force or None})
 
 
+def backup(name: str) -> Call[bytes]:
+    """The content of a backup file, which holds the plane's key: keep it private."""
+    return Call("GET", _plane(name, "/backup"), lambda response: response.content)
+
+
+def restore(name: str, content: bytes) -> Call[PlaneView]:
+    """Put a backup in the place of what the plane knows."""
+    return Call("PUT", _plane(name, "/backup"), reads(PlaneView), {}, content, _BINARY)
+
+
+def bring(name: str, content: bytes, *, tenant: str) -> Call[NewPlaneView]:
+    """A new plane that goes on from the backup of a plane or of a server."""
+    return Call("POST", _plane(name, "/import"), reads(NewPlaneView), {"tenant": tenant}, content, _BINARY)
+
+
+_BINARY = {"content-type": "application/octet-stream"}
+
+
 class Planes(Namespace):
     """The methods of `client.planes`."""
 
@@ -51,3 +69,6 @@ class Planes(Namespace):
     suspend = single(suspend)
     resume = single(resume)
     delete = single(delete)
+    backup = single(backup)
+    restore = single(restore)
+    bring = single(bring)

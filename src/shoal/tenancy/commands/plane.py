@@ -1,7 +1,9 @@
-"""Virtual control planes: create, list, show, suspend, resume, delete."""
+"""Virtual control planes: create, list, show, suspend, resume, delete, backup, restore, export, import."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +26,10 @@ def register(app: typer.Typer) -> None:
     command(plane, "suspend")(suspend)
     command(plane, "resume")(resume)
     command(plane, "delete")(delete)
+    command(plane, "backup")(backup)
+    command(plane, "restore")(restore)
+    command(plane, "export")(backup)
+    command(plane, "import")(bring)
     app.add_typer(plane, name="plane", rich_help_panel=_PANEL)
 
 
@@ -97,3 +103,48 @@ def delete(
     with context.client() as client:
         client.planes.delete(name, force=force)
     context.show({"deleted": name}, lambda: print(f"plane {name} is deleted"))
+
+
+def backup(
+    context: CommandContext,
+    name: NameArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; it must not exist.", dir_okay=False)],
+) -> None:
+    """Copy all that a plane knows into one file, while it is in use or not.
+
+    `shoal plane restore` and `shoal plane import` take it, and so does `shoal restore FILE` for a server of its own.
+    Keep it private: it holds the key that opens the plane's secrets. Logs and checkpoints are not in it.
+    """
+    with context.client() as client:
+        content = client.planes.backup(name)
+    with open(file, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as target:
+        target.write(content)
+    context.show({"file": str(file), "bytes": len(content)}, lambda: print(f"{file}: {len(content)} bytes"))
+
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", exists=True, dir_okay=False)]
+
+
+def restore(context: CommandContext, name: NameArgument, file: FileArgument) -> None:
+    """Put a backup in the place of what a plane knows, which is moved aside in its folder.
+
+    What the plane has handed over since the backup is ended. What ended since is not run again.
+    """
+    with context.client() as client:
+        found = client.planes.restore(name, file.read_bytes())
+    context.show(found, lambda: print(f"plane {name} is as the backup has it"))
+
+
+def bring(
+    context: CommandContext,
+    name: NameArgument,
+    file: FileArgument,
+    tenant: Annotated[str, typer.Option(help="Whose quota and share its work counts against in the shared pool.")],
+) -> None:
+    """Make a plane that goes on from the backup of a plane, or of a server (`shoal backup`).
+
+    What waited there waits here; what ran there counts as lost, and is tried again as its manifest says.
+    """
+    with context.client() as client:
+        made = client.planes.bring(name, file.read_bytes(), tenant=tenant)
+    context.show(made, lambda: _made(made))

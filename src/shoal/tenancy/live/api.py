@@ -14,12 +14,16 @@ from shoal.contract.principal import Principal
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import Who, answer, extension_of
 from shoal.tenancy.live.planes import Planes
-from shoal.tenancy.models import NewPlaneView, PlaneList, PlaneRequest, PlaneView
+from shoal.tenancy.models import NAME, NewPlaneView, PlaneList, PlaneRequest, PlaneView
 from shoal.tenancy.records import PlaneRecord
 
 PREFIX = "/planes"
 _OWN = ("path_params", "route", "endpoint", "router", "app")
 """What the shared server's routing left in a scope, and the plane's own is to fill."""
+_BINARY = "application/octet-stream"
+_FILE = {
+    "requestBody": {"required": True, "content": {_BINARY: {"schema": {"type": "string", "format": "binary"}}}}
+}  # fmt: skip
 
 
 class Serving:
@@ -108,6 +112,38 @@ def router_of() -> APIRouter:
     ) -> Response:  # fmt: skip
         await planes.delete(name, actor=_actor(who), force=force)
         return Response(status_code=204)
+
+    @router.get(
+        "/v1/planes/{name}/backup", summary="A backup of a plane, as one file (admin)", response_class=Response,
+        responses={200: {"content": {_BINARY: {}}, "description": "for `shoal plane restore|import`, `shoal restore`"},
+                   **fails(403, 404, 422, 503)},
+    )  # fmt: skip
+    async def backup(planes: Manager, who: Who, name: PlaneName) -> Response:
+        _actor(who)
+        return Response(await planes.backup(name), media_type=_BINARY)
+
+    @router.put(
+        "/v1/planes/{name}/backup", summary="Restore a plane from a backup (admin)", response_class=Response,
+        responses={**shows(PlaneView, 200, "as it is now"), **fails(403, 404, 409, 422, 503)}, openapi_extra=_FILE,
+    )  # fmt: skip
+    async def restore(request: Request, planes: Manager, who: Who, name: PlaneName) -> Response:
+        actor = _actor(who)
+        return shown(view(planes, await planes.restore(name, await request.body(), actor=actor)))
+
+    @router.post(
+        "/v1/planes/{name}/import", summary="Make a plane from a backup (admin)", status_code=201,
+        response_class=Response, openapi_extra=_FILE,
+        responses={**shows(NewPlaneView, 201, "made; the token is shown once"), **fails(403, 409, 422, 503)},
+    )  # fmt: skip
+    async def bring(
+        request: Request, planes: Manager, who: Who,
+        name: Annotated[str, Path(pattern=NAME)], tenant: Annotated[str, Query(description="as for a new plane")],
+    ) -> Response:  # fmt: skip
+        actor = _actor(who)
+        record, token = await planes.create(name, tenant, actor=actor, content=await request.body())
+        seen = view(planes, record)
+        url = f"{str(request.base_url).rstrip('/')}{seen.path}"
+        return shown(NewPlaneView(**seen.model_dump(), url=url, token=token), 201)
 
     router.routes.append(Route(PREFIX + "/{name}/{rest:path}", PlaneDoor(), methods=None, include_in_schema=False))
     return router

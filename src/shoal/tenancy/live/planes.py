@@ -24,6 +24,7 @@ from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
 from shoal.extension import LiveJob, NoSection, Server
 from shoal.store import Store, WriterThreads, open_store
 from shoal.tenancy.events import PlaneEvent
+from shoal.tenancy.live import copies
 from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
@@ -141,9 +142,11 @@ class Planes:
 
     # --- what is done to them ---
 
-    async def create(self, name: str, tenant: str, *, actor: str) -> tuple[PlaneRecord, str]:
-        """The plane, and the token of its first admin. Raises Conflict for a name that is taken, Invalid for a tenant
-        that there is not."""
+    async def create(
+        self, name: str, tenant: str, *, actor: str, content: bytes | None = None
+    ) -> tuple[PlaneRecord, str]:  # fmt: skip
+        """The plane, and the token of an admin. `content` is a backup of a plane or of a server, which it is to go on
+        from. Raises Conflict for a name that is taken, Invalid for a tenant that there is not or a damaged backup."""
         if name in self._records:
             raise Conflict(f"there is a plane {name!r} already", where="name", hint="choose another name")
         if tenant not in self._server.tenants():
@@ -154,6 +157,8 @@ class Planes:
         record = PlaneRecord(self._server.new_id("p"), name, tenant, PlaneState.ACTIVE, True, now, now)
         token = new_token(None)
         self.home(record).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if content is not None:
+            await asyncio.to_thread(copies.restore, self.home(record), content)
         with contextlib.closing(self._open_store(record)) as store:
             store.acquire(f"plane-{name}")
             await put_admin_token(store, token, f"made with plane {name}", now)
@@ -191,6 +196,26 @@ class Planes:
             del self._records[name]
             self._names.pop(record.id, None)
         await asyncio.to_thread(shutil.rmtree, self.home(record), ignore_errors=True)
+
+    async def backup(self, name: str) -> bytes:
+        """Its database and its key, as `shoal restore` takes them; it may be awake. Files of jobs are not in it."""
+        return await asyncio.to_thread(copies.backup, self.home(self.find(name)))
+
+    async def restore(self, name: str, content: bytes, *, actor: str) -> PlaneRecord:
+        """Put a backup in the place of what the plane knows, which is moved aside. What it handed over since is ended,
+        and what it handed over before is not run again. Raises Invalid for a damaged backup."""
+        record = self.find(name)
+        async with self._lock(name):
+            await self._leave(name)
+            await asyncio.to_thread(copies.restore, self.home(record), content)
+            now = self._server.clock.now()
+            told = NewEvent(
+                now, PlaneEvent.RESTORED, actor, f"plane {name}", tenant=record.tenant, data={"plane": name}
+            )
+            await self._repository.change(replace(self.find(name), updated_at=now), told)
+        if record.state is PlaneState.ACTIVE:
+            await self._awaken(name)
+        return self.find(name)
 
     @contextlib.asynccontextmanager
     async def using(self, name: str) -> AsyncIterator[ASGIApp]:
