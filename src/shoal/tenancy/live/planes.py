@@ -39,6 +39,8 @@ _WRITERS = 2
 more than one, a plane whose disk or database is slow does not hold up the others."""
 
 
+_NAMED = 5
+"""So many jobs are named where a plane is not deleted because of them."""
 _BUSY_RETRY_S = 5.0
 """A guess at when some of the requests that are held open will have ended."""
 
@@ -182,8 +184,10 @@ class Planes:
         record = self.find(name)
         left = self.handed_over(record)
         if left and not force:
+            first = ", ".join(f"{live.job.name} ({live.job.state})" for live in left[:_NAMED])
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             raise Conflict(
-                f"plane {name} has {len(left)} jobs in the shared pool that are not over", where=name,
+                f"plane {name} has {len(left)} jobs in the shared pool that are not over: {first}{more}", where=name,
                 hint="end them first, or give --force, which ends them",
             )  # fmt: skip
         async with self._lock(name):
