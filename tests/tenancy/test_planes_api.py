@@ -174,3 +174,31 @@ def test_a_plane_goes_on_from_its_backup_here_or_as_another_plane(tmp_path: Path
         assert (await client.get(f"{path}/jobs", headers=own)).status_code == 200
 
     play(tmp_path, scene)
+
+
+def test_a_viewer_of_a_plane_looks_and_changes_nothing(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        own, path = bearer(plane["token"]), "/planes/vision/v1"
+        given = {}
+        for role in ("member", "viewer"):
+            answer = await client.post(f"{path}/tenants/default/tokens", json={"role": role}, headers=own)
+            assert answer.status_code == 201, answer.text
+            given[role] = bearer(answer.json()["token"])
+        job = {"name": "job", "command": ["train"], "resources": {"accelerators": "a100:1"}}
+        sent = await client.post(f"{path}/jobs", json=job, headers=given["member"])
+        assert sent.status_code == 201
+        for each in given.values():
+            seen = await client.get(f"{path}/jobs/{sent.json()['id']}", headers=each)
+            assert seen.status_code == 200
+        cancel = f"{path}/jobs/{sent.json()['id']}/cancel"
+        for method, url, body in (("POST", f"{path}/jobs", job), ("POST", cancel, None),
+                                  ("PUT", f"{path}/secrets/key", {"value": "x"})):  # fmt: skip
+            refused = await client.request(method, url, json=body, headers=given["viewer"])
+            assert refused.status_code == 403, url
+            assert "viewer" in refused.json()["error"]["what"]
+        assert (await client.post(cancel, headers=given["member"])).status_code < 300
+        wrong = await client.post(f"{path}/tenants/default/tokens", json={"role": "owner"}, headers=own)
+        assert wrong.status_code == 422
+
+    play(tmp_path, scene)

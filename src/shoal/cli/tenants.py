@@ -11,6 +11,7 @@ import typer
 
 from shoal.base.console.command import TenantOption, command
 from shoal.cli.context import CliContext
+from shoal.contract.principal import TokenRole
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def token(
     context: CliContext,
     name: Annotated[str, typer.Argument()],
     label: Annotated[str, typer.Option(help="What it is for.")] = "",
+    role: Annotated[TokenRole, typer.Option(help="A viewer looks and changes nothing.")] = TokenRole.MEMBER,
     listed: Annotated[bool, typer.Option("--list", help="List the tenant's tokens instead.")] = False,
     revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke this token instead, at once.")] = None,
 ) -> None:
@@ -188,7 +190,7 @@ def token(
             found = client.tokens(name)
             context.show({"tokens": found}, lambda: _tokens(found))
         else:
-            made = client.create_token(name, label=label)
+            made = client.create_token(name, label=label, role=role)
             # The token alone on stdout, so that it can go into a file or variable.
             context.show(made, lambda: print(made.token))
 
@@ -196,8 +198,12 @@ def token(
 def _tokens(found: Iterable[Any]) -> None:
     from shoal.base.console import output
 
-    rows = [[one.id, output.moment(one.created_at), output.moment(one.revoked_at), one.label or "-"] for one in found]
-    output.put(output.table(["token", "made", "revoked", "label"], rows))
+    rows = [
+        [one.id, "viewer" if one.read_only else "member", output.moment(one.created_at),
+         output.moment(one.revoked_at), one.label or "-"]
+        for one in found
+    ]  # fmt: skip
+    output.put(output.table(["token", "role", "made", "revoked", "label"], rows))
 
 
 def quota(

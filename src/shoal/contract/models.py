@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
+from shoal.contract.principal import TokenRole
 from shoal.core import Fault, PriorityClass, Sandbox, Share
 
 
@@ -313,6 +314,7 @@ class TenantChange(Given):
 
 class TokenCreate(Given):
     label: Annotated[str, Field(max_length=100, pattern=NO_NUL)] = ""
+    role: TokenRole = TokenRole.MEMBER
 
 
 class TokenView(View):
@@ -321,6 +323,7 @@ class TokenView(View):
     label: str = ""
     created_at: float
     revoked_at: float | None = None
+    read_only: bool = False
 
 
 class NewTokenView(TokenView):

@@ -232,7 +232,7 @@ class FinishedJob:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A bearer token, known by its hash only. `tenant` None means admin."""
+    """A bearer token, known by its hash only. `tenant` None means admin. One that is `read_only` changes nothing."""
 
     id: str
     tenant: str | None
@@ -240,6 +240,7 @@ class TokenRecord:
     label: str
     created_at: float
     revoked_at: float | None = None
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

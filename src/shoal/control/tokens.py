@@ -34,7 +34,9 @@ class TokenCache:
 
     def replace(self, records: Iterable[TokenRecord]) -> None:
         self._principals = {
-            record.token_sha256: Principal(record.tenant, record.id) for record in records if record.revoked_at is None
+            record.token_sha256: Principal(record.tenant, record.id, record.read_only)
+            for record in records
+            if record.revoked_at is None
         }
 
     def principal(self, authorization: str | None) -> Principal:

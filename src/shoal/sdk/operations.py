@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
 from shoal.contract.lifecycle import JobOrder, JobState
+from shoal.contract.principal import TokenRole
 from shoal.core import PriorityClass, Sandbox
 from shoal.sdk import models
 
@@ -227,9 +228,11 @@ def change_tenant(
     return Call("PATCH", _tenant(name), reads(models.TenantView), {}, body, headers)
 
 
-def create_token(tenant: str, *, label: str = "") -> Call[models.NewTokenView]:
+def create_token(
+    tenant: str, *, label: str = "", role: TokenRole = TokenRole.MEMBER
+) -> Call[models.NewTokenView]:  # fmt: skip
     """A new token, shown this once."""
-    body, headers = json_body({"label": label})
+    body, headers = json_body({"label": label, "role": role})
     path = _tenant(tenant, "/tokens")
     return Call("POST", path, reads(models.NewTokenView), {}, body, headers, repeatable=False)
 

@@ -330,8 +330,10 @@ def token_values(token: TokenRecord) -> dict[str, Any]:
         "label": free_text(token.label),
         "created_at": token.created_at,
         "revoked_at": token.revoked_at,
+        "read_only": int(token.read_only),
     }
 
 
 def token_of(row: Sequence[Any]) -> TokenRecord:
-    return TokenRecord(*row)
+    *others, read_only = row
+    return TokenRecord(*others, read_only=bool(read_only))

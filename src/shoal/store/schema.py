@@ -180,6 +180,7 @@ token = Table(
     Column("label", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("revoked_at", Double),
+    Column("read_only", BigInteger, nullable=False),
     UniqueConstraint("token_sha256"),
 )
 

@@ -47,10 +47,12 @@ class Context:
     limits: Limits = field(default_factory=Limits)
     usage: Usage = field(default_factory=Usage)
 
-    def principal(self, authorization: str | None) -> Principal:
-        """The caller, unless its token is over its rate limit. Raises Unauthenticated, and RateLimited."""
-        who = self.tokens.principal(authorization)
+    def principal(self, request: Request) -> Principal:
+        """The caller, unless its token is over its rate limit, or a viewer's and this changes something. Raises
+        Unauthenticated, RateLimited and Forbidden."""
+        who = self.tokens.principal(request.headers.get("authorization"))
         self.usage.request(who.token_id)
+        who.require_method(request.method)
         return who
 
     def follow(self) -> Callable[[], None]:
@@ -121,7 +123,7 @@ async def get_context(request: Request) -> Context:
 
 async def find_principal(request: Request) -> Principal:
     """For `shoal.extension.web`."""
-    return (await get_context(request)).principal(request.headers.get("authorization"))
+    return (await get_context(request)).principal(request)
 
 
 def count_question(request: Request, principal: Principal) -> None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 
 from shoal.contract import models
 from shoal.contract.events import EventKind
-from shoal.contract.principal import ADMIN, Principal
+from shoal.contract.principal import ADMIN, Principal, TokenRole
 from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.api.context import Context, Ctx
 from shoal.control.api.responses import tenant_view, token_view
@@ -96,7 +96,8 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     token = new_token(name)
     label = body.label
     now = context.plane.clock.now()
-    record = TokenRecord(new_token_id(), name, token_digest(token), label, now)
+    viewer = body.role is TokenRole.VIEWER
+    record = TokenRecord(new_token_id(), name, token_digest(token), label, now, read_only=viewer)
     event = NewEvent(now, EventKind.TOKEN_CREATED, who.actor, label, tenant=name, data={"token_id": record.id})
     await context.plane.store.put_token(record, event)
     context.reload_tokens()

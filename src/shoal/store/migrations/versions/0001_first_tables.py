@@ -199,6 +199,7 @@ def upgrade() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("revoked_at", sa.Double()),
+        sa.Column("read_only", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["tenant"], ["tenant.name"], name=op.f("fk_token_tenant")),
         sa.CheckConstraint("length(token_sha256) = 64", name=op.f("ck_token_hashed")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_token")),
