@@ -335,5 +335,4 @@ def token_values(token: TokenRecord) -> dict[str, Any]:
 
 
 def token_of(row: Sequence[Any]) -> TokenRecord:
-    *others, read_only = row
-    return TokenRecord(*others, read_only=bool(read_only))
+    return TokenRecord(*row[:-1], bool(row[-1]))
