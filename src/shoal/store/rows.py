@@ -335,4 +335,5 @@ def token_values(token: TokenRecord) -> dict[str, Any]:
 
 
 def token_of(row: Sequence[Any]) -> TokenRecord:
-    return TokenRecord(*row[:-1], bool(row[-1]))
+    token_id, tenant, token_sha256, label, created_at, revoked_at, read_only = row
+    return TokenRecord(token_id, tenant, token_sha256, label, created_at, revoked_at, bool(read_only))
