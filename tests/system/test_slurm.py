@@ -62,9 +62,12 @@ class Site:
         return job
 
 
-@pytest.fixture(params=[True, False], ids=["delegated", "placed"])
-def site(request: pytest.FixtureRequest, tmp_path: Path, cluster: PrivateCluster) -> Iterator[Site]:
-    site = Site(tmp_path / "home", cluster, delegate=request.param)
+@pytest.fixture(scope="module", params=[True, False], ids=["delegated", "placed"])
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: PrivateCluster
+) -> Iterator[Site]:
+    """One server for all its tests: each leaves no job that is not over."""
+    site = Site(tmp_path_factory.mktemp("site") / "home", cluster, delegate=request.param)
     site.up()
     try:
         yield site
