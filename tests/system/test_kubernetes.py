@@ -1,4 +1,4 @@
-"""`shoal up --engine kubernetes` on our own small cluster: a job over two nodes, and a server that is killed meanwhile."""
+"""`shoal up --engine kubernetes` on our own small cluster: a job over two nodes, and a server killed meanwhile."""
 
 from __future__ import annotations
 
