@@ -10,7 +10,7 @@ BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm ray
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ postgresql:
 
 slurm:
 	@.ci/slurm
+
+ray: setup ## get Ray (240 MB), which the tests of its engine need; without it they are skipped
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt ray
 
 bench: setup ## every benchmark in order, each with its table
 	@failed=; for script in $(BENCHMARKS); do \

@@ -306,11 +306,9 @@ def place_environment(spec: dict[str, Any], rank: int, environ: dict[str, str]) 
     else:
         number = int(environ.get("SLURM_NODEID", "0"))
         beside = tasks_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"), number)
-    env = {
-        "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(beside), "NODE_RANK": str(number),
-    }  # fmt: skip
-    if "SHOAL_TASK" not in environ:
-        env["SLURM_JOB_ID"] = environ.get("SLURM_JOB_ID", "")
+    env = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(beside), "NODE_RANK": str(number)}
+    if environ.get("SLURM_JOB_ID", "").isdigit():  # not another cluster's that stands for it
+        env["SLURM_JOB_ID"] = environ["SLURM_JOB_ID"]
     count = spec["accelerators"]
     given = [one for one in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
     if not count:

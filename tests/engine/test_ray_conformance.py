@@ -1,0 +1,28 @@
+"""The Ray engine keeps the protocol, on a real cluster of two nodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.engine.ray.private import PrivateCluster, private_cluster
+from tests.engine.conformance import EngineConformance
+from tests.engine.ray_kit import RayKit, needs_ray, ray_kit
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    with private_cluster((8, 1)) as cluster:
+        yield cluster
+
+
+@needs_ray
+@pytest.mark.slow
+class TestRay(EngineConformance):
+    @pytest.fixture
+    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[RayKit]:
+        async with ray_kit(tmp_path, cluster) as kit:
+            yield kit
+            await kit.restore_devices()
