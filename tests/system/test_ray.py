@@ -39,6 +39,7 @@ class Site:
         done = subprocess.run(
             [*self.cluster.inside, sys.executable, "-m", "shoal.cli", *words], env=self.environ, capture_output=True,
             text=True, input=stdin, check=False,
+            timeout=60,
         )  # fmt: skip
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -88,4 +89,3 @@ def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateCluster, t
 def test_doctor_tells_what_the_cluster_has(cluster: PrivateCluster, tmp_path: Path) -> None:
     told = Site(tmp_path / "home", cluster).shoal("doctor", "--engine", "ray")
     assert "4 on 2 nodes: h200" in told
-    assert "given up after 3 s" in told

@@ -83,11 +83,8 @@ class Server:
 
     def about(self) -> dict[str, str]:
         import ray
-        from ray._raylet import Config
 
-        each_s = (Config.health_check_period_ms() + Config.health_check_timeout_ms()) / 1000
-        lost_after_s = Config.health_check_failure_threshold() * each_s
-        return {"version": ray.__version__, "address": self.address, "node_lost_after_s": str(lost_after_s)}
+        return {"version": ray.__version__, "address": self.address}
 
     def reach(self) -> None:
         """Raise Unreachable at once where nothing answers: Ray itself would wait and try again."""

@@ -22,7 +22,6 @@ from shoal.engine.ray.jobs import RayJob, job_of
 from shoal.engine.ray.nodes import fits, needs, read_nodes
 
 POOL = "ray"
-_SOON_S = 15.0
 
 
 class Cluster:
@@ -113,7 +112,6 @@ class Cluster:
             Capability("ray", True, cluster),
             Capability("accelerators", bool(count), f"{count} on {len(self._machines)} nodes: {', '.join(kinds)}"
                        if count else "no node is there", "" if count else "no job can start until one is"),
-            _node_loss(float(self._facts.get("node_lost_after_s", 0))),
         )  # fmt: skip
 
     # --- jobs ---
@@ -163,15 +161,3 @@ class Cluster:
                 return str(probe.getsockname()[0])
         except (OSError, ValueError):
             return "127.0.0.1"
-
-
-def _node_loss(after_s: float) -> Capability:
-    """How long the cluster's own settings let a dead node pass for alive."""
-    detail = f"a node that does not answer is given up after {after_s:g} s"
-    if after_s <= _SOON_S:
-        return Capability("node-loss", True, detail)
-    cost = (
-        "its jobs start again only then: set RAY_health_check_period_ms, _timeout_ms and _failure_threshold lower "
-        "where the head is started"
-    )
-    return Capability("node-loss", False, detail, cost)
