@@ -189,6 +189,7 @@ def address_of(told: str) -> str:
 
 
 def main() -> None:
+    os.closerange(3, 65536)  # the server's event loop passes its inheritable ones on
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints
     server: Server | None = None

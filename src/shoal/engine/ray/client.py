@@ -95,7 +95,7 @@ class Bridge:
         try:
             with self._log.open("wb") as log:
                 return await asyncio.create_subprocess_exec(
-                    *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, close_fds=True,
+                    *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
                     env={"RAY_USAGE_STATS_ENABLED": "0", **self._environ}, limit=_LINE_BYTES,
                 )  # fmt: skip
         except OSError as problem:
