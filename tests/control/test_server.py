@@ -45,7 +45,7 @@ async def test_the_engine_is_chosen_by_its_name(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_installed_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    there = "installed: local, ray, simulated, slurm"
+    there = "installed: kubernetes, local, ray, simulated, slurm"
     with pytest.raises(Invalid, match=f"there is no engine 'slurms'; {there}") as refused:
         load_settings({"home": tmp_path}, environ={"SHOAL_ENGINE": "slurms"})
     assert refused.value.where == "SHOAL_ENGINE"

@@ -28,6 +28,7 @@ class Cluster:
     """Shown with more places than it has, as `pace` says."""
 
     pooled = True
+    keeps_jobs = False
 
     def __init__(self, bridge: Bridge, home: Path, clock: Clock, *, pace: Pace | None = None) -> None:
         self.present = Present(Inventory(()))
