@@ -124,21 +124,6 @@ class PrivateCluster:
         for process in self.processes(name):
             send(process, signal.SIGKILL)
 
-    def kill_raylet(self, name: str) -> None:
-        for process in self.processes(name):
-            with suppress(OSError):
-                if b"/raylet/raylet" in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0]:
-                    send(process, signal.SIGKILL)
-
-    def workers(self, name: str) -> list[Process]:
-        """The processes of actors of a node."""
-        found = []
-        for process in self.processes(name):
-            with suppress(OSError):
-                if Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"ray::"):
-                    found.append(process)
-        return found
-
     def processes(self, node: str = "") -> Iterator[Process]:
         """All processes that bear this cluster's marks: its daemons and what they started."""
         marks = {f"SHOAL_PRIVATE_RAY={self.root}".encode()} | (
