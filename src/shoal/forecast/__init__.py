@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
+    from shoal.forecast.allreduce import AllReduce, Gang
     from shoal.forecast.bottleneck import Slowdown, detect
     from shoal.forecast.checkpoint import CheckpointTime, best_interval_s
     from shoal.forecast.cluster import ClusterSpeed
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
     from shoal.forecast.transient import Training, total_time
 
 __all__ = [
-    "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "HourlyLifetimes", "Slowdown", "StepTime", "Track",
+    "AllReduce", "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "Gang", "HourlyLifetimes", "Slowdown", "StepTime", "Track",
     "Training", "best_interval_s", "detect", "total_time",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
     globals(),
     {
+        "AllReduce": "allreduce",
         "CheckpointTime": "checkpoint",
         "ClusterSpeed": "cluster",
         "Exposure": "lifetimes",
         "Features": "features",
+        "Gang": "allreduce",
         "HourlyLifetimes": "lifetimes",
         "Slowdown": "bottleneck",
         "StepTime": "steptime",
