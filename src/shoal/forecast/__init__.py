@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from shoal.forecast.transient import Training, total_time
 
 __all__ = [
-    "AllReduce", "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "Gang", "HourlyLifetimes", "Slowdown", "StepTime", "Track",
-    "Training", "best_interval_s", "detect", "total_time",
+    "AllReduce", "CheckpointTime", "ClusterSpeed", "Exposure", "Features", "Gang", "HourlyLifetimes", "Slowdown",
+    "StepTime", "Track", "Training", "best_interval_s", "detect", "total_time",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
