@@ -1,9 +1,11 @@
-"""Starts one rank of a gang on its node, under Slurm: the supervisor, with a lease on the gang.
+"""Starts one rank of a gang on its node, under a cluster's scheduler: the supervisor, with a lease on the gang.
 
 Run by an isolated interpreter from the engine's home, which the nodes share: `rank.py GANG_DIR TOKEN`. What is to be
-done stands in `GANG_DIR/spec.TOKEN`; where it runs, Slurm's environment tells, or what stands for it.
+done stands in `GANG_DIR/spec.TOKEN`; where it runs, the cluster's job tells in the environment: `SHOAL_TASK_JOB`,
+`SHOAL_TASK_RANK`, `SHOAL_TASK_NODE` (its name), and where several ranks may share a node `SHOAL_TASK_NODE_INDEX`,
+`SHOAL_TASK_LOCAL` and `SHOAL_TASKS_PER_NODE` (as Slurm writes them).
 
-- `owner`    a symbolic link to the one Slurm job that may run the gang: a second job of its name ends at once.
+- `owner`    a symbolic link to the cluster's one job that may run the gang: a second job of its name ends at once.
 - `fence`    written by the engine when it gives a gang up. The supervisor reads it each second; so long as that works
              it has a lease. A guard process ends all of the rank when the lease has run out, or when the supervisor is
              killed. So a lost rank is over at the latest one lease after its fence was written.
@@ -53,7 +55,7 @@ class RankSupervisor(base.Supervisor):
         self.hints = hints
         self.signals_read = 0
         self.parent = os.getppid()
-        self.facts |= {"node": spec["node"], "slurm_job": spec["slurm_job"]}
+        self.facts |= {"node": spec["node"], "job": spec["job"]}
         if hints is not None:
             self.facts["hints"] = "{}:{}".format(*hints.getsockname())
 
@@ -122,7 +124,7 @@ class RankSupervisor(base.Supervisor):
             self._kill_now()
 
     def _kill_now(self) -> None:
-        """Slurm's own supervisor of this step ended: what it keeps track of must end too. The kernel tells with the
+        """The cluster's own supervisor of this step ended: what it keeps track of must end too. The kernel tells with the
         first of its threads that is gone, and it stays the parent until the last one is."""
         if not self.over and not self._reap():
             self.over = {"lost": 1, "known": 1, "detail": "the cluster's own supervisor of it was killed"}
@@ -274,40 +276,28 @@ def _tell(spec: dict[str, Any]) -> None:
 # --- where this rank is ---
 
 
-_TOLD = {
-    "SHOAL_TASK": ("SLURM_PROCID", "SLURM_NODEID"), "SHOAL_TASK_NODE": ("SLURMD_NODENAME",),
-    "SHOAL_TASK_JOB": ("SLURM_JOB_ID",),
-}  # fmt: skip
-"""What a cluster without Slurm's variables tells each rank, which has a node to itself, and how it is called here."""
-
-
-def as_slurm(environ: dict[str, str]) -> dict[str, str]:
-    """The environment with Slurm's variables, whatever the cluster."""
-    return environ | {name: environ[ours] for ours, names in _TOLD.items() if ours in environ for name in names}
-
-
 def rank_here(spec: dict[str, Any], environ: dict[str, str]) -> int | None:
-    """The number of the rank that this task of a Slurm job is; None for a task too many."""
-    local = int(environ.get("SLURM_LOCALID", "0"))
+    """The number of the rank that this task of a job is; None for a task too many."""
+    local = int(environ.get("SHOAL_TASK_LOCAL") or "0")
     nodes = spec["nodes"]
     if not nodes:
-        return int(environ.get("SLURM_PROCID", "0"))
-    here = [rank for rank, node in enumerate(nodes) if node == environ.get("SLURMD_NODENAME")]
+        return int(environ.get("SHOAL_TASK_RANK") or "0")
+    here = [rank for rank, node in enumerate(nodes) if node == environ.get("SHOAL_TASK_NODE")]
     return here[local] if local < len(here) else None
 
 
 def place_environment(spec: dict[str, Any], rank: int, environ: dict[str, str]) -> dict[str, str]:
-    """What only the node knows: the rank's place among its neighbours, and the accelerators that Slurm gave it."""
-    local = int(environ.get("SLURM_LOCALID", "0"))
+    """What only the node knows: the rank's place among its neighbours, and the accelerators that it was given."""
+    local = int(environ.get("SHOAL_TASK_LOCAL") or "0")
     nodes = spec["nodes"]
     if nodes:
         beside = nodes.count(nodes[rank])
         number = list(dict.fromkeys(nodes)).index(nodes[rank])
     else:
-        number = int(environ.get("SLURM_NODEID", "0"))
-        beside = tasks_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"), number)
+        number = int(environ.get("SHOAL_TASK_NODE_INDEX") or rank)
+        beside = tasks_on_node(environ.get("SHOAL_TASKS_PER_NODE") or "1", number)
     env = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(beside), "NODE_RANK": str(number)}
-    if environ.get("SLURM_JOB_ID", "").isdigit():  # not another cluster's that stands for it
+    if "SLURM_JOB_ID" in environ:
         env["SLURM_JOB_ID"] = environ["SLURM_JOB_ID"]
     count = spec["accelerators"]
     given = [one for one in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -386,7 +376,7 @@ def unseal(sealed: bytes, key: str) -> dict[str, str]:
 
 
 def main(gang_dir: str, token: str) -> int:
-    environ = as_slurm(dict(os.environ))
+    environ = dict(os.environ)
     key = environ.pop("SHOAL_SEAL", "")
     _end_with_the_step()
     try:
@@ -394,12 +384,12 @@ def main(gang_dir: str, token: str) -> int:
             spec = marshal.load(file)  # noqa: S302 - written by the engine that submitted us
     except FileNotFoundError:
         return 0  # an earlier launch's job: this gang is no longer its own
-    job = environ.get("SLURM_JOB_ID", "")
+    job = environ.get("SHOAL_TASK_JOB", "")
     rank = rank_here(spec, environ)
     if rank is None or not _claim(gang_dir, job):
         return 0
     spec |= spec.pop("each")[rank]
-    spec |= {"rank": rank, "node": environ.get("SLURMD_NODENAME", ""), "slurm_job": job}
+    spec |= {"rank": rank, "node": environ.get("SHOAL_TASK_NODE", ""), "job": job}
     spec["env"] = {**unseal(spec["sealed"], key), **spec["env"], **place_environment(spec, rank, environ)}
     os.closerange(3, 65536)
     address = _own_address(spec["home"])
@@ -416,13 +406,13 @@ def main(gang_dir: str, token: str) -> int:
 
 
 def _end_with_the_step() -> None:
-    """Be told to kill the rank when Slurm's own supervisor of this step ends."""
+    """Be told to kill the rank when the cluster's own supervisor of this step ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, base.WAKERS)
     base.prctl(base.PR_SET_PDEATHSIG, signal.SIGUSR2)
 
 
 def _claim(gang_dir: str, job: str) -> bool:
-    """Whether the gang is this Slurm job's to run."""
+    """Whether the gang is this job's to run."""
     path = f"{gang_dir}/owner"
     try:
         os.symlink(job, path)

@@ -86,7 +86,7 @@ def _pod(
     if settings.volume:
         volume = {"persistentVolumeClaim": {"claimName": settings.volume}}
     env: list[dict[str, Any]] = [
-        {"name": "SHOAL_TASK", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
+        {"name": "SHOAL_TASK_RANK", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
         {"name": "SHOAL_TASK_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {
             "name": "SHOAL_TASK_JOB",

@@ -39,12 +39,12 @@ class RankActor:
         order = list(dict.fromkeys(nodes))
         names = {node["NodeID"]: node.get("NodeName") or node["NodeManagerAddress"] for node in ray.nodes()}
         place = {
-            "SLURM_JOB_ID": job,
-            "SLURM_PROCID": str(rank),
-            "SLURM_NODEID": str(order.index(nodes[rank])),
-            "SLURM_LOCALID": str(nodes[:rank].count(nodes[rank])),
-            "SLURM_STEP_TASKS_PER_NODE": ",".join(str(nodes.count(node)) for node in order),
-            "SLURMD_NODENAME": names[nodes[rank]],
+            "SHOAL_TASK_JOB": job,
+            "SHOAL_TASK_RANK": str(rank),
+            "SHOAL_TASK_NODE_INDEX": str(order.index(nodes[rank])),
+            "SHOAL_TASK_LOCAL": str(nodes[:rank].count(nodes[rank])),
+            "SHOAL_TASKS_PER_NODE": ",".join(str(nodes.count(node)) for node in order),
+            "SHOAL_TASK_NODE": names[nodes[rank]],
         }
         gpus = ",".join(str(each) for each in ray.get_gpu_ids())
         # Started by this thread, the process's first: the rank is told when it ends.

@@ -112,9 +112,20 @@ def _memory(memory_bytes: int, cpus: int, share_mib: int) -> str:
     return f"{share_mib}M" if share_mib else ""
 
 
+_PLACE = "export " + " ".join(
+    f'SHOAL_{ours}="${theirs}"'
+    for ours, theirs in {
+        "TASK_JOB": "SLURM_JOB_ID", "TASK_RANK": "SLURM_PROCID", "TASK_NODE": "SLURMD_NODENAME",
+        "TASK_NODE_INDEX": "SLURM_NODEID", "TASK_LOCAL": "SLURM_LOCALID",
+        "TASKS_PER_NODE": "SLURM_STEP_TASKS_PER_NODE",
+    }.items()
+) + "; "  # fmt: skip
+"""Each task's place, by the names that `batch.rank` reads."""
+
+
 def script(gang_dir: Path, token: str, *, python: str, runner: Path, alone: bool) -> str:
     """The job's script: the one rank itself, or a task for each."""
-    rank = command(gang_dir, token, python=python, runner=runner)
+    rank = _PLACE + command(gang_dir, token, python=python, runner=runner)
     if alone:
         return f"#!/bin/sh\n{rank}\n"
     return (
