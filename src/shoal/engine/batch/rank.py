@@ -124,7 +124,7 @@ class RankSupervisor(base.Supervisor):
             self._kill_now()
 
     def _kill_now(self) -> None:
-        """The cluster's own supervisor of this step ended: what it keeps track of must end too. The kernel tells with the
+        """The cluster's own supervisor of this step ended: what it keeps track of ends too. The kernel tells with the
         first of its threads that is gone, and it stays the parent until the last one is."""
         if not self.over and not self._reap():
             self.over = {"lost": 1, "known": 1, "detail": "the cluster's own supervisor of it was killed"}
