@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from shoal.core import Fault, Unavailable
 from shoal.engine import Gang, GangStatus, LaunchFailed, Phase, RankSpec
 from shoal.engine.kubernetes import KubernetesEngine, KubernetesSettings, probe_cluster
+from shoal.engine.kubernetes.jobs import read_jobs
 from shoal.engine.protocol import EngineOptions, Refused
 from tests.engine.conformance import Print, RunForever, Succeed
 from tests.engine.kubernetes_kit import KubernetesKit, kubernetes_kit
@@ -97,7 +99,7 @@ async def test_an_image_that_cannot_be_had(
             assert status.reason is not None
             assert "ImagePullBackOff" in status.reason.text
         else:
-            with pytest.raises(LaunchFailed, match="its image cannot be had: InvalidImageName") as failure:
+            with pytest.raises(LaunchFailed, match="its container cannot be started: InvalidImageName") as failure:
                 await kit.launch(kit.gang(NAME, Succeed()))
             assert failure.value.fault is Fault.PLATFORM
 
@@ -113,6 +115,45 @@ async def test_kueue_admits_a_gang_when_it_likes(tmp_path: Path, monkeypatch: py
         job["spec"]["suspend"] = False
         kit.cluster.touch("jobs", job)
         await kit.until(lambda now: now.phase is Phase.RUNNING, NAME)
+
+
+async def test_a_gang_that_kueue_takes_back_is_lost_and_never_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kubernetes_kit(tmp_path, monkeypatch, queue="team") as kit:
+        await kit.engine.launch(kit.gang(NAME, RunForever()))
+        (job,) = kit.cluster.list("jobs")
+        job["spec"]["suspend"] = False
+        kit.cluster.touch("jobs", job)
+        await kit.until(lambda now: now.phase is Phase.RUNNING, NAME)
+        with kit.cluster.changed:  # Kueue suspends the Job, and its pods are deleted
+            job["spec"]["suspend"] = True
+            kit.cluster.touch("jobs", job)
+            for pod in kit.cluster.pods_of(NAME):
+                kit.cluster.delete("pods", pod)
+        (rank,) = (await kit.settle(NAME)).ranks
+        assert rank.exit is not None
+        assert rank.exit.lost
+        assert "Kueue suspended its Job" in rank.exit.detail
+        async with asyncio.timeout(20):
+            while kit.cluster.list("jobs"):
+                await asyncio.sleep(0.05)
+
+
+def test_a_job_whose_secret_was_never_made_is_given_up() -> None:
+    """The server was killed just after it had made the Job."""
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    waits = {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
+    pod = {
+        "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [{"uid": "u"}]},
+        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waits}}]},
+    }
+    job = {"metadata": {"uid": "u", "name": "x"}, "spec": {}}
+    (young,) = read_jobs([job], [pod], made.timestamp() + 59)
+    (old,) = read_jobs([job], [pod], made.timestamp() + 61)
+    assert (young.over, young.waiting, young.why_waiting().code) == (False, True, "starting")
+    assert old.over
+    assert 'secret "x" not found' in old.why_over()
 
 
 async def test_pod_groups_are_used_where_they_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
             await self._ask_why({job.name: job for job in jobs if job.over})
             self._gangs.see(jobs, listed)
             for job in jobs:
-                if self._cluster.keeps_jobs and job.over and job.name not in self._gangs.known:
+                if self._cluster.keeps_jobs and job.over:  # what it was is known, and it may not begin again
                     self._cancel_soon(job.id)
             return jobs
 

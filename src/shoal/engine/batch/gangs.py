@@ -145,7 +145,9 @@ class Gangs:
         if mine is None:
             gang.unseen += listed
             if gang.submitted and gang.unseen >= _UNSEEN:
-                gang.over, gang.job = True, None
+                gang.over = True
+                if gang.job is not None and not gang.job.over:
+                    gang.job = None
             return
         gang.submitted, gang.unseen, gang.job, gang.over = True, 0, mine, mine.over
         if gang.cancel_at is not None and self._clock.now() >= gang.cancel_at and not mine.over:

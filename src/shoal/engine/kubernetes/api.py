@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,14 @@ from shoal.engine.kubernetes.settings import KubernetesSettings
 if TYPE_CHECKING:
     from lightkube import AsyncClient
 
+log = logging.getLogger(__name__)
+
 _WATCH_S = 240
 """The API server ends a watch after this, and the next one goes on where it ended."""
 _SILENCE_S = 60.0
 """A watch that is silent for so long after its end is cut off."""
+_REMEMBERED = 1000
+"""So many deletions are remembered while creations are answered."""
 _RETRY_S = (0.2, 5.0)
 _EXTRA = "install it: pip install 'shoal[kubernetes]'"
 
@@ -180,6 +186,7 @@ class Mirror:
         self.gone: Callable[[dict[str, Any]], None] = lambda _: None
         """Called with what was deleted, as it was last."""
         self._objects: dict[str, dict[str, Any]] = {}
+        self._deleted: deque[str] = deque(maxlen=_REMEMBERED)
         self._version = ""
         self._trouble: ShoalError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -205,8 +212,10 @@ class Mirror:
         return str(self._objects[uid]["metadata"]["name"]) if uid in self._objects else ""
 
     def add(self, each: dict[str, Any]) -> None:
-        """One that was just made: the watch may tell of it later."""
-        self._objects.setdefault(each["metadata"]["uid"], each)
+        """One that was just made: the watch tells of it later, or has told of its end already."""
+        uid = each["metadata"]["uid"]
+        if uid not in self._deleted:
+            self._objects.setdefault(uid, each)
 
     async def refresh(self) -> None:
         """List anew."""
@@ -233,6 +242,10 @@ class Mirror:
             except (Unavailable, NotTaken) as problem:
                 self._trouble = problem
                 self._changed()
+            except Exception as problem:  # whatever was told: to follow nothing more would be worse
+                log.exception("following %s failed", self._kind)
+                self._trouble = Unavailable(f"an event cannot be read: {problem!r}", where="kubernetes")
+                self._changed()
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, _RETRY_S[1])
 
@@ -243,6 +256,7 @@ class Mirror:
             return
         if change == "DELETED":
             self._objects.pop(metadata["uid"], None)
+            self._deleted.append(metadata["uid"])
             self.gone(each)
         else:
             self._objects[metadata["uid"]] = each

@@ -175,7 +175,7 @@ class Cluster:
         jobs, pods = self._jobs.objects(), self._pods.objects()
         there = {job["metadata"]["uid"] for job in jobs}
         self._gone = {uid: pod for uid, pod in self._gone.items() if owner_of(pod) in there}
-        return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._machines.unreachable))
+        return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._clock.now(), self._machines.unreachable))
 
     def _remember(self, pod: dict[str, Any]) -> None:
         """Why a pod was taken away stands in the pod, which goes with that."""

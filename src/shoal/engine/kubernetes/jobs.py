@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from shoal.core import Reason
@@ -20,6 +21,9 @@ GONE = "shoal.dev/gone"
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_NO_SECRET_S = 60.0
+"""A pod that lacks its Secret for so long gets none: the server was killed between the Job and the Secret."""
+_TAKEN_BACK = "Kueue suspended its Job, for its place is another's"
 _DISRUPTED = {
     "PreemptionByScheduler": "Kubernetes preempted it for a pod of higher priority",
     "DeletionByTaintManager": "its node was tainted, and does not tolerate it any more",
@@ -83,14 +87,14 @@ class KubernetesJob:
 
 
 def read_jobs(
-    jobs: Iterable[Object], pods: Iterable[Object], unreachable: frozenset[str] = frozenset()
+    jobs: Iterable[Object], pods: Iterable[Object], now: float, unreachable: frozenset[str] = frozenset()
 ) -> list[KubernetesJob]:
     """`unreachable`: nodes that do not answer. A pod that was to leave one of them is over as far as Kubernetes can
     tell, and may still run. Of `pods` that were deleted, GONE is set."""
     by_owner: dict[str, list[Object]] = {}
     for pod in pods:
         by_owner.setdefault(owner_of(pod), []).append(pod)
-    return [_job(job, by_owner.get(job["metadata"]["uid"], []), unreachable) for job in jobs]
+    return [_job(job, by_owner.get(job["metadata"]["uid"], []), now, unreachable) for job in jobs]
 
 
 def owner_of(pod: Object) -> str:
@@ -98,19 +102,22 @@ def owner_of(pod: Object) -> str:
     return next((str(one["uid"]) for one in pod["metadata"].get("ownerReferences") or ()), "")
 
 
-def _job(job: Object, pods: Sequence[Object], unreachable: frozenset[str]) -> KubernetesJob:
+def _job(job: Object, pods: Sequence[Object], now: float, unreachable: frozenset[str]) -> KubernetesJob:
     metadata, status = job["metadata"], job.get("status") or {}
     finished = {one["type"]: one for one in status.get("conditions") or () if one.get("status") == "True"}
     pods = sorted(pods, key=_index)
     gone = [pod for pod in pods if _over(pod, unreachable)]
     ends = {_index(pod): _end(pod, unreachable) for pod in gone}
     cut_off = any(end.node_lost for end in ends.values())
-    hopeless = [why for pod in pods for why in _waiting_containers(pod) if why.partition(":")[0] in _HOPELESS]
+    hopeless = [why for pod in pods for why in _waiting_containers(pod) if _never_starts(pod, why, now)]
+    taken_back = bool((job.get("spec") or {}).get("suspend")) and bool(gone)
+    if taken_back:
+        ends = {index: end if end.why else replace(end, why=_TAKEN_BACK) for index, end in ends.items()}
     done = bool(finished.keys() & {"Complete", "Failed", "FailureTarget"}) or "deletionTimestamp" in metadata
-    over = bool(hopeless) or cut_off or (done and len(gone) == len(pods))
+    over = bool(hopeless) or cut_off or taken_back or (done and len(gone) == len(pods))
     why = next((end.why for end in ends.values() if end.why), "")
     if hopeless:
-        why = f"its image cannot be had: {hopeless[0]}"
+        why = f"its container cannot be started: {hopeless[0]}"
     elif not why and "Failed" in finished:
         told = finished["Failed"]
         why = f"its Job failed: {told.get('reason', '')} {told.get('message', '')}".strip()
@@ -169,6 +176,12 @@ def _end(pod: Object, unreachable: frozenset[str]) -> PodEnd:
     if status.get("reason") == "DeadlineExceeded":
         return PodEnd("it ran into the time limit of its Job", code)
     return PodEnd(code=code)
+
+
+def _never_starts(pod: Object, why: str, now: float) -> bool:
+    reason = why.partition(":")[0]
+    made = datetime.fromisoformat(str(pod["metadata"]["creationTimestamp"]).replace("Z", "+00:00")).timestamp()
+    return reason in _HOPELESS or (reason == "CreateContainerConfigError" and now > made + _NO_SECRET_S)
 
 
 def _waiting_containers(pod: Object) -> list[str]:

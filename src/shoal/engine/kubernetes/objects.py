@@ -129,7 +129,14 @@ def _pod(
                 "env": env,
                 "resources": resources,
                 "volumeMounts": [{"name": "shoal", "mountPath": str(mount)}],
-                "securityContext": {"allowPrivilegeEscalation": False, "runAsUser": uid, "runAsGroup": gid},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "runAsGroup": gid,
+                    "runAsNonRoot": uid != 0,
+                    "runAsUser": uid,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
             }
         ],
         "volumes": [{"name": "shoal", **volume}],
