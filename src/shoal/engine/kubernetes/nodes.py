@@ -66,7 +66,8 @@ def _node(each: Object, settings: KubernetesSettings) -> tuple[Node, Kind | None
     cpu_milli = int(quantity(has.get("cpu", "0")) * 1000)
     memory = int(quantity(has.get("memory", "0")))
     resource, count = next(
-        ((name, number) for name in settings.accelerators if (number := int(quantity(has.get(name, "0"))))), ("", 0)
+        ((name, number) for name in settings.accelerators.split(",") if (number := int(quantity(has.get(name, "0"))))),
+        ("", 0),
     )
     kind = None
     if resource:

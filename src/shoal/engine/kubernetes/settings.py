@@ -23,8 +23,8 @@ class KubernetesSettings(BaseModel):
     queue: str = Field("", description="Kueue's local queue of a job; `{tenant}` stands for its tenant [no Kueue]")
     priority_class: str = Field("", description="priority class of every pod [the cluster's default]")
     service_account: str = Field("", description="service account of every pod; its token is not mounted [the default]")
-    accelerators: tuple[str, ...] = Field(
-        ("nvidia.com/gpu", "amd.com/gpu"), description="resources of nodes that are accelerators"
+    accelerators: str = Field(
+        "nvidia.com/gpu,amd.com/gpu", description="resources of nodes that are accelerators, with commas between"
     )
     type_label: str = Field("nvidia.com/gpu.product", description="label of a node that names their type")
     ahead: float = Field(AHEAD, ge=0, le=10, description="part of the pool that is handed over beyond what can run")
