@@ -74,7 +74,7 @@ def up(
     # server turns it on again.
     gc.disable()
 
-    from shoal.control.server import run_server, start_detached, tell_starter
+    from shoal.control.server import run_server, start_detached, starter
     from shoal.control.settings import load_settings
 
     flags: dict[str, Any] = {
@@ -94,8 +94,10 @@ def up(
         context.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
         return
 
+    tell = starter()
+
     def ready(info: Any) -> None:
-        tell_starter(info)
+        tell(info)
         context.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
 
     def standing_by(who: str) -> None:
@@ -106,7 +108,7 @@ def up(
             settings, ready=ready, accept_data_loss=accept_data_loss, standing_by=standing_by if standby else None
         )
     except ShoalError as error:
-        tell_starter(error)
+        tell(error)
         raise
 
 

@@ -359,18 +359,28 @@ async def put_admin_token(store: Store, token: str, label: str, now: float) -> N
     )
 
 
-def tell_starter(info: ServerInfo | ShoalError) -> None:
-    """Tell the process that started this one detached, if there is one, that it answers, or why it cannot."""
+def starter() -> Callable[[ServerInfo | ShoalError], None]:
+    """How to tell the process that started this one detached, if there is one, that it answers, or why it cannot.
+
+    To be called before any child is made: the starter reads to the end of the pipe, which no child may keep open.
+    """
     descriptor = os.environ.pop(READY_FD, "")
     if not descriptor.isdecimal():
-        return
-    answer: dict[str, object]
-    if isinstance(info, ShoalError):
-        answer = {"error": {"code": info.code, "what": info.what, "where": info.where, "hint": info.hint}}
-    else:
-        answer = {"url": info.url, "pid": info.pid}
-    with os.fdopen(int(descriptor), "w") as pipe:
-        json.dump(answer, pipe)
+        return lambda _: None
+    os.set_inheritable(int(descriptor), False)
+    pipe = os.fdopen(int(descriptor), "w")
+
+    def tell(info: ServerInfo | ShoalError) -> None:
+        answer: dict[str, object]
+        if isinstance(info, ShoalError):
+            answer = {"error": {"code": info.code, "what": info.what, "where": info.where, "hint": info.hint}}
+        else:
+            answer = {"url": info.url, "pid": info.pid}
+        if not pipe.closed:
+            with pipe:
+                json.dump(answer, pipe)
+
+    return tell
 
 
 _RAISED: tuple[type[ShoalError], ...] = (Invalid, Conflict, NotFound, Forbidden, Unavailable)
