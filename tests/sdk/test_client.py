@@ -110,6 +110,19 @@ def test_patience_ends() -> None:
         client.status()
 
 
+def test_a_server_that_never_answered_is_waited_for_less_long_than_one_that_restarts() -> None:
+    away = httpx.ConnectError("no")
+    with Server(away).client(first_s=0) as client, pytest.raises(NoServer, match="no server answers"):
+        client.job("j-1")
+    server = Server(ok(), away, ok())
+    with server.client(first_s=0) as client:
+        assert client.job("j-1").id == client.job("j-1").id
+    assert len(server.requests) == 3
+    starting = Server(failed(503), away, ok())
+    with starting.client(first_s=0) as client:
+        assert client.job("j-1").id == "j-1"
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(401, Forbidden), (403, Forbidden), (404, NotFound), (409, Conflict), (413, Invalid), (422, Invalid),

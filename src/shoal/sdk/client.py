@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -74,12 +75,14 @@ class _Methods(Performer):
         *,
         home: str | Path | None = None,
         patience_s: float = 10.0,
+        first_s: float = math.inf,
         environ: Mapping[str, str] | None = None,
         transport: Any = None,
     ) -> None:
         """Finds the server by arguments, else SHOAL_URL and SHOAL_TOKEN, else what the server of `home` (SHOAL_HOME,
-        ~/.shoal) wrote there. `patience_s`: how long an absent or restarting server is waited for."""
-        self.exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s)
+        ~/.shoal) wrote there. `patience_s`: how long an absent or restarting server is waited for;
+        `first_s`: no longer than this until it has answered once."""
+        self.exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s, first_s=first_s)
         self._transport = transport
 
     def __getattr__(self, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,18 +18,23 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """Performs calls against the server where it is now, for so long as patience lasts.
+    """Performs calls against the server where it is now, for so long as patience lasts; `first_s` until it has answered
+    once, where that is less.
 
     Nothing that may have had an effect is sent again unless it is repeatable.
     """
 
-    def __init__(self, locate: Locate, *, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, locate: Locate, *, patience_s: float, first_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._locate = locate
         self._patience_s = patience_s
+        self._first_s = first_s
         self._clock = clock
 
     def perform(self, call: Call[T]) -> Flow[T]:
-        give_up_at = self._clock() + self._patience_s
+        began = self._clock()
         delay = 0.05
         while True:
             target = self._locate()
@@ -37,9 +43,11 @@ class Exchange:
                 response: httpx.Response = yield Send(request)
             except httpx.TransportError as error:
                 sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if (sent and not call.repeatable) or self._clock() >= give_up_at:
+                if (sent and not call.repeatable) or self._clock() >= began + min(self._patience_s, self._first_s):
                     raise _unreachable(target.url, error, sent=sent) from error
             else:
+                self._first_s = math.inf
+                give_up_at = began + self._patience_s
                 asked = _told_to_wait_s(response)
                 if asked is not None and self._clock() + asked < give_up_at:
                     yield Pause(asked)  # refused before it had any effect
