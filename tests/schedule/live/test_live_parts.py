@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -55,7 +56,11 @@ def look(job_id: str) -> Facts:
 
 
 def scene(snapshot: Snapshot, policy: str = "max-min", oracle: Oracle | None = None) -> LiveProblem:
-    return live_problem(snapshot, look, oracle or Oracle(), rules_of(ScheduleSettings(policy, restart_cost_s=0.0)))
+    def asked(job_id: str) -> Facts:
+        waiting = snapshot.pending.by_id.get(job_id)
+        return replace(look(job_id), per_node=waiting.per_node if waiting is not None else 0)
+
+    return live_problem(snapshot, asked, oracle or Oracle(), rules_of(ScheduleSettings(policy, restart_cost_s=0.0)))
 
 
 def plan_of(snapshot: Snapshot, policy: str = "max-min") -> Plan | None:
@@ -147,6 +152,42 @@ class TestPlacing:
         assert decision.starts == ()
         assert decision.waits["j1"].code == "making-room"
         assert decision.waits["j1"].facts["after"] == ["r0", "r1", "r2"]
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @example([1, 3], [(2, 2, 1)], "max-min")
+    @example([4, 2, 4], [(2, 2, 2)], "max-min")
+    @example([4, 3, 3], [(0, 2, 1), (2, 2, 1)], None)
+    @given(
+        st.lists(st.integers(0, 4), min_size=2, max_size=4),
+        st.lists(st.tuples(st.sampled_from([0, 1, 2, 3]), st.integers(1, 3), st.sampled_from([1, 2])), max_size=5),
+        st.sampled_from([None, *POLICIES]),
+    )
+    def test_each_node_gets_as_many_ranks_as_was_asked_for(
+        self, sizes: list[int], asked: list[tuple[int, int, int]], policy: str | None
+    ) -> None:
+        made = [node(f"n{at}", {"a100": size}) for at, size in enumerate(sizes)]
+        waiting = [
+            job(f"j{at}", resources=count, ranks=times * (each or 1), per_node=each, at=float(at))
+            for at, (each, times, count) in enumerate(asked)
+        ]
+        snapshot = index_of(made, waiting).snapshot(NOW)
+        plan = plan_of(snapshot, policy) if policy is not None else None
+        decision = admit(snapshot, Placing(snapshot, plan, lambda _, needs: needs))
+        for start in decision.starts:
+            each = snapshot.pending.by_id[start.job_id].per_node
+            counts = Counter(rank.node for rank in start.placement).values()
+            assert not each or set(counts) == {each}
+        left = Counter({f"n{at}": size for at, size in enumerate(sizes)})
+        left.subtract(rank.node for start in decision.starts for rank in start.placement for _ in rank.devices)
+        for first in decision.waits:
+            each, times, count = asked[int(first[1:])]
+            if each and decision.waits[first].code != "making-room" and len(decision.waits) == 1:
+                assert sum(free >= each * count for free in left.values()) < times
+        if policy is not None and (found := scene(snapshot, policy)).views:
+            for view in found.views:
+                each, times, count = asked[int(view.id[1:])]
+                could = sum(size >= each * count for size in sizes) >= times
+                assert not each or bool(view.throughput) == could
 
     def test_what_is_reserved_for_a_guaranteed_gang_stays_free(self) -> None:
         """Best-effort jobs took it, one after the other: without preemption the gang never started."""

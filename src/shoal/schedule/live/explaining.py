@@ -69,7 +69,7 @@ def _quota(asked: Asked) -> Iterator[Blocker]:
     snapshot, waiting = asked.snapshot, asked.waiting
     if waiting is None:
         return
-    needs = needs_of(snapshot, waiting.resources, waiting.ranks)
+    needs = needs_of(snapshot, waiting.resources, waiting.ranks, waiting.per_node)
     account = Account(snapshot.tenants[waiting.tenant])
     over = [account.exceeded(need, waiting.ranks) for need in needs]
     if over and all(over):
@@ -151,7 +151,7 @@ def _speeds(asked: Asked) -> Iterator[Blocker]:
     """What the oracle believes of the job on each type (and at each size, where that is chosen), and from what."""
     facts, job, now = asked.facts, asked.job, asked.snapshot.running.get(asked.job.id)
     count = job.resources.accelerator_count
-    for need in needs_of(asked.snapshot, job.resources, asked.least_ranks):
+    for need in needs_of(asked.snapshot, job.resources, asked.least_ranks, facts.per_node):
         size = count * (asked.least_ranks if now is None else len(now.placement))
         found = asked.oracle.estimate(facts.sized(size), need.pool, job=job.id).reason
         if facts.ranks is not None and rules_of(asked.settings).sizes:

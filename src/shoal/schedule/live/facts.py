@@ -18,7 +18,7 @@ KIND_LABEL = "kind"
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`kind` is what runs alike, whatever its size. `ranks` are the fewest and the most that it may have, where these
-    differ. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of earlier attempts.
+    differ; `per_node`, where not 0, is how many of them each of its nodes gets. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of earlier attempts.
     `queued_at` is since when it waits, if it does. One that `saves` uses the hooks or has reported a checkpoint, the
     last at `saved_at`; `lost_s` is the run time of earlier attempts after that, as far as is known. A job that is
     `leaving` was asked to end or to pause, and will not come back by itself."""
@@ -33,6 +33,7 @@ class Facts:
     leaving: bool = False
     ranks: tuple[int, int] | None = None
     queued_at: float = 0.0
+    per_node: int = 0
     saves: bool = False
     saved_at: float | None = None
     lost_s: float = 0.0
@@ -61,6 +62,7 @@ def facts_of(live: LiveJob) -> Facts:
         leaving=stop not in (None, Stop.PREEMPT),
         ranks=(asked.min_ranks, asked.max_ranks) if asked.min_ranks < asked.max_ranks else None,
         queued_at=job.queued_at,
+        per_node=asked.ranks_per_node or 0,
         saves=bool(job.progress.get("hooks")) or job.progress.get("checkpoint_at") is not None,
         saved_at=job.progress.get("checkpoint_at"),
         lost_s=lost_s(job),

@@ -110,11 +110,11 @@ def _devices(snapshot: Snapshot, placement: tuple[RankPlacement, ...]) -> Iterat
             yield from ((at, types[device]) for device in rank.devices if device in types)
 
 
-def needs_of(snapshot: Snapshot, resources: Resources, ranks: int) -> tuple[Need, ...]:
+def needs_of(snapshot: Snapshot, resources: Resources, ranks: int, per_node: int) -> tuple[Need, ...]:
     """What a rank needs, for each type on which the whole gang would fit if the nodes were empty."""
     layout = snapshot.nodes.layout
     kinds = layout.types if ANY in resources.accelerators else tuple(resources.accelerators)
-    needs = [resolve(resources, kind) for kind in kinds]
+    needs = [layout.each_node(resolve(resources, kind), per_node) for kind in kinds]
     return tuple(need for need in needs if held_by_all(layout, need, ranks) >= ranks)
 
 
@@ -286,7 +286,7 @@ class _Views:
         self._oracle = oracle
         self._rules = rules
         self._types = types
-        self._fits: dict[tuple[Resources, int], frozenset[str]] = {}
+        self._fits: dict[tuple[Resources, int, int], frozenset[str]] = {}
         self._known: dict[str, _Speeds] = {}
 
     def learn(self, jobs: list[_Asked]) -> None:
@@ -319,7 +319,7 @@ class _Views:
 
     def of(self, asked: _Asked) -> JobView:
         job, facts, place, ranks, gang, _ = asked
-        speeds = self._speeds(job, ranks, gang)
+        speeds = self._speeds(job, facts, ranks, gang)
         now = self._snapshot.now
         so_far = now - job.started_at if isinstance(job, Running) else 0.0
         return JobView(
@@ -345,15 +345,15 @@ class _Views:
         place = asked.place if not saves(asked.facts, self._rules.time_slice_s) else None
         count = asked.job.resources.accelerator_count
         for size in asked.sizes:
-            for kind, speed in self._speeds(asked.job, size // count, size).items():
+            for kind, speed in self._speeds(asked.job, asked.facts, size // count, size).items():
                 if place is None or (kind == place.type and size <= place.accelerators):
                     yield Configuration(kind, size, speed)
 
-    def _speeds(self, job: Pending | Running, ranks: int, gang: int) -> dict[str, Throughput]:
-        shape = (job.resources, ranks)
+    def _speeds(self, job: Pending | Running, facts: Facts, ranks: int, gang: int) -> dict[str, Throughput]:
+        shape = (job.resources, ranks, facts.per_node)
         fits = self._fits.get(shape)
         if fits is None:
-            fits = frozenset(need.pool for need in needs_of(self._snapshot, job.resources, ranks))
+            fits = frozenset(need.pool for need in needs_of(self._snapshot, *shape))
             self._fits[shape] = fits
         if not fits or not self._types:
             return {}
