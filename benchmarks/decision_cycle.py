@@ -11,6 +11,7 @@ explaining   why a job waits on the full cluster, as the server answers it (in a
              answer of a snapshot, which looks ahead, and later ones, as ratios to a decision on that snapshot; and the
              longest time that the event loop stood still meanwhile
 pooled       full and incremental again where the engine delegates: all nodes as one pool, of which no node is chosen
+racked       full and incremental again where nodes are in racks of 16, and a gang is kept in one where it can be
 naive        what a straightforward scheduler does: every cycle sort all waiting jobs and try each on all nodes in
              turn (first fit). It has no quotas, fair shares, reservations, preemption or reasons.
 
@@ -19,21 +20,17 @@ All in one thread. Figures are of this machine, which is named; compare ratios, 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import json
-import os
-import platform
 import random
-import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+from common import Row, parser, report
 
 from shoal.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
 from shoal.base.statistics import quantile
@@ -47,9 +44,23 @@ SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))
 """(accelerators per rank, ranks)"""
 
 
-def make_nodes(count: int) -> list[Node]:
+def machines(count: int, *, in_rack: int = 0) -> list[Node]:
     devices = tuple(Device(f"a100:{at}", "a100", at) for at in range(PER_NODE))
-    return [Node(f"n{at:05d}", devices, 96_000, 1024 * GIB) for at in range(count)]
+    return [
+        Node(f"n{at:05d}", devices, 96_000, 1024 * GIB, {"rack": f"r{at // in_rack}"} if in_rack else {})
+        for at in range(count)
+    ]
+
+
+def racks(count: int) -> list[Node]:
+    return machines(count, in_rack=16)
+
+
+def pool(count: int) -> list[Node]:
+    return [pool_of("pool", machines(count), ahead=0.0)]
+
+
+Site = Callable[[int], list[Node]]
 
 
 def make_job(
@@ -68,9 +79,9 @@ def make_job(
     )
 
 
-def make_index(nodes: int, pending: Iterable[Pending], *, pooled: bool = False) -> ClusterIndex:
+def make_index(nodes: int, pending: Iterable[Pending], site: Site = machines) -> ClusterIndex:
     index = ClusterIndex()
-    index.set_nodes([pool_of("pool", make_nodes(nodes), ahead=0.0)] if pooled else make_nodes(nodes))
+    index.set_nodes(site(nodes))
     for at in range(30):
         index.set_tenant(Tenant(f"t{at:02d}", 1.0 + at % 3))
     for job in pending:
@@ -100,13 +111,13 @@ def backlog(count: int, *, guaranteed: float) -> list[Pending]:
     return [make_job(at, at % 30, rng.choice(SHAPES), float(at), rng, guaranteed=guaranteed) for at in range(count)]
 
 
-def full(nodes: int, pending: int, repeats: int = 5, *, pooled: bool = False) -> dict[str, Any]:
+def full(nodes: int, pending: int, site: Site = machines, repeats: int = 5) -> dict[str, Any]:
     jobs, took, deciding = backlog(pending, guaranteed=0.2), [], []
     slots = 0
     for _ in range(repeats):
         gc.collect()
         begin = time.perf_counter()
-        snapshot = make_index(nodes, jobs, pooled=pooled).snapshot(1.0)
+        snapshot = make_index(nodes, jobs, site).snapshot(1.0)
         middle = time.perf_counter()
         decision = decide(snapshot)
         took.append(time.perf_counter() - begin)
@@ -118,9 +129,9 @@ def full(nodes: int, pending: int, repeats: int = 5, *, pooled: bool = False) ->
     }  # fmt: skip
 
 
-def incremental(nodes: int, pending: int, cycles: int, *, pooled: bool = False) -> dict[str, Any]:
+def incremental(nodes: int, pending: int, cycles: int, site: Site = machines) -> dict[str, Any]:
     rng = random.Random(2)
-    index = make_index(nodes, backlog(pending + nodes * 2, guaranteed=0.0), pooled=pooled)
+    index = make_index(nodes, backlog(pending + nodes * 2, guaranteed=0.0), site)
     snapshot = index.snapshot(1.0)
     held = [running.job_id for running in carry_out(index, snapshot, decide(snapshot))]
     number, now, took, snapshots, preempted = 10**6, 1.0, [], [], 0
@@ -278,72 +289,46 @@ def naive(nodes: int, pending: int) -> dict[str, Any]:
     return {"full_ms": first * 1e3, "incremental_ms": (time.perf_counter() - begin) * 1e3}
 
 
-def machine() -> dict[str, Any]:
-    model = next(
-        (line.split(":")[1].strip() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")),
-        platform.processor(),
-    )
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "cpu": model, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(), "commit": commit.stdout.strip() or "none",
-    }  # fmt: skip
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pending", type=int, default=10_000)
-    parser.add_argument("--cycles", type=int, default=300)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    options = parser.parse_args()
-    result = {
-        "machine": machine(),
-        "full": full(options.nodes, options.pending),
-        "incremental": incremental(options.nodes, options.pending, options.cycles),
-        "steady": steady(),
-        "explaining": explaining(options.nodes, options.pending),
-        "pooled": {
-            "full": full(options.nodes, options.pending, pooled=True),
-            "incremental": incremental(options.nodes, options.pending, options.cycles, pooled=True),
-        },
-        "naive": naive(options.nodes, options.pending),
-    }
-    if options.json:
-        json.dump(result, sys.stdout, indent=2)
-        print()
-        return
-    print(", ".join(f"{key} {value}" for key, value in result["machine"].items()))
-    print(f"{options.pending} waiting jobs, {options.nodes} nodes of {PER_NODE}\n")
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--nodes", type=int, default=1000)
+    arguments.add_argument("--pending", type=int, default=10_000)
+    arguments.add_argument("--cycles", type=int, default=300)
+    options = arguments.parse_args()
+    filled = {site: full(options.nodes, options.pending, site) for site in (machines, pool, racks)}
+    changed = {site: incremental(options.nodes, options.pending, options.cycles, site) for site in filled}
+    rate = steady()
+    told = explaining(options.nodes, options.pending)
+    first_fit = naive(options.nodes, options.pending)
+    total, p99 = filled[machines]["total_ms"], changed[machines]["p99_ms"]
+    starts = rate["starts_per_s_deciding"]
     rows = [
-        ("full: index, snapshot, decision", f"{result['full']['total_ms']:.0f} ms", "<= 1,000 ms"),
-        ("  of it the decision", f"{result['full']['decide_ms']:.0f} ms", ""),
-        ("incremental cycle, p50", f"{result['incremental']['p50_ms']:.2f} ms", ""),
-        ("incremental cycle, p99", f"{result['incremental']['p99_ms']:.2f} ms", "<= 200 ms"),
-        ("steady starts, deciding", f"{result['steady']['starts_per_s_deciding']:,.0f}/s", ">= 10,000/s"),
-        ("steady starts, index kept too", f"{result['steady']['starts_per_s_with_index']:,.0f}/s", ""),
-        ("explain, first of a snapshot", f"{result['explaining']['first_to_decision']:.1f} decisions", ""),
-        ("explain, later ones, p50", f"{result['explaining']['later_to_decision']:.2f} decisions", ""),
-        ("  longest pause of the loop", f"{result['explaining']['longest_pause_ms']:.0f} ms", ""),
-        ("on one pool: full, of it deciding", f"{result['pooled']['full']['decide_ms']:.0f} ms",
-         f"{result['pooled']['full']['decide_ms'] / result['full']['decide_ms']:.2f} x placed"),
-        ("on one pool: incremental, p50", f"{result['pooled']['incremental']['p50_ms']:.2f} ms",
-         f"{result['pooled']['incremental']['p50_ms'] / result['incremental']['p50_ms']:.2f} x placed"),
-        ("on one pool: incremental, p99", f"{result['pooled']['incremental']['p99_ms']:.2f} ms",
-         f"{result['pooled']['incremental']['p99_ms'] / result['incremental']['p99_ms']:.2f} x placed"),
-        ("naive first fit, full", f"{result['naive']['full_ms']:.0f} ms", ""),
-        ("naive first fit, incremental", f"{result['naive']['incremental_ms']:.0f} ms", ""),
-    ]  # fmt: skip
-    for name, value, target in rows:
-        print(f"{name:34} {value:>14}  {target}")
+        Row("full: index, snapshot, decision", total, "ms", "<= 1000", total <= 1000),
+        Row("  of it the decision", filled[machines]["decide_ms"], "ms"),
+        Row("incremental, p50", changed[machines]["p50_ms"], "ms"),
+        Row("incremental, p99", p99, "ms", "<= 200", p99 <= 200),
+        Row("steady starts, deciding", starts, "/s", ">= 10000", starts >= 10_000),
+        Row("steady starts, index kept too", rate["starts_per_s_with_index"], "/s"),
+        Row("explain, first of a snapshot", told["first_to_decision"], "decisions"),
+        Row("explain, later ones, p50", told["later_to_decision"], "decisions"),
+        Row("  longest pause of the loop", told["longest_pause_ms"], "ms"),
+    ]
+    for name, site, most in (("delegated, one pool", pool, 1.0), ("in racks of 16", racks, 0.0)):
+        for what, found, key in (
+            ("full, the decision", filled, "decide_ms"), ("incremental, p50", changed, "p50_ms"),
+            ("incremental, p99", changed, "p99_ms"),
+        ):  # fmt: skip
+            ratio = found[site][key] / found[machines][key]
+            rows.append(Row(f"{name}: {what}", found[site][key], "ms"))
+            goal = (f"<= {most:g}", ratio <= most) if most else ("", None)
+            rows.append(Row("  of that on machines", ratio, "", *goal))
+    rows += [
+        Row("naive first fit, full", first_fit["full_ms"], "ms"),
+        Row("naive first fit, incremental", first_fit["incremental_ms"], "ms"),
+    ]
+    title = f"one decision, {options.pending:,} waiting jobs, {options.nodes:,} nodes of {PER_NODE}"
+    return report(title, rows, as_json=options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -30,9 +30,11 @@ NOW = 1_000.0
 GIB = 2**30
 
 
-def node(name: str, accelerators: Mapping[str, int] | None = None, *, cores: int = 64, memory_gib: int = 512) -> Node:
+def node(
+    name: str, accelerators: Mapping[str, int] | None = None, *, cores: int = 64, memory_gib: int = 512, rack: str = ""
+) -> Node:
     devices = [Device(f"{kind}:{at}", kind, at) for kind, count in (accelerators or {}).items() for at in range(count)]
-    return Node(name, tuple(devices), cores * 1000, memory_gib * GIB)
+    return Node(name, tuple(devices), cores * 1000, memory_gib * GIB, {"rack": rack} if rack else {})
 
 
 def nodes(count: int, per_node: int = 8, kind: str = "a100", **more: int) -> list[Node]:
@@ -181,6 +183,7 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
             {"a100": draw(st.sampled_from([2, 4, 4])), "h100": draw(st.sampled_from([0, 0, 2]))},
             cores=draw(st.sampled_from([2, 4, 8])),
             memory_gib=8,
+            rack=draw(st.sampled_from(["", "r1", "r2"])),
         )
         for at in range(draw(st.integers(1, 3)))
     ]

@@ -264,7 +264,7 @@ class FakeCluster:
             return
         lacks: dict[str, int] = {}
         nodes = self.list("nodes")
-        for node in sorted(nodes, key=lambda node: node["metadata"]["name"]):
+        for node in sorted(nodes, key=lambda node: (-self._near(pod, node), node["metadata"]["name"])):
             why = self._unfit(pod, node)
             if not why:
                 pod["spec"]["nodeName"] = node["metadata"]["name"]
@@ -275,6 +275,22 @@ class FakeCluster:
         said = ", ".join(f"{count} {why}" for why, count in sorted(lacks.items()))
         if _condition(pod, "PodScheduled", "False", "Unschedulable", f"0/{len(nodes)} nodes are available: {said}."):
             self.touch("pods", pod)
+
+    def _near(self, pod: Object, node: Object) -> int:
+        """What the pod's preferred affinity gives a node, as the scheduler's score counts it."""
+        terms = pod["spec"].get("affinity", {}).get("podAffinity", {})
+        score = 0
+        for each in terms.get("preferredDuringSchedulingIgnoredDuringExecution", ()):
+            label, match = (
+                each["podAffinityTerm"]["topologyKey"],
+                each["podAffinityTerm"]["labelSelector"]["matchLabels"],
+            )
+            value = node["metadata"]["labels"].get(label)
+            for other in self.list("pods"):
+                placed = other["spec"].get("nodeName")
+                if value and placed and match.items() <= other["metadata"]["labels"].items():
+                    score += each["weight"] * (self.node(placed)["metadata"]["labels"].get(label) == value)
+        return score
 
     def _unfit(self, pod: Object, node: Object) -> str:
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]

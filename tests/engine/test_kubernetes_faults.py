@@ -73,6 +73,14 @@ async def test_of_one_rank_per_node_each_has_its_own(kit: KubernetesKit) -> None
     assert sorted(rank.node for rank in status.ranks) == ["n1", "n2"]
 
 
+async def test_a_gang_is_kept_in_one_rack_where_it_can(kit: KubernetesKit) -> None:
+    for name, rack in (("n3", "r1"), ("n4", "r2"), ("n5", "r1")):
+        labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "topology.kubernetes.io/rack": rack}
+        kit.cluster.add_node(name, gpus=9, labels=labels)
+    status = await kit.launch(wide(kit, 9, ranks=2))
+    assert [rank.node for rank in status.ranks] == ["n3", "n5"]
+
+
 async def test_more_ranks_per_node_cannot_be_promised(kit: KubernetesKit) -> None:
     with pytest.raises(Refused, match="2 ranks on each node"):
         await kit.engine.launch(wide(kit, 1, ranks=4, ranks_per_node=2))

@@ -14,6 +14,7 @@ from heapq import heapify, heapreplace
 
 from shoal.admission.pools import keys_of
 from shoal.admission.snapshot import CPU_POOL, BucketKey, Layout, Need, NodeKind, Snapshot
+from shoal.admission.together import Fits, among
 from shoal.admission.types import NO_SEATS, Seats, Shared, Spread
 from shoal.core import Share
 
@@ -175,6 +176,7 @@ class Capacity:
     def __init__(self, snapshot: Snapshot) -> None:
         self._states = snapshot.nodes.states
         self._layout = snapshot.nodes.layout
+        self.levels = self._layout.levels
         self._pools = snapshot.pools
         self._touched: dict[int, _Free] = {}
         self._moved: dict[str, dict[int, BucketKey]] = {}
@@ -183,6 +185,8 @@ class Capacity:
         self._cursors: dict[tuple[Need, int, int], dict[BucketKey, int]] = {}
         self._failed: set[tuple[Need, int, int]] = set()
         self._holds: dict[int, list[Hold]] = {}
+        self._changed: list[int] = []
+        self._fitted: dict[tuple[Need, int, int], tuple[dict[int, int], int]] = {}
 
     # --- looking
 
@@ -211,8 +215,8 @@ class Capacity:
         """Where a gang of equal ranks fits whole, None if nowhere.
 
         PACK takes the fullest node that holds the whole gang; if no node does, as few nodes as possible, the emptiest
-        first, and the fullest that fits for what is left. SPREAD puts each rank on the node that is emptiest then.
-        A need that says how many ranks each node gets is packed.
+        first, and the fullest that fits for what is left; all of one rack, or the like, if any holds it. SPREAD puts
+        each rank on the node that is emptiest then. A need that says how many ranks each node gets is packed.
         """
         asked = (need, ranks, mask)
         if asked in self._failed:
@@ -261,6 +265,7 @@ class Capacity:
 
     def take(self, at: int, need: Need, ranks: int, mask: int) -> tuple[tuple[str, ...], ...]:
         """Give `ranks` ranks their capacity on a node; returns the device ids of each rank."""
+        self._changed.append(at)
         free = self._touched.get(at)
         if free is None:
             state = self._states[at]
@@ -293,6 +298,7 @@ class Capacity:
 
     def hold(self, number: int, at: int, amount: Amount) -> None:
         """Keep capacity free on a node from every later job whose mask has bit `number`."""
+        self._changed.append(at)
         if amount:
             self._holds.setdefault(at, []).append(Hold(number, amount))
 
@@ -374,19 +380,29 @@ class Capacity:
     def _pack(self, need: Need, ranks: int, mask: int) -> Plan | None:
         plan: list[tuple[int, int]] = []
         left = ranks
-        for at, fits in self.fitting(need, mask, ranks):
+        near = self._close_by(need, ranks, mask) if self.levels else ()
+        for at, fits in near or self.fitting(need, mask, ranks):
             plan.append((at, min(fits, left)))
             left -= plan[-1][1]
             if not left:
                 break
         if left:
             return None
-        last = plan[-1][1]
-        used = {at for at, _ in plan[:-1]}
+        at, last = plan.pop()
+        used = {each for each, _ in plan}
         better = self._best_node(need, last, Spread.PACK, mask)
-        if better is not None and better not in used:
-            plan[-1] = (better, last)
-        return tuple(plan)
+        if near:
+            better = [each for each, fits in near if fits >= last and each not in used][-1]
+        return (*plan, (at if better is None or better in used else better, last))
+
+    def _close_by(self, need: Need, ranks: int, mask: int) -> Fits:
+        """The nodes among which the gang is kept, the emptiest first. What fitted once is kept: it only shrinks."""
+        asked, now = (need, ranks, mask), len(self._changed)
+        fits, seen = self._fitted.get(asked) or (dict(self.fitting(need, mask, ranks)), now)
+        fits.update((at, self._ranks_on(at, need, mask, ranks)) for at in self._changed[seen:] if at in fits)
+        self._fitted[asked] = fits, now
+        near = among(self.levels, [each for each in fits.items() if each[1]], ranks)
+        return sorted(near, key=lambda each: -each[1])
 
     def _spread(self, need: Need, ranks: int, mask: int) -> Plan | None:
         heap: list[tuple[int, int, int, int]] = []  # (-capacity left, ranks given, node, ranks that fit)

@@ -288,7 +288,7 @@ class _Cycle:
             for kind, count in need.kinds:
                 self._left[kind] -= count * len(placement)
         given = reasons.given(need, job, len(placement))
-        where = names[plan[0][0]] if len(plan) == 1 else f"{len(plan)} nodes"
+        where = reasons.where(self._snapshot.nodes.layout, [at for at, _ in plan])
         reason = told(given) if told is not None else self._why_started(job, f"starts: {given} on {where}", mask)
         self._starts.append(Start(job.job_id, placed, reason, charge))
         end = self._now + runtime_s

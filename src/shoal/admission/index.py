@@ -147,7 +147,8 @@ class ClusterIndex:
         nodes take no new jobs; a mapping says why."""
         self._check_thread()
         closed = unschedulable if isinstance(unschedulable, Mapping) else dict.fromkeys(unschedulable, "")
-        self._nodes = NodeBook.of(nodes, closed, [self._running[job_id] for job_id in sorted(self._held)])
+        held = [self._running[job_id] for job_id in sorted(self._held)]
+        self._nodes = NodeBook.of(nodes, closed, held, self.policy.together)
 
     @property
     def layout(self) -> Layout:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from shoal.admission.persistent import CowMap
 from shoal.admission.pools import PoolTable
 from shoal.admission.snapshot import Layout, Need, NodeKind, NodeTable, Pool, Snapshot, resolve
+from shoal.admission.together import levels_of
 from shoal.admission.types import ANY_MEMORY, NodeState, Running, Seats, Shared
 from shoal.core import Node
 
@@ -26,11 +27,13 @@ class NodeBook:
         self._frozen: tuple[NodeTable, JobsOn] | None = None
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], closed: Mapping[str, str], running: Iterable[Running]) -> NodeBook:
-        """A book of these nodes, on which these jobs run."""
+    def of(
+        cls, nodes: Iterable[Node], closed: Mapping[str, str], running: Iterable[Running], close: Iterable[str] = ()
+    ) -> NodeBook:
+        """A book of these nodes, on which these jobs run. `close`: labels, one value of which says what is close."""
         made = cls()
         ordered = sorted(nodes, key=lambda node: node.name)
-        made.layout = _layout(ordered)
+        made.layout = _layout(ordered, close)
         on: list[list[Running]] = [[] for _ in ordered]
         for each in running:
             for at in made._places(each):
@@ -138,7 +141,7 @@ def _take_seats(seats: dict[str, dict[str, Seats]], devices: Iterable[str], need
                 of_kind[device] = of_kind[device].minus(need.of_device(of_kind[device]))
 
 
-def _layout(nodes: list[Node]) -> Layout:
+def _layout(nodes: list[Node], close: Iterable[str]) -> Layout:
     kinds: dict[NodeKind, int] = {}
     shared = tuple(_shared(node) for node in nodes)
     for node, devices in zip(nodes, shared, strict=True):
@@ -158,6 +161,7 @@ def _layout(nodes: list[Node]) -> Layout:
         types=tuple(sorted({name for kind in kinds for name in kind.capacity.accelerators})),
         shared=shared,
         pooled=any(node.pooled for node in nodes),
+        levels=levels_of(nodes, close),
     )
 
 

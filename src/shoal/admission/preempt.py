@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from shoal.admission.capacity import Amount, Capacity, Plan
 from shoal.admission.reservation import Reservation, freed_by
 from shoal.admission.snapshot import Need, Snapshot, slots
+from shoal.admission.together import among
 from shoal.admission.types import Running
 from shoal.core import PriorityClass
 
@@ -87,7 +88,7 @@ class Evictor:
         fits = {at: self._free_soon(at, mask).ranks(need, ranks) for at in self._soon if self._usable(at)}
         for at, count in self.capacity.fitting(need, mask, ranks):
             fits.setdefault(at, count)
-        return _fewest(fits, ranks)
+        return self._fewest(fits, ranks)
 
     def will_hold(self, plan: Plan, need: Need, mask: int) -> bool:
         """Whether the plan's capacity, on nodes that take jobs, is free once everything that is stopping has left."""
@@ -132,6 +133,19 @@ class Evictor:
                 self._consider(options, at, need, ranks, mask)
 
     # --- inside
+
+    def _fewest(self, fits: dict[int, int], ranks: int) -> Plan | None:
+        """As few nodes as possible for the gang, close to each other, by how many ranks each takes."""
+        plan: list[tuple[int, int]] = []
+        order = sorted(fits.items(), key=lambda each: (-each[1], each[0]))
+        for at, count in among(self.capacity.levels, order, ranks):
+            here = min(count, ranks)
+            if here:
+                plan.append((at, here))
+                ranks -= here
+            if not ranks:
+                return tuple(sorted(plan))
+        return None
 
     def _usable(self, at: int) -> bool:
         return self.snapshot.nodes.states[at].schedulable
@@ -234,7 +248,7 @@ class Evictor:
             fewer = tuple(other for other in best if other is not victim)
             if fits(fewer):
                 best = fewer
-        plan = _fewest(counted(best), ranks)
+        plan = self._fewest(counted(best), ranks)
         return Eviction(plan, best) if plan is not None else None
 
 
@@ -251,19 +265,6 @@ def at_risk_s(snapshot: Snapshot, running: Running) -> float:
 
 def _loss(victims: Sequence[Victim]) -> Loss:
     return sum(victim.loss for victim in victims), len(victims)
-
-
-def _fewest(fits: dict[int, int], ranks: int) -> Plan | None:
-    """As few nodes as possible for the gang, by how many ranks each takes."""
-    plan: list[tuple[int, int]] = []
-    for at in sorted(fits, key=lambda at: (-fits[at], at)):
-        here = min(fits[at], ranks)
-        if here:
-            plan.append((at, here))
-            ranks -= here
-        if not ranks:
-            return tuple(sorted(plan))
-    return None
 
 
 def _cheapest(at: int, free: Amount, victims: Sequence[Victim], need: Need, count: int) -> tuple[Victim, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
-from shoal.admission.snapshot import CPU_POOL, Need
+from shoal.admission.snapshot import CPU_POOL, Layout, Need
 from shoal.admission.types import NodeState, Pending
 from shoal.core import CPU_SLOT, Reason, Share
 
@@ -43,6 +43,18 @@ def given(need: Need, job: Pending, ranks: int) -> str:
     """What a job starts with, in words; of one that may have more or fewer ranks, how many those are."""
     text = asked(need, ranks).removesuffix(" on one node")
     return text if job.most == job.ranks else f"{text} ({ranks} of {job.ranks} to {job.most} ranks)"
+
+
+def where(layout: Layout, nodes: Sequence[int]) -> str:
+    """The nodes of a job in words: `n7`, `4 nodes of rack r2`, `9 nodes in 2 groups by rack`."""
+    if len(nodes) == 1:
+        return layout.names[nodes[0]]
+    text = f"{len(nodes)} nodes"
+    for level in layout.levels:
+        groups = {level.of[at] for at in nodes}
+        if len(groups) == 1:
+            return f"{text} of {level.label} {level.names[groups.pop()]}"
+    return f"{text} in {len(groups)} groups by {level.label}" if layout.levels else text
 
 
 def devices(count: int, kind: str) -> str:

@@ -8,6 +8,7 @@ from heapq import merge
 
 from shoal.admission.capacity import Amount, Capacity
 from shoal.admission.snapshot import Need, Snapshot, resolve
+from shoal.admission.together import among
 from shoal.admission.types import NO_SEATS, Running
 from shoal.core import ANY
 
@@ -100,17 +101,16 @@ def _settle(
     ended: dict[int, dict[str, Amount]],
     unknown: set[str],
 ) -> Reservation:
-    """Choose as few nodes as possible and work out what of their free capacity has to be kept."""
+    """Choose as few nodes as possible, close to each other, and work out what of their free capacity has to be kept."""
     left = ranks
     holds: list[tuple[int, Amount]] = []
     after: dict[str, None] = {}
     rests_on: set[str] = set()
-    for at in sorted(fits, key=lambda at: (-fits[at], at in then, at)):
-        if not left:
-            break
-        here = min(fits[at], left)
+    order = sorted(fits.items(), key=lambda each: (-each[1], each[0] in then, each[0]))
+    for at, count in among(capacity.levels, order, ranks):
+        here = min(count, left)
         if not here:
-            continue
+            break
         left -= here
         now = capacity.free_on(at, mask)
         keep = then.get(at, now).part_for(need, here)

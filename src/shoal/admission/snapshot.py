@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from math import frexp
 
 from shoal.admission.persistent import FrozenMap, FrozenRuns
+from shoal.admission.together import Level
 from shoal.admission.types import (
     Claim,
     NodeState,
@@ -182,7 +183,8 @@ class NodeKind:
 class Layout:
     """The part of the nodes that does not change from cycle to cycle. `index_of` gives a device's index on its node by
     id. `kinds` gives the number of nodes of each distinct capacity. `shared` gives what each shareable device offers,
-    by type and id; on one node all devices of a type are shareable, or none. `pooled`: a cluster picks the machines."""
+    by type and id; on one node all devices of a type are shareable, or none. `pooled`: a cluster picks the machines.
+    `levels` say which nodes are close to each other."""
 
     names: tuple[str, ...] = ()
     position: Mapping[str, int] = field(default_factory=dict)
@@ -192,6 +194,7 @@ class Layout:
     types: tuple[str, ...] = ()
     shared: tuple[Shared, ...] = ()
     pooled: bool = False
+    levels: tuple[Level, ...] = ()
 
     def each_node(self, need: Need, per_node: int) -> Need:
         """The need where each node gets so many ranks. On a pool, that is for the cluster to see to."""

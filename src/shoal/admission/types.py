@@ -135,7 +135,8 @@ class Policy:
     may do so while the blocked one has waited less than `backfill_s`, so overtaking is bounded. A job that is too big
     for its tenant's quota may be overtaken by smaller ones of the tenant for the same time. `quantum_s` is what a
     tenant of weight 1 earns each round, in accelerator-seconds. `default_runtime_s` is taken for jobs of which
-    nothing is known.
+    nothing is known. `together` are labels of nodes, from the innermost: a gang that needs several nodes is packed onto
+    some that have one value of such a label, if they hold it.
     """
 
     placement: Spread = Spread.PACK
@@ -143,6 +144,7 @@ class Policy:
     backfill_s: float = 60.0
     quantum_s: float = 60.0
     default_runtime_s: float = 60.0
+    together: tuple[str, ...] = ("switch", "rack", "zone")
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,11 @@ class ServerSettings(BaseModel):
     default_runtime_s: Seconds = Field(
         _POLICY.default_runtime_s, description="taken for a job's length while nothing is known of it"
     )
+    together: str = Field(
+        ",".join(_POLICY.together),
+        description="labels of nodes, from the innermost: a gang of several nodes is kept on those of one value "
+        "where they hold it; with commas between",
+    )
     log_level: Annotated[str, BeforeValidator(_lower), Field(pattern="^(debug|info|warning|error)$")] = Field(
         "info", description="debug, info, warning or error"
     )

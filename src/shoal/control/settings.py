@@ -44,7 +44,7 @@ class Settings:
         one = self.values
         return Policy(
             placement=one.placement, preemption=one.preemption, backfill_s=one.backfill_s, quantum_s=one.quantum_s,
-            default_runtime_s=one.default_runtime_s,
+            default_runtime_s=one.default_runtime_s, together=tuple(filter(None, one.together.split(","))),
         )  # fmt: skip
 
     @property

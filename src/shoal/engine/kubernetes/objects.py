@@ -102,9 +102,8 @@ def _pod(
         optional["priorityClassName"] = settings.priority_class
     if settings.service_account:
         optional["serviceAccountName"] = settings.service_account
-    if gang.ranks_per_node == 1 and len(gang.ranks) > 1:
-        apart = {"labelSelector": {"matchLabels": {"shoal.dev/job": name}}, "topologyKey": HOSTNAME}
-        optional["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    if affinity := _affinity(gang, name, settings):
+        optional["affinity"] = affinity
     uid, gid = user
     return {
         "restartPolicy": "Never",
@@ -142,6 +141,26 @@ def _pod(
         "volumes": [{"name": "shoal", **volume}],
         **optional,
     }
+
+
+def _affinity(gang: Gang, name: str, settings: KubernetesSettings) -> dict[str, Any]:
+    """Ranks near each other where that can be, and on nodes of their own where that was asked for."""
+    if len(gang.ranks) == 1:
+        return {}
+    others = {"labelSelector": {"matchLabels": {"shoal.dev/job": name}}}
+    found: dict[str, Any] = {}
+    labels = [label for label in settings.together.split(",") if label]
+    if labels:
+        found["podAffinity"] = {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100 // at, "podAffinityTerm": {**others, "topologyKey": label}}
+                for at, label in enumerate(labels, start=1)
+            ]
+        }
+    if gang.ranks_per_node == 1:
+        apart = {**others, "topologyKey": HOSTNAME}
+        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    return found
 
 
 def _resources(

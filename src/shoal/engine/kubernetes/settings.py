@@ -27,6 +27,11 @@ class KubernetesSettings(BaseModel):
         "nvidia.com/gpu,amd.com/gpu", description="resources of nodes that are accelerators, with commas between"
     )
     type_label: str = Field("nvidia.com/gpu.product", description="label of a node that names their type")
+    together: str = Field(
+        "topology.kubernetes.io/rack,topology.kubernetes.io/zone",
+        description="labels of nodes, the first weighing most, one value of which a gang's pods prefer to share; with "
+        "commas between",
+    )
     ahead: float = Field(AHEAD, ge=0, le=10, description="part of the pool that is handed over beyond what can run")
     lease_s: float = Field(
         15.0, ge=2, le=3600,

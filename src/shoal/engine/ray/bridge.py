@@ -107,8 +107,9 @@ class Server:
             for node in ray.nodes() if node["Alive"]
         ]  # fmt: skip
 
-    def jobs(self, mark: str) -> list[dict[str, Any]]:
-        """All jobs with this mark: the state of each one's group, and which of its ranks have an actor."""
+    def jobs(self, mark: str) -> dict[str, Any]:
+        """All jobs with this mark: the state of each one's group, and which of its ranks have an actor. `alive` are the
+        names of the nodes that were there after that, so that an actor is known to have gone with its node."""
         from ray.util import list_named_actors, placement_group_table
 
         # Groups first: an actor is never there before its group.
@@ -117,13 +118,14 @@ class Server:
         for name in list_named_actors():
             job, _, rank = str(name).rpartition("#")
             actors.setdefault(job, []).append(int(rank))
-        return [
+        found = [
             {
                 "id": group["name"], "state": group["state"], "actors": sorted(actors.get(group["name"], [])),
                 "reason": (group.get("stats") or {}).get("scheduling_state", ""),
             }
             for group in groups
         ]  # fmt: skip
+        return {"jobs": found, "alive": [node["name"] for node in self.nodes()]}
 
     def submit(
         self, job: str, ranks: int, per_bundle: int, spread: bool, needs: dict[str, float], gpus: float,

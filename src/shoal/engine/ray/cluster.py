@@ -133,18 +133,17 @@ class Cluster:
     async def jobs(self, mark: str) -> tuple[RayJob, ...]:
         """Those that are over while their group holds its resources give them back here."""
         told = await self._bridge.ask("jobs", mark=mark)
-        alive = {node.name for node in self._machines}
         found = []
-        for each in told:
+        for each in told["jobs"]:
             name = RayJob(each["id"], each["state"])
-            job = job_of(each, BatchDir(self._home / "gangs" / name.name).record, alive)
+            job = job_of(each, BatchDir(self._home / "gangs" / name.name).record, told["alive"])
             if job.state in ("LOST", "NODE_LOST") and job.id not in self._missing:
                 self._missing.add(job.id)  # a record may come late: its actor is gone in two lists in a row
                 job = name
             elif job.over and each["state"] != "REMOVED":
                 await self._bridge.ask("cancel", job=job.id)
             found.append(job)
-        self._missing &= {each["id"] for each in told}
+        self._missing &= {each["id"] for each in told["jobs"]}
         return tuple(found)
 
     async def why_over(self, job: BatchJob) -> tuple[str, int | None]:

@@ -78,11 +78,15 @@ def job_of(told: Mapping[str, Any], record: Callable[[int], Mapping[str, str]], 
     """What the bridge tells of a group, seen with what its ranks' supervisors put on record, and with the names of the
     nodes that are alive."""
     job = RayJob(told["id"], told["state"], told["reason"])
-    if job.over or job.waiting:
+    if job.waiting:
         return job
     gone = set(range(job.ranks)) - set(told["actors"])
     unsaid = [told for told in map(record, sorted(gone)) if told.get("state") not in (EXITED, FAILED, ABORTED)]
+    hosts = {told["node"] for told in unsaid if told.get("node")} - set(nodes)
+    if hosts:  # also once we have removed its group for that
+        return RayJob(job.id, "NODE_LOST", hosts_lost=tuple(sorted(hosts)))
+    if job.over:
+        return job
     if unsaid:
-        hosts = {told["node"] for told in unsaid if told.get("node")} - set(nodes)
-        return RayJob(job.id, "NODE_LOST" if hosts else "LOST", hosts_lost=tuple(sorted(hosts)))
+        return RayJob(job.id, "LOST")
     return RayJob(job.id, "DONE") if len(gone) == job.ranks else job

@@ -120,9 +120,24 @@ class PrivateCluster:
             raise Unavailable(f"node {name} did not start: {(done.stderr + done.stdout).strip()[-800:]}")
 
     def kill_node(self, name: str) -> None:
-        """All of it but the ranks, which have environments of their own."""
+        """All of it at once, as when a machine loses power: none of it tells of the others' end. Ranks have
+        environments of their own, and end with their supervisors."""
+        found = list(self.processes(name))
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for process in found:
+                send(process, signum)
+
+    def cut_off(self, name: str) -> None:
+        """Its raylet answers no more: the head gives the node up, and what runs there does not know."""
+        send(self.raylet(name), signal.SIGSTOP)
+
+    def raylet(self, name: str) -> Process:
+        """The daemon of a node."""
         for process in self.processes(name):
-            send(process, signal.SIGKILL)
+            with suppress(OSError):
+                if Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"/raylet"):
+                    return process
+        raise Unavailable(f"node {name} has no raylet")
 
     def processes(self, node: str = "") -> Iterator[Process]:
         """All processes that bear this cluster's marks: its daemons and what they started."""

@@ -18,10 +18,11 @@ KIND_LABEL = "kind"
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`kind` is what runs alike, whatever its size. `ranks` are the fewest and the most that it may have, where these
-    differ; `per_node`, where not 0, is how many of them each of its nodes gets. `steps_left` is what the reports say, None if they do not. `ran_s` is the run time of earlier attempts.
-    `queued_at` is since when it waits, if it does. One that `saves` uses the hooks or has reported a checkpoint, the
-    last at `saved_at`; `lost_s` is the run time of earlier attempts after that, as far as is known. A job that is
-    `leaving` was asked to end or to pause, and will not come back by itself."""
+    differ; `per_node`, where not 0, is how many of them each of its nodes gets. `steps_left` is what the reports say,
+    None if they do not. `ran_s` is the run time of earlier attempts. `queued_at` is since when it waits, if it does.
+    One that `saves` uses the hooks or has reported a checkpoint, the last at `saved_at`; `lost_s` is the run time of
+    earlier attempts after that, as far as is known. A job that is `leaving` was asked to end or to pause, and will not
+    come back by itself."""
 
     kind: str
     submitted_at: float = 0.0
