@@ -55,6 +55,9 @@ def up(
     engine: Annotated[
         str | None, typer.Option(help="Where processes run: local, or the name of an installed engine. [local]")
     ] = None,
+    market: Annotated[
+        Path | None, typer.Option(help="Rent instances as this file says. [market.file]", metavar="FILE")
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
     ] = False,
@@ -81,6 +84,8 @@ def up(
         "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,
         "placement": placement, "preemption": preemption, "log_level": log_level,
     }  # fmt: skip
+    if market is not None:
+        sets = [*(sets or ()), f"market.file={market.absolute()}"]
     settings = load_settings(flags, sets=sets or (), config=config)
     home = settings.home
     if detach and standby:

@@ -13,6 +13,7 @@ from shoal.engine.protocol import (
     Gang,
     GangStatus,
     Inventory,
+    Joinable,
     LaunchFailed,
     Limits,
     LogChunk,
@@ -24,6 +25,6 @@ from shoal.engine.protocol import (
 )
 
 __all__ = [
-    "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "LaunchFailed", "Limits", "LogChunk",
-    "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "inspect",
+    "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable", "LaunchFailed", "Limits",
+    "LogChunk", "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "inspect",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shoal.core import Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
 
@@ -282,4 +282,17 @@ class Engine(Protocol):
 
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         """Kill every process that belongs to this engine's home but to no gang in `known`; returns what was ended."""
+        ...
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """An engine to which the server can add machines. Those of a cluster join by the cluster's own means instead."""
+
+    async def join(self, node: Node, closed: str) -> None:
+        """A machine that is there from now on; `closed` says why no other than who added it starts work there."""
+        ...
+
+    async def leave(self, name: str) -> None:
+        """The machine is gone, with what ran on it. Nothing for one that is not there."""
         ...

@@ -62,6 +62,17 @@ class SimulatedEngine:
         self._connected()
         return self._nodes.follow()
 
+    async def join(self, node: Node, closed: str) -> None:
+        self._connected()
+        self.cluster.close_node(node.name, closed)
+        self.cluster.add_node(node)
+
+    async def leave(self, name: str) -> None:
+        self._connected()
+        if any(node.name == name for node in self.cluster.inventory().nodes):
+            self.cluster.open_node(name)
+            self.cluster.lose_node(name)
+
     async def launch(self, gang: Gang) -> GangStatus:
         return await self.cluster.launch(gang, self._connected())
 

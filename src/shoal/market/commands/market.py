@@ -10,7 +10,7 @@ import typer
 
 from shoal.base.console.command import CommandContext, command
 from shoal.core import Invalid
-from shoal.market.commands import decide
+from shoal.market.commands import decide, rented
 from shoal.market.commands.output import AcceleratorOption, HistoryArgument, RegionOption, moment, read_history, table
 
 market_app = typer.Typer(help="Decide what to rent, where, spot or not, on histories of prices.", no_args_is_help=True)
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     for name, function in (("offers", offers), ("history", history_of), ("published", published)):
         command(market_app, name)(function)
     decide.register(market_app)
+    rented.register(market_app)
     app.add_typer(market_app, name="market", rich_help_panel="Market")
 
 

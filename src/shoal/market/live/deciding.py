@@ -1,0 +1,143 @@
+"""From a job, quotes and what is rented for it to what it should hold. Pure: with the policies of the simulator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal.core import ANY, Invalid, Reason, Resources
+from shoal.market.history import Offer
+from shoal.market.live.provider import Listing, Quote
+from shoal.market.policy.view import Decision, Policy, View, dearer, safe
+from shoal.market.tables import egress_usd_per_gb
+from shoal.market.ticks import Bools, Market
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job says in its section of the manifest: seconds of work on an accelerator of speed 1, and until when,
+    both counted from its submission. `lost_s` of work are lost with an instance, `launch_s` pass until it is ready."""
+
+    work_s: float
+    deadline_s: float
+    launch_s: float
+    lost_s: float
+    state_gb: float = 0.0
+    data_gb: float = 0.0
+    home: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A listing that a job can use: so many instances, with so many ranks on each."""
+
+    listing: Listing
+    instances: int
+    ranks_each: int
+
+    @property
+    def name(self) -> str:
+        return self.listing.offer.name
+
+    @property
+    def usd_per_hour(self) -> float:
+        """The most that all of them cost."""
+        return self.listing.usd_per_hour * self.instances
+
+
+def fits(listings: Sequence[Listing], resources: Resources, ranks: int) -> list[Fit]:
+    """The listings whose accelerators, cores and memory hold such ranks."""
+    found = []
+    for listing in listings:
+        offer = listing.offer
+        if len(resources.accelerators) != 1:
+            continue
+        (kind, each), = resources.accelerators.items()  # fmt: skip
+        if kind not in (ANY, offer.accelerator):
+            continue
+        rooms = [offer.accelerators // each]
+        if resources.cpu_milli:
+            rooms.append(listing.cpus * 1000 // resources.cpu_milli)
+        if resources.memory_bytes:
+            rooms.append(listing.memory_bytes // resources.memory_bytes)
+        room = min(min(rooms), ranks)
+        if room > 0:
+            found.append(Fit(listing, math.ceil(ranks / room), room))
+    return found
+
+
+def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[str, float]) -> Market:
+    """What does not change while the job runs. Raises Invalid where no offer on demand stands behind the deadline."""
+    if not fitting:
+        raise Invalid("no offer has what this job asks for", hint="list one under `offers` of the market's file")
+    offers = tuple(fit.listing.offer for fit in fitting)
+    usd = np.array([[fit.usd_per_hour * tick_s / 3600 for fit in fitting]])
+    home = work.home or offers[0].region
+    gigabytes = work.state_gb + work.data_gb
+    return Market(
+        offers=offers, usd=usd, up=np.ones((1, len(offers)), bool),
+        speed=np.array([speeds.get(offer.accelerator, 1.0) for offer in offers]),
+        launch_usd=np.array([_egress(gigabytes, home, offer) for offer in offers]),
+        tick_s=tick_s, work=work.work_s / tick_s, deadline=max(1, int(work.deadline_s // tick_s)),
+        launch=math.ceil(work.launch_s / tick_s - 1e-9), lost=work.lost_s / tick_s,
+    )  # fmt: skip
+
+
+def _egress(gigabytes: float, home: str, offer: Offer) -> float:
+    return gigabytes * egress_usd_per_gb(offer.provider, home, offer) if gigabytes else 0.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """The offer that a job holds, and since when; `ready`: it works there."""
+
+    offer: str
+    since: float
+    ready: bool
+
+
+def up_of(market: Market, quotes: Sequence[Quote], avoided: Sequence[str] = ()) -> Bools:
+    """Which offers seem to be there: on demand always, of spot those that are quoted and were not refused lately."""
+    there = {quote.offer.name for quote in quotes if quote.available}
+    return np.array([not one.spot or (one.name in there and one.name not in avoided) for one in market.offers])
+
+
+def view_of(
+    market: Market, fitting: Sequence[Fit], quotes: Sequence[Quote], seen: Sequence[Bools], held: Held | None, *,
+    work_s: float, elapsed_s: float, now: float,
+) -> View:  # fmt: skip
+    """The job as its policy sees it now: `work_s` is left, `elapsed_s` passed since it was submitted."""
+    tick_s, names = market.tick_s, [offer.name for offer in market.offers]
+    price = {quote.offer.name: quote.usd_per_hour for quote in quotes}
+    usd = np.array([
+        min(price.get(fit.name, fit.listing.usd_per_hour), fit.listing.usd_per_hour) * fit.instances * tick_s / 3600
+        for fit in fitting
+    ])  # fmt: skip
+    running = names.index(held.offer) if held is not None and held.offer in names else None
+    age = int((now - held.since) // tick_s) if held is not None else 0
+    launching = 0 if held is None or held.ready else max(0, market.launch - age)
+    tick = min(int(elapsed_s // tick_s), market.deadline)
+    return View(
+        market, tick, max(work_s / tick_s, 1e-6), running, launching, age, usd, seen[-1], np.array(list(seen), bool)
+    )
+
+
+def decide(view: View, policy: Policy) -> Decision:
+    """The policy's choice behind the safety net; after the deadline the fallback, until the work is done."""
+    if view.left <= 0:
+        text = "the deadline has passed: on demand until the work is done"
+        return Decision(view.market.fallback, Reason("late", text, {"late_ticks": -view.left}))
+    return safe(view, policy.decide(view))
+
+
+def what_if(view: View, policy: Policy, factor: float) -> Decision:
+    """What would be decided if the price of what runs were another."""
+    return decide(dearer(view, factor), policy)
+
+
+def afforded(wanted: Decision, why: str) -> Decision:
+    """Nothing is rented, for want of money."""
+    return replace(wanted, offer=None, reason=Reason("cap", why, {"wanted": wanted.reason.as_json()}))
