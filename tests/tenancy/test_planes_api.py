@@ -202,3 +202,58 @@ def test_a_viewer_of_a_plane_looks_and_changes_nothing(tmp_path: Path) -> None:
         assert wrong.status_code == 422
 
     play(tmp_path, scene)
+
+
+def test_the_shared_admin_sees_what_a_plane_used_and_who_did_what_but_nothing_that_is_its_own(tmp_path: Path) -> None:
+    canary = "canary-7f3a"
+
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane, admin = await made(client, token), bearer(token)
+        own = bearer(plane["token"])
+        await client.post(f"{plane['path']}/v1/tenants", json={"name": "detection"}, headers=own)
+        secret = await client.put(
+            f"{plane['path']}/v1/secrets/key?tenant=detection", json={"value": canary}, headers=own
+        )
+        assert secret.status_code < 300, secret.text
+        job = {
+            "name": "fit", "command": ["train", canary], "env": {"WHAT": canary}, "tenant": "detection", "ranks": 2,
+            "labels": {"about": canary}, "secrets": {"KEY": "key"},
+            "resources": {"accelerators": "a100:2", "cpus": 4, "memory": "8GiB"},
+        }  # fmt: skip
+        sent = await client.post(f"{plane['path']}/v1/jobs", json=job, headers=own)
+        assert sent.status_code == 201, sent.text
+        await asyncio.sleep(2 * 3600)  # it runs for an hour
+        used = (await client.get("/v1/planes/vision/usage", headers=admin)).json()
+        assert (used["plane"], used["tenant"], used["jobs"]) == ("vision", "red", 1)
+        assert abs(used["accelerator_hours"]["a100"] - 4) < 0.01
+        assert abs(used["core_hours"] - 8) < 0.01
+        assert abs(used["memory_gib_hours"] - 16) < 0.01
+        later = (await client.get("/v1/planes/vision/usage?since=1e12", headers=admin)).json()
+        assert (later["jobs"], later["accelerator_hours"]) == (0, {})
+        whole = (await client.get("/v1/planes/vision/audit", headers=admin)).json()
+        kinds = [(one["actor"], one["kind"]) for one in whole["entries"]]
+        assert ("admin", "job.submitted") in kinds
+        assert ("admin", "tenant.created") in kinds
+        assert {actor for actor, _ in kinds} == {"admin"}
+        assert whole["next"] is None
+        assert [one["job_id"] for one in whole["entries"] if one["kind"] == "job.submitted"] == [sent.json()["id"]]
+        paged, after = [], 0
+        while after is not None:
+            page = (await client.get(f"/v1/planes/vision/audit?limit=2&after={after}", headers=admin)).json()
+            paged += page["entries"]
+            after = page["next"]
+        assert paged == whole["entries"]
+        # Through every door of the shared server that says something of it.
+        for path in ("/v1/planes/vision", "/v1/planes", "/v1/planes/vision/usage", "/v1/planes/vision/audit",
+                     "/v1/jobs?owned=true", "/v1/events", "/v1/nodes", "/v1/status", "/metrics"):  # fmt: skip
+            answer = await client.get(path, headers=admin)
+            assert answer.status_code == 200, (path, answer.text)
+            assert canary not in answer.text, path
+        for path in ("/v1/planes/vision/usage", "/v1/planes/vision/audit"):
+            assert (await client.get(path, headers=own)).status_code == 401
+        # Also of one that is suspended.
+        await client.post("/v1/planes/vision/suspend", headers=admin)
+        again = (await client.get("/v1/planes/vision/audit", headers=admin)).json()
+        assert again["entries"][: len(whole["entries"])] == whole["entries"]
+
+    play(tmp_path, scene)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
-from shoal.cli import arrays, times
+from shoal.cli import arrays
 from shoal.cli.context import CliContext
+from shoal.contract import times
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import Conflict, Invalid, NotFound
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from shoal.base.console.command import JobArgument, TenantOption, command
-from shoal.cli import times
 from shoal.cli.context import CliContext
+from shoal.contract import times
 
 _PANEL = "Jobs"
 _PATIENCE_S = 30.0

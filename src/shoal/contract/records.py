@@ -231,6 +231,16 @@ class FinishedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Jobs of so many ranks that asked for the same ran for `ran_s` together; `resources` are per rank."""
+
+    resources: Resources
+    ranks: int
+    jobs: int
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A bearer token, known by its hash only. `tenant` None means admin. One that is `read_only` changes nothing."""
 

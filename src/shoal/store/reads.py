@@ -32,6 +32,7 @@ from shoal.contract.records import (
     MetricPoint,
     TenantRecord,
     TokenRecord,
+    Usage,
 )
 from shoal.store import rows, schema
 from shoal.store.database import Database
@@ -117,6 +118,17 @@ class Reads:
         count = select(_job.tenant, _job.state, func.count()).group_by(_job.tenant, _job.state)
         both = union_all(count.where(schema.FINISHED), count.where(schema.UNFINISHED))
         return {(tenant, JobState(state)): jobs for tenant, state, jobs in self._all(both)}
+
+    def usage(self, owner_id: str, since: float) -> list[Usage]:
+        """What the jobs of an owner that were submitted since then ran for, those of equal resources and size together;
+        what runs now counts from its end on."""
+        size = func.coalesce(_job.size, _job.ranks)
+        sums = (func.count(), func.sum(_job.ran_s))
+        query = select(_job.resources, size, *sums).where(
+            _job.owner_id == owner_id, _job.submitted_at >= since, _job.ran_s > 0
+        )
+        found = self._all(query.group_by(_job.resources, size))
+        return [Usage(rows.resources_of(text), ranks, jobs, ran_s) for text, ranks, jobs, ran_s in found]
 
     def finished_jobs(self, limit: int) -> list[FinishedJob]:
         """Those that are over, the one that ended first first."""

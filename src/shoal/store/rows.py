@@ -76,7 +76,8 @@ def _resources_text(resources: Resources) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _resources(text: str) -> Resources:
+def resources_of(text: str) -> Resources:
+    """As they stand in a job's row."""
     return Resources(**orjson.loads(text))
 
 
@@ -159,7 +160,7 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         state=JobState(row[3]),
         version=row[4],
         manifest=row[5],
-        resources=_resources(row[6]),
+        resources=resources_of(row[6]),
         ranks=row[7],
         priority_class=PriorityClass(row[8]),
         priority=row[9],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
 from shoal.contract.methods import Namespace, single
-from shoal.tenancy.models import NewPlaneView, PlaneList, PlaneView
+from shoal.tenancy.models import AuditList, NewPlaneView, PlaneList, PlaneView, UsageView
 
 
 def _plane(name: str, rest: str = "") -> str:
@@ -42,6 +42,16 @@ def delete(name: str, *, force: bool = False) -> Call[None]:
     return Call("DELETE", _plane(name), reads_nothing, {"force": force or None})
 
 
+def usage(name: str, *, since: float = 0.0) -> Call[UsageView]:
+    """What it used of the shared pool, of the jobs submitted since then that are kept."""
+    return Call("GET", _plane(name, "/usage"), reads(UsageView), {"since": since or None})
+
+
+def audit(name: str, *, after: int = 0, limit: int = 1000) -> Call[AuditList]:
+    """Who did what in it, among so many events behind that sequence number."""
+    return Call("GET", _plane(name, "/audit"), reads(AuditList), {"after": after or None, "limit": limit})
+
+
 def backup(name: str) -> Call[bytes]:
     """The content of a backup file, which holds the plane's key: keep it private."""
     return Call("GET", _plane(name, "/backup"), lambda response: response.content)
@@ -69,6 +79,8 @@ class Planes(Namespace):
     suspend = single(suspend)
     resume = single(resume)
     delete = single(delete)
+    usage = single(usage)
+    audit = single(audit)
     backup = single(backup)
     restore = single(restore)
     bring = single(bring)

@@ -41,6 +41,39 @@ class NewPlaneView(PlaneView):
     token: str
 
 
+class UsageView(View):
+    """What a plane's jobs used of the shared pool, of those submitted since then (Unix time) that are kept. `jobs` are
+    those that ran. What runs now counts from its end on."""
+
+    plane: str
+    tenant: str
+    since: float
+    jobs: int
+    core_hours: float
+    memory_gib_hours: float
+    accelerator_hours: dict[str, float]
+
+
+class AuditEntry(View):
+    """Somebody did something in a plane: `actor` is its admin or a tenant of it. `state` is what that made of a job."""
+
+    seq: int
+    at: float
+    actor: str
+    kind: str
+    tenant: str | None = None
+    job_id: str | None = None
+    state: str | None = None
+
+
+class AuditList(View):
+    """In order. `next` continues: give it as `after`; None when there is no more."""
+
+    plane: str
+    entries: tuple[AuditEntry, ...]
+    next: int | None = None
+
+
 class PlaneList(View):
     """All planes, by name."""
 

@@ -1,17 +1,21 @@
-"""Virtual control planes: create, list, show, suspend, resume, delete, backup, restore, export, import."""
+"""Virtual control planes: made, looked at, suspended, copied and deleted."""
 
 from __future__ import annotations
 
 import os
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.contract import times
+from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.tenancy.models import NewPlaneView, PlaneView
+    from shoal.tenancy.models import AuditEntry, NewPlaneView, PlaneView, UsageView
 
 _PANEL = "Tenants"
 
@@ -26,6 +30,8 @@ def register(app: typer.Typer) -> None:
     command(plane, "suspend")(suspend)
     command(plane, "resume")(resume)
     command(plane, "delete")(delete)
+    command(plane, "usage")(usage)
+    command(plane, "audit")(audit)
     command(plane, "backup")(backup)
     command(plane, "restore")(restore)
     command(plane, "export")(backup)
@@ -103,6 +109,92 @@ def delete(
     with context.client() as client:
         client.planes.delete(name, force=force)
     context.show({"deleted": name}, lambda: print(f"plane {name} is deleted"))
+
+
+SinceOption = Annotated[str | None, typer.Option(metavar="DURATION|TIME", help="Since then: 7d, 2026-11-01.")]
+
+
+def usage(
+    context: CommandContext,
+    names: Annotated[list[str] | None, typer.Argument(metavar="PLANE...", help="Which; all if none is named.")] = None,
+    since: SinceOption = None,
+    price: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE=DOLLARS", help="What an hour of an accelerator costs: a100=2.48.")
+    ] = None,
+) -> None:
+    """What planes used of the shared pool: hours of accelerators, cores and memory.
+
+    Of jobs submitted since then that the server still keeps. A device that a job shares counts whole.
+    """
+    prices = _prices(price or [])
+    begin = 0.0 if since is None else times.since(since)
+    with context.client() as client:
+        chosen = names or [one.name for one in client.planes.list().planes]
+        found = [client.planes.usage(name, since=begin) for name in chosen]
+    rows = [{**one.model_dump(mode="json"), **({"dollars": _cost(one, prices)} if prices else {})} for one in found]
+    context.show(rows, lambda: _used(rows) if rows else print("no planes"))
+
+
+def _prices(given: list[str]) -> dict[str, float]:
+    prices = {}
+    for one in given:
+        kind, _, amount = one.partition("=")
+        try:
+            prices[kind] = float(amount)
+        except ValueError:
+            raise Invalid(f"{one!r} is no price", where="--price", hint="such as a100=2.48") from None
+    return prices
+
+
+def _cost(used: UsageView, prices: dict[str, float]) -> float:
+    """Of the types that have a price; raises Invalid where one was used that has none."""
+    if without := used.accelerator_hours.keys() - prices.keys():
+        first = min(without)
+        raise Invalid(
+            f"plane {used.plane} used {first}, which has no price", where="--price", hint=f"--price {first}=0"
+        )
+    return sum(hours * prices[kind] for kind, hours in used.accelerator_hours.items())
+
+
+def _used(used: list[dict[str, Any]]) -> None:
+    from shoal.base.console import output
+
+    kinds = sorted({kind for one in used for kind in one["accelerator_hours"]})
+    priced = "dollars" in used[0]
+    rows = []
+    for one in used:
+        hours = [one["accelerator_hours"].get(kind, 0.0) for kind in kinds]
+        figures = [*hours, one["core_hours"], one["memory_gib_hours"], *([one["dollars"]] if priced else [])]
+        rows.append([one["plane"], one["tenant"], one["jobs"], *(f"{figure:.2f}" for figure in figures)])
+    heads = [*(f"{kind} h" for kind in kinds), "core h", "GiB h", *(["$"] if priced else [])]
+    output.put(output.table(["plane", "tenant", "jobs", *heads], rows))
+
+
+def audit(
+    context: CommandContext,
+    name: NameArgument,
+    since: SinceOption = None,
+) -> None:
+    """Who did what in a plane: its admin and its tenants. With --json one line for each, to be kept elsewhere.
+
+    What the plane did by itself is left out, and so is what jobs run and report.
+    """
+    begin, after = 0.0 if since is None else times.since(since), 0
+    with context.client() as client:
+        while True:
+            page = client.planes.audit(name, after=after)
+            for one in page.entries:
+                if one.at >= begin:
+                    context.line(one, partial(print, _entry(one)))
+            if page.next is None:
+                return
+            after = page.next
+
+
+def _entry(one: AuditEntry) -> str:
+    when = f"{datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M:%S}"
+    about = " ".join(part for part in (one.tenant, one.job_id, one.state) if part)
+    return f"{when}  {one.actor}  {one.kind}  {about}".rstrip()
 
 
 def backup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -12,9 +13,9 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.models import View
 from shoal.contract.principal import Principal
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who, answer, extension_of
+from shoal.extension.web import NEWEST, Who, answer, extension_of
 from shoal.tenancy.live.planes import Planes
-from shoal.tenancy.models import NAME, NewPlaneView, PlaneList, PlaneRequest, PlaneView
+from shoal.tenancy.models import NAME, AuditList, NewPlaneView, PlaneList, PlaneRequest, PlaneView, UsageView
 from shoal.tenancy.records import PlaneRecord
 
 PREFIX = "/planes"
@@ -112,6 +113,30 @@ def router_of() -> APIRouter:
     ) -> Response:  # fmt: skip
         await planes.delete(name, actor=_actor(who), force=force)
         return Response(status_code=204)
+
+    @router.get(
+        "/v1/planes/{name}/usage", summary="What a plane used of the shared pool (admin)", response_class=Response,
+        responses={**shows(UsageView, 200, "of the jobs that are kept"), **fails(403, 404, 422)},
+    )  # fmt: skip
+    async def usage(
+        planes: Manager, who: Who, name: PlaneName,
+        since: Annotated[float, Query(ge=0, description="of jobs submitted since then, Unix seconds")] = 0.0,
+    ) -> Response:  # fmt: skip
+        _actor(who)
+        return shown(await asyncio.to_thread(planes.usage, name, since))
+
+    @router.get(
+        "/v1/planes/{name}/audit", summary="Who did what in a plane (admin)", response_class=Response,
+        responses={**shows(AuditList, 200, "in order"), **fails(403, 404, 422, 503)},
+    )  # fmt: skip
+    async def audit(
+        planes: Manager, who: Who, name: PlaneName,
+        after: Annotated[int, Query(ge=0, le=NEWEST, description="the sequence number to begin behind")] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="events to look through")] = 1000,
+    ) -> Response:  # fmt: skip
+        """What is done by the plane itself is left out, and so is what a job runs and is told."""
+        _actor(who)
+        return shown(await planes.audit(name, after, limit))
 
     @router.get(
         "/v1/planes/{name}/backup", summary="A backup of a plane, as one file (admin)", response_class=Response,

@@ -29,7 +29,9 @@ from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
+from shoal.tenancy.models import AuditList, UsageView
 from shoal.tenancy.records import PlaneRecord, PlaneState
+from shoal.tenancy.usage import audited, usage_of
 
 log = structlog.get_logger("shoal.tenancy")
 
@@ -200,6 +202,25 @@ class Planes:
             del self._records[name]
             self._names.pop(record.id, None)
         await asyncio.to_thread(shutil.rmtree, self.home(record), ignore_errors=True)
+
+    def usage(self, name: str, since: float) -> UsageView:
+        """Blocks: to be called in a thread."""
+        record = self.find(name)
+        return usage_of(name, record.tenant, since, self._server.store.usage(record.id, since))
+
+    async def audit(self, name: str, after: int, limit: int) -> AuditList:
+        """What people did in it since that sequence number; it may be asleep or suspended."""
+        record = self.find(name)
+        async with self._lock(name):
+            awake = self._awake.get(name)
+            store = awake.store if awake is not None else self._open_store(record)
+            try:
+                events = await asyncio.to_thread(store.events, after, limit=limit)
+            finally:
+                if awake is None:
+                    store.close()
+        there = events[-1].seq if len(events) == limit else None
+        return AuditList(plane=name, entries=tuple(audited(events)), next=there)
 
     async def backup(self, name: str) -> bytes:
         """Its database and its key, as `shoal restore` takes them; it may be awake. Files of jobs are not in it."""
