@@ -16,7 +16,7 @@ from .world import World
 from .world import play as play_world
 
 
-def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]], **settings: float) -> None:
+def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]], **settings: float | str) -> None:
     """`scene` gets a client of the shared server and its admin's token."""
 
     async def whole(world: World) -> None:
@@ -257,3 +257,65 @@ def test_the_shared_admin_sees_what_a_plane_used_and_who_did_what_but_nothing_th
         assert again["entries"][: len(whole["entries"])] == whole["entries"]
 
     play(tmp_path, scene)
+
+
+def test_a_plane_shows_the_machines_of_its_jobs_by_names_of_its_own_and_leaks_no_other(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        own, path = bearer(plane["token"]), plane["path"]
+
+        async def submit(name: str, count: int, ranks: int = 1) -> str:
+            job = {"name": name, "command": ["train"], "resources": {"accelerators": f"a100:{count}"}, "ranks": ranks}
+            sent = await client.post(f"{path}/v1/jobs", json=job, headers=own)
+            assert sent.status_code == 201, sent.text
+            return str(sent.json()["id"])
+
+        # Two machines of four devices: each of the first two takes most of one, and the gang the rest of both.
+        first, second = await submit("first", 3), await submit("second", 3)
+        over = await submit("over", 1, ranks=2)
+        await asyncio.sleep(60)
+        (pool,) = (await client.get(f"{path}/v1/nodes", headers=own)).json()["nodes"]
+        on = {machine["name"]: set(machine["job_ids"]) for machine in pool["machines"]}
+        assert sorted(map(sorted, on.values())) == sorted([sorted([first, over]), sorted([second, over])])
+        assert all(name.startswith("node-") for name in on)
+        shown = (await client.get(f"{path}/v1/jobs/{over}", headers=own)).json()
+        assert {rank["node"] for rank in shown["attempts"][0]["ranks"]} == set(on)
+        # Whatever may be read of the plane: no machine's own name, no address, no folder of the shared server.
+        spec = (await client.get(f"{path}/openapi.json", headers=own)).json()
+        read = 0
+        for route, operations in spec["paths"].items():
+            if "get" not in operations or "watch" in route or "{digest}" in route:
+                continue
+            known = route.replace("{job}", over).replace("{ref}", over).replace("{job_id}", over)
+            answer = await client.get(path + known.replace("{name}", "default").replace("{rank}", "0"), headers=own)
+            read += answer.status_code == 200
+            for secret in ('"n0"', '"n1"', " n0", " n1", str(tmp_path)):
+                assert secret not in answer.text, (route, secret)
+        assert read >= 10
+
+    play(tmp_path, scene)
+
+
+def test_a_plane_answers_at_a_host_name_of_its_own(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        assert plane["url"] == "http://vision.planes.example"
+        own = bearer(plane["token"])
+        job = {"name": "job", "command": ["train"], "resources": {"accelerators": "a100:1"}}
+        sent = await client.post(f"{plane['url']}/v1/jobs", json=job, headers=own)
+        assert sent.status_code == 201, sent.text
+        listed = (await client.get("http://vision.planes.example:7070/v1/jobs", headers=own)).json()["jobs"]
+        assert [one["id"] for one in listed] == [sent.json()["id"]]
+        assert (await client.get("/planes/vision/v1/jobs", headers=own)).json()["jobs"] == listed
+        # Nothing of the shared server is there, and its tokens count for nothing; nor the other way round.
+        assert (await client.get(f"{plane['url']}/v1/jobs", headers=bearer(token))).status_code == 401
+        assert (await client.get(f"{plane['url']}/v1/planes", headers=own)).status_code == 404
+        assert (await client.get("/v1/jobs", headers=own)).status_code == 401
+        assert (await client.get("/v1/jobs", headers=bearer(token))).json()["jobs"] == []
+        for host in ("speech.planes.example", "a.vision.planes.example"):
+            missing = await client.get(f"http://{host}/v1/jobs", headers=own)
+            assert missing.status_code == 404, host
+            assert "there is no plane" in missing.text
+        assert (await client.get("http://planes.example/v1/jobs", headers=bearer(token))).status_code == 200
+
+    play(tmp_path, scene, domain="planes.example")

@@ -102,7 +102,7 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: HOUR,
-    *, machines: int = 2, **settings: float,
+    *, machines: int = 2, **settings: float | str,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()

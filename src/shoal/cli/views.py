@@ -156,4 +156,5 @@ def nodes(found: Iterable[NodeView]) -> Table:
                 f"{output.size(node.free_memory_bytes)}/{output.size(node.memory_bytes)}", " ".join(holders) or "-",
             ]
         )  # fmt: skip
+        rows += [[f"  {machine.name}", *[""] * 5, " ".join(machine.job_ids)] for machine in node.machines]
     return output.table(["node", "open", "type", "devices", "cpus free", "memory free", "jobs"], rows)

@@ -367,8 +367,16 @@ class DeviceView(View):
     best_effort_seats: int = 0
 
 
+class MachineView(View):
+    """A machine of a pool on which jobs run that the asker may know."""
+
+    name: str
+    job_ids: list[str]
+
+
 class NodeView(View):
-    """A node; one that is not `schedulable` takes no new work, and `closed` says why."""
+    """A node; one that is not `schedulable` takes no new work, and `closed` says why. Where a node is a pool, among
+    whose machines its cluster picks, `machines` are those that jobs run on."""
 
     name: str
     schedulable: bool
@@ -379,6 +387,7 @@ class NodeView(View):
     free_cpu_milli: int
     memory_bytes: int
     free_memory_bytes: int
+    machines: list[MachineView] = Field(default_factory=list)
 
 
 class DrainGiven(Given):

@@ -14,7 +14,6 @@ from shoal.admission import (
     Explanation,
     NodeState,
     Policy,
-    Running,
     Snapshot,
     TenantState,
     decide,
@@ -463,9 +462,6 @@ class ControlPlane:
         if not await self.store.undrain_node(name, told):
             raise NotFound(f"node {name} is not drained", where="name", hint="`shoal nodes` shows which are")
         self.cache.drain(name, None)
-
-    def running(self) -> list[Running]:
-        return list(self.snapshot().running.values())
 
     def tenants_state(self) -> list[TenantState]:
         return list(self.snapshot().tenants.values())

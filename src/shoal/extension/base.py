@@ -19,6 +19,7 @@ from shoal.store import Tables
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
+    from starlette.routing import Host
 
 Decide = Callable[[Snapshot], Decision]
 """From a snapshot to what starts, stops and waits; pure but for what an extension remembers between rounds."""
@@ -147,4 +148,8 @@ class Extension:
 
     def routers(self) -> Sequence[APIRouter]:
         """Added to the server's API."""
+        return ()
+
+    def hosts(self) -> Sequence[Host]:
+        """Applications that answer under host names of their own, which are looked at before the server's paths."""
         return ()

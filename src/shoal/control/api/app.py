@@ -41,6 +41,7 @@ def create_app(context: Context) -> FastAPI:
             app.include_router(router)
     # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
     app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))
+    app.router.routes[0:0] = [host for extension in context.plane.extensions for host in extension.hosts()]
     app.add_middleware(Edge, metrics=context.metrics)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

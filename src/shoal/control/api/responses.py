@@ -5,18 +5,19 @@ They are read off the records by name, and not validated again: every submission
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 import orjson
 
-from shoal.admission import Explanation, NodeState, Running, TenantState
+from shoal.admission import Explanation, NodeState, TenantState
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import parse_array
 from shoal.contract.principal import Principal
 from shoal.contract.records import ArrayRecord, AttemptRecord, JobRecord, TenantRecord
+from shoal.control.job_cache import Live
 from shoal.core import Reason, Resources, Share
 from shoal.extension.web import resources_view
 
@@ -84,18 +85,30 @@ def tenant_view(
     }
 
 
-def node_views(nodes: Iterable[NodeState], running: Iterable[Running], principal: Principal) -> list[Json]:
-    """Nodes with who holds each device; a tenant learns the names of its own jobs only."""
-    held: dict[tuple[str, str], list[Running]] = {}
-    for job in running:
-        if principal.may_see(job.tenant):
-            for place in job.placement:
-                for device in place.devices:
-                    held.setdefault((place.node, device), []).append(job)
-    return [_node_view(state, held) for state in nodes]
+def node_views(nodes: Iterable[NodeState], active: Iterable[Live], principal: Principal) -> list[Json]:
+    """Nodes with who holds each device, and the machines of pools on which jobs run; a tenant learns of its own jobs
+    only."""
+    held: dict[tuple[str, str], list[JobRecord]] = {}
+    machines: dict[str, dict[str, set[str]]] = {}
+    for live in active:
+        if live.attempt is None or not principal.may_see(live.job.tenant):
+            continue
+        for place in live.attempt.placement:
+            for device in place.devices:
+                held.setdefault((place.node, device), []).append(live.job)
+        given = {place.rank: place.node for place in live.attempt.placement}
+        for fact in live.attempt.ranks:
+            pool, machine = given.get(fact["rank"]), fact["node"]
+            if pool is not None and machine not in ("", pool):
+                machines.setdefault(pool, {}).setdefault(machine, set()).add(live.job.id)
+    return [{**_node_view(state, held), "machines": _machines(machines.get(state.node.name, {}))} for state in nodes]
 
 
-def _node_view(state: NodeState, held: Mapping[tuple[str, str], list[Running]]) -> Json:
+def _machines(jobs: Mapping[str, Collection[str]]) -> list[Json]:
+    return [{"name": name, "job_ids": sorted(jobs[name])} for name in sorted(jobs)]
+
+
+def _node_view(state: NodeState, held: Mapping[tuple[str, str], list[JobRecord]]) -> Json:
     node = state.node
     free = {device for devices in state.free_devices.values() for device in devices}
     devices = []
@@ -103,8 +116,8 @@ def _node_view(state: NodeState, held: Mapping[tuple[str, str], list[Running]]) 
         jobs = held.get((node.name, device.id), [])
         holder = next((job for job in jobs if job.resources.share is not Share.BEST_EFFORT), None)
         devices.append({
-            **_device(device), "free": device.id in free, "job_id": holder and holder.job_id,
-            "tenant": holder and holder.tenant, "best_effort_jobs": [job.job_id for job in jobs if job is not holder],
+            **_device(device), "free": device.id in free, "job_id": holder and holder.id,
+            "tenant": holder and holder.tenant, "best_effort_jobs": [job.id for job in jobs if job is not holder],
         })  # fmt: skip
     return {
         "name": node.name,

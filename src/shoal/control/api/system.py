@@ -32,7 +32,7 @@ Name = Annotated[str, Path(description="the node's name", max_length=253)]
 async def nodes(context: Ctx, who: Who) -> Response:
     """A tenant sees which devices are taken, but by whom only where it is itself."""
     plane = context.plane
-    return answer({"nodes": node_views(plane.nodes(), plane.running(), who)})
+    return answer({"nodes": node_views(plane.nodes(), plane.cache.active(), who)})
 
 
 @router.post(

@@ -31,6 +31,7 @@ class Serving:
     """What the routes need of the extension."""
 
     planes: Planes
+    domain: str = ""
 
 
 async def get_planes(request: Request) -> Planes:
@@ -55,6 +56,14 @@ def shown(found: View, status: int = 200) -> Response:
     return answer(found.model_dump(mode="json"), status)
 
 
+def _url(request: Request, name: str) -> str:
+    """Where a plane answers, as seen by who asks: under its own name, if there is a domain for that."""
+    base = request.base_url
+    if domain := extension_of(request, Serving).domain:  # type: ignore[type-var]
+        return str(base.replace(hostname=f"{name}.{domain}", path="")).rstrip("/")
+    return f"{str(base).rstrip('/')}{PREFIX}/{name}"
+
+
 def _actor(who: Principal) -> str:
     who.require_admin("manage planes")
     return "admin"
@@ -69,9 +78,8 @@ def router_of() -> APIRouter:
     )  # fmt: skip
     async def create(request: Request, planes: Manager, who: Who, asked: PlaneRequest) -> Response:
         record, token = await planes.create(asked.name, asked.tenant, actor=_actor(who))
-        seen = view(planes, record)
-        url = f"{str(request.base_url).rstrip('/')}{seen.path}"
-        return shown(NewPlaneView(**seen.model_dump(), url=url, token=token), 201)
+        url = _url(request, record.name)
+        return shown(NewPlaneView(**view(planes, record).model_dump(), url=url, token=token), 201)
 
     @router.get(
         "/v1/planes", summary="All planes (admin)", response_class=Response,
@@ -166,22 +174,27 @@ def router_of() -> APIRouter:
     ) -> Response:  # fmt: skip
         actor = _actor(who)
         record, token = await planes.create(name, tenant, actor=actor, content=await request.body())
-        seen = view(planes, record)
-        url = f"{str(request.base_url).rstrip('/')}{seen.path}"
-        return shown(NewPlaneView(**seen.model_dump(), url=url, token=token), 201)
+        url = _url(request, record.name)
+        return shown(NewPlaneView(**view(planes, record).model_dump(), url=url, token=token), 201)
 
-    router.routes.append(Route(PREFIX + "/{name}/{rest:path}", PlaneDoor(), methods=None, include_in_schema=False))
+    router.routes.append(
+        Route(PREFIX + "/{name}/{rest:path}", PlaneDoor(PREFIX), methods=None, include_in_schema=False)
+    )
     return router
 
 
 class PlaneDoor:
-    """Hands requests below a plane's path to the plane. Its tokens are asked for there; those of the shared server
-    count for nothing."""
+    """Hands requests at a plane's host name, or below its path where there is a `prefix`, to the plane. Its tokens are
+    asked for there; those of the shared server count for nothing."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path_params"]["name"]
         planes = extension_of(Request(scope), Serving).planes  # type: ignore[type-var]
         own = {key: value for key, value in scope.items() if key not in _OWN and not key.startswith("fastapi")}
-        own["root_path"] = f"{scope.get('root_path', '')}{PREFIX}/{name}"
+        if self._prefix:
+            own["root_path"] = f"{scope.get('root_path', '')}{self._prefix}/{name}"
         async with planes.using(name) as app:
             await app(own, receive, send)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.routing import Host
 
 from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
@@ -17,11 +18,12 @@ from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
 from shoal.tenancy.events import PlaneEvent
-from shoal.tenancy.live.api import Serving, router_of
+from shoal.tenancy.live.api import PlaneDoor, Serving, router_of
 from shoal.tenancy.live.planes import PlaneLimits, Planes
 from shoal.tenancy.live.tables import TABLES
 from shoal.tenancy.records import PlaneState
 
+_DOMAIN = r"^([a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*)?$"
 _OF_THE_POOL = ("node.", "tenant.")
 
 
@@ -30,6 +32,9 @@ class TenancySection(Section):
 
     enabled: bool = True
     sleep_after_s: float = Field(300.0, ge=0, description="a plane without work and requests for so long sleeps")
+    domain: Annotated[str, Field(pattern=_DOMAIN)] = Field(
+        "", description="planes answer at NAME.DOMAIN too, where its names lead to this server"
+    )
     requests_per_s: float = Field(500.0, gt=0, description="requests to one plane per second, on average")
     burst: int = Field(2000, ge=1, le=1 << 20, description="requests to one plane at once, after a pause")
     requests_at_once: int = Field(512, ge=1, le=1 << 20, description="requests that one plane answers at a time")
@@ -48,6 +53,7 @@ class Tenancy(Extension, Serving):
 
     def __init__(self, server: Server, settings: TenancySection) -> None:
         self.planes = Planes(server, settings.limits())
+        self.domain = settings.domain
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -98,3 +104,6 @@ class Tenancy(Extension, Serving):
 
     def routers(self) -> Sequence[APIRouter]:
         return (router_of(),)
+
+    def hosts(self) -> Sequence[Host]:
+        return (Host(f"{{name}}.{self.domain}", PlaneDoor()),) if self.domain else ()
