@@ -6,7 +6,9 @@ as long as any process of it lives, so the kernel itself says whether a job ever
 file outside the home. The event log is then read against the table of legal steps, and /proc for what was left behind.
 
 With `--engine slurm` the jobs run on a private Slurm of this machine (3 nodes x 4 slots in name only, real daemons).
-Then `kill -9` falls on slurmctld, slurmd and slurmstepd too, and no disk is filled.
+Then `kill -9` falls on slurmctld, slurmd and slurmstepd too, and no disk is filled. With `--engine ray` they run on a
+private Ray (a head without devices, and 2 nodes x 4 GPUs in name only): it falls on raylets, on the actors beside ranks
+and on whole nodes too, which are then started again.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from pathlib import Path
 
 from common import Row, Server, parser, report
 
+from shoal.base.processes import send
 from shoal.contract.lifecycle import TRANSITIONS, JobState
-from shoal.engine.slurm.private import PrivateCluster, missing, private_cluster
+from shoal.engine.ray import private as ray
+from shoal.engine.slurm import private as slurm
 
 RANK = """
 exec 9>>"$LOCKS/$SHOAL_JOB_ID.$RANK"
@@ -41,25 +45,30 @@ echo "end $SHOAL_JOB_ID $SHOAL_ATTEMPT $RANK" >>"$TRACE"
 
 def main() -> int:
     arguments = parser(__doc__)
-    arguments.add_argument("--engine", choices=("local", "slurm"), default="local")
+    arguments.add_argument("--engine", choices=("local", "slurm", "ray"), default="local")
     arguments.add_argument("--jobs", type=int, default=2000)
     arguments.add_argument("--slots", type=int, default=8, help="of the local engine")
     arguments.add_argument("--kill-every", type=float, default=0.7, metavar="S", help="mean seconds between faults")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=1500, metavar="S", help="give up after so many seconds")
     options = arguments.parse_args()
-    slurm = options.engine == "slurm"
-    if slurm and missing():
-        print(f"no Slurm here ({', '.join(missing())} not found): nothing was measured", file=sys.stderr)
+    absent = {"local": "", "slurm": ", ".join(slurm.missing()), "ray": ray.missing()}[options.engine]
+    if absent:
+        print(f"no {options.engine} here, for want of: {absent}. Nothing was measured", file=sys.stderr)
         return 0
     draw = random.Random(options.seed)
     with ExitStack() as stack:
         outside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-chaos-")))
         home, is_small = stack.enter_context(small_disk())
-        if slurm:
-            cluster = stack.enter_context(private_cluster())
+        if options.engine == "slurm":
+            cluster = stack.enter_context(slurm.private_cluster())
             os.environ |= {**cluster.environment, "SHOAL_ENGINE": "slurm"}
             chaos: Chaos = SlurmChaos(Server(home, None), outside, draw, cluster)
+        elif options.engine == "ray":
+            nodes = stack.enter_context(ray.private_cluster((0, 4, 4)))
+            nodes.enter()
+            os.environ |= {"SHOAL_ENGINE": "ray", "SHOAL_RAY__ADDRESS": nodes.address, "SHOAL_RAY__LEASE_S": "5"}
+            chaos = RayChaos(Server(home, None), outside, draw, nodes)
         else:
             chaos = Chaos(Server(home, options.slots), outside, draw, is_small)
         found = chaos.run(options.jobs, options.kill_every, options.limit)
@@ -78,7 +87,10 @@ def main() -> int:
         Row("illegal transitions", found["illegal"], "", "0", found["illegal"] == 0),
         Row("seconds", found["seconds"], "s"),
     ]
-    return report("chaos: random kill -9 and a full disk", rows, as_json=options.json)
+    title = "chaos: random kill -9 and a full disk"
+    if options.engine != "local":
+        title = f"chaos on {options.engine.title()}: random kill -9"
+    return report(title, rows, as_json=options.json)
 
 
 @contextmanager
@@ -104,6 +116,7 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 class Chaos:
     faults = ("rank", "rank", "supervisor", "supervisor", "server", "disk")
     """What is killed, as often as it stands here."""
+    lengths_s: tuple[float, ...] = (0, 0.05, 0.3, 1.0)
 
     def __init__(self, server: Server, outside: Path, draw: random.Random, is_small: bool) -> None:
         self.server = server
@@ -150,7 +163,7 @@ class Chaos:
             "env": {
                 "TRACE": str(self.trace),
                 "LOCKS": str(self.locks),
-                "LENGTH": f"{draw.choice((0, 0.05, 0.3, 1.0))}",
+                "LENGTH": f"{draw.choice(self.lengths_s)}",
             },
             "ranks": draw.choice((1, 1, 1, 1, 2)),
             "resources": {"accelerators": 1, "cpus": 0},
@@ -276,7 +289,7 @@ class Chaos:
 class SlurmChaos(Chaos):
     faults = ("rank", "rank", "rank", "supervisor", "supervisor", "slurmstepd", "slurmd", "slurmctld", "server")
 
-    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: PrivateCluster) -> None:
+    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: slurm.PrivateCluster) -> None:
         super().__init__(server, outside, draw, is_small=False)
         self.cluster = cluster
 
@@ -290,6 +303,32 @@ class SlurmChaos(Chaos):
             self.killed[what] += 1
             time.sleep(self.draw.choice((0.0, 1.0, 3.0)))
             self.cluster.start_daemon(daemon)
+        else:
+            super()._harm(what)
+
+
+class RayChaos(Chaos):
+    faults = ("rank", "rank", "rank", "supervisor", "supervisor", "actor", "actor", "raylet", "node", "server")
+    lengths_s = (0.3, 1.0, 3.0)  # to start an actor takes as long: shorter ranks would not be met
+
+    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: ray.PrivateCluster) -> None:
+        super().__init__(server, outside, draw, is_small=False)
+        self.cluster = cluster
+
+    def _harm(self, what: str) -> None:
+        node = self.draw.choice(self.cluster.names[1:])  # without its head there is no Ray
+        if what == "actor":
+            found = self.cluster.running("ray::RankActor")
+            if found:
+                self.killed[what] += send(self.draw.choice(found), signal.SIGKILL)
+        elif what in ("raylet", "node"):
+            if what == "raylet":
+                send(self.cluster.raylet(node), signal.SIGKILL)
+                time.sleep(1)  # what is left of the node ends by itself, or is ended
+            self.cluster.kill_node(node)
+            self.killed[what] += 1
+            time.sleep(self.draw.choice((0.0, 3.0, 6.0)))
+            self.cluster.start_node(node)
         else:
             super()._harm(what)
 

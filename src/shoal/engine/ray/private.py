@@ -7,6 +7,7 @@ clusters would meet. It leaves nothing behind, neither files nor processes.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -28,6 +29,7 @@ from shoal.engine.ray.client import Bridge
 _PORT = 6399
 _READY_S = 120.0
 _GONE_S = 20.0
+_CLONE_NEWNET = 0x40000000
 _SOON = {
     "RAY_health_check_initial_delay_ms": "500", "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "500", "RAY_health_check_failure_threshold": "3",
@@ -62,6 +64,14 @@ class PrivateCluster:
         """Runs a command in the cluster's network."""
         assert self._network is not None
         return ("nsenter", f"--net=/proc/{self._network.pid}/ns/net")
+
+    def enter(self) -> None:
+        """From here on this process, and whatever it starts, is in the cluster's network. Call it before it has
+        threads."""
+        assert self._network is not None
+        with Path(f"/proc/{self._network.pid}/ns/net").open() as network:
+            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET):
+                raise Unavailable(f"the cluster's network cannot be entered: {os.strerror(ctypes.get_errno())}")
 
     def bridge(self) -> Bridge:
         return Bridge(self.address, prefix=self.inside)
@@ -133,11 +143,18 @@ class PrivateCluster:
 
     def raylet(self, name: str) -> Process:
         """The daemon of a node."""
-        for process in self.processes(name):
-            with suppress(OSError):
-                if Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"/raylet"):
-                    return process
+        for process in self.running("/raylet", name):
+            return process
         raise Unavailable(f"node {name} has no raylet")
+
+    def running(self, program: str, node: str = "") -> list[Process]:
+        """Its processes whose first word ends so."""
+        found = []
+        for process in self.processes(node):
+            with suppress(OSError):
+                words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+                found += [process] * words[0].decode(errors="replace").strip().endswith(program)
+        return found
 
     def processes(self, node: str = "") -> Iterator[Process]:
         """All processes that bear this cluster's marks: its daemons and what they started."""
