@@ -482,7 +482,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.cluster.requests.append((method, self.path))
             self._admit(method)
-            found = self._discovery(parts.path) if method == "GET" else None
+            found = self._discovery(parts.path.rstrip("/")) if method == "GET" else None
             if found is None:
                 found = self._resource(method, parts.path, json.loads(body) if body else {})
             if found is not None and self._answer_is_lost(method):

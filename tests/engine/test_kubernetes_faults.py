@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from shoal.engine.kubernetes.jobs import read_jobs
 from shoal.engine.protocol import EngineOptions, Refused
 from tests.engine.conformance import Print, RunForever, Succeed
 from tests.engine.kubernetes_kit import KubernetesKit, kubernetes_kit
-from tests.engine.kubernetes_server import FakeCluster, fake_cluster, kubeconfig
+from tests.engine.kubernetes_server import fake_cluster, kubeconfig
 
 pytest.importorskip("lightkube", reason="the Kubernetes client is not installed")
 
@@ -123,6 +121,52 @@ async def test_kueue_admits_a_gang_when_it_likes(tmp_path: Path, monkeypatch: py
         job["spec"]["suspend"] = False
         kit.cluster.touch("jobs", job)
         await kit.until(lambda now: now.phase is Phase.RUNNING, NAME)
+
+
+@pytest.mark.parametrize("queue", ["", "team"])
+async def test_a_job_that_a_killed_server_had_not_made_whole_is_made_anew_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    async with kubernetes_kit(tmp_path, monkeypatch, queue=queue) as kit:
+        api = kit.engine._cluster._api  # type: ignore[attr-defined]
+        made, create = asyncio.Event(), api.create
+
+        async def hang(what: Mapping[str, Any]) -> dict[str, Any]:
+            if what["kind"] == "Secret":
+                made.set()
+                await asyncio.Event().wait()
+            return await create(what)
+
+        api.create = hang
+        gang = kit.script(NAME, "sh", "-c", "sleep 0.2; echo $TOKEN", secrets={"TOKEN": "abc"})
+        launching = asyncio.create_task(kit.engine.launch(gang))
+        await made.wait()
+        (half,) = kit.cluster.list("jobs")
+        await kit.engine._list()
+        assert kit.cluster.list("jobs") == [half]  # it is about to be made whole
+        launching.cancel()
+        await asyncio.gather(launching, return_exceptions=True)
+        assert kit.cluster.list("pods") == []
+        await kit.restart()
+        await kit.engine.launch(gang)
+        (job,) = kit.cluster.list("jobs")
+        assert job["metadata"]["uid"] != half["metadata"]["uid"]
+        assert job["spec"]["suspend"] is bool(queue)
+        if queue:
+            job["spec"]["suspend"] = False
+            kit.cluster.touch("jobs", job)
+        assert (await kit.settle(NAME)).ranks[0].exit.ok  # type: ignore[union-attr]
+        assert await kit.log(NAME) == "abc\n"
+
+
+async def test_a_job_that_was_not_made_whole_goes_though_none_asks_for_it(kit: KubernetesKit) -> None:
+    kit.cluster.failures.append(("PATCH", 403))
+    with pytest.raises(LaunchFailed, match="Kubernetes refused it"):
+        await kit.engine.launch(kit.gang(NAME, RunForever()))
+    async with asyncio.timeout(20):
+        while kit.cluster.list("jobs"):
+            await asyncio.sleep(0.05)
+    assert kit.cluster.list("pods") == []
 
 
 async def test_a_gang_that_kueue_takes_back_is_lost_and_never_begins_again(
@@ -345,46 +389,3 @@ def test_doctor_tells_what_is_there_and_what_is_missing(tmp_path: Path, monkeypa
 
 
 # --- the contract: the small API server as another client sees it ---
-
-
-def kubectl(config: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = ["kubectl", "--kubeconfig", str(config), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kubectl_finds_in_our_api_server_what_it_expects(tmp_path: Path) -> None:
-    with fake_cluster(token="") as (cluster, url):
-        cluster.add_node("n1", gpus=2)
-        config = tmp_path / "kubeconfig"
-        config.write_text(kubeconfig(url, ""))
-        container = {"name": "rank", "image": "i", "command": ["sh", "-c", "exit 3"], "resources": {}}
-        pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-        spec = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": {"spec": pod}}
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
-        create = ("create", "--validate=false", "-f", "-")
-        assert kubectl(config, *create, stdin=json.dumps(job)).stdout == "job.batch/x created\n"
-        assert "AlreadyExists" in kubectl(config, *create, stdin=json.dumps(job)).stderr
-        assert "condition met" in kubectl(config, "wait", "--for=condition=failed", "job/x", "--timeout=20s").stdout
-        told = kubectl(config, "get", "pods", "-l", "batch.kubernetes.io/job-name=x", "-o", "json")
-        (found,) = json.loads(told.stdout)["items"]
-        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-        assert "cordoned" in kubectl(config, "cordon", "n1").stdout
-        assert cluster.node("n1")["spec"]["unschedulable"] is True
-        assert "deleted" in kubectl(config, "delete", "job", "x").stdout
-        assert kubectl(config, "get", "pods", "-o", "name").stdout == ""
-        assert "NotFound" in kubectl(config, "get", "job", "x").stderr
-
-
-def test_an_update_of_an_old_version_is_a_conflict() -> None:
-    import httpx2
-
-    cluster = FakeCluster(token="")
-    del cluster
-    with fake_cluster(token="") as (cluster, url):
-        cluster.add_node("n1")
-        where = f"{url}/api/v1/nodes/n1"
-        old = httpx2.get(where).json()
-        assert httpx2.put(where, json=old).status_code == 200
-        assert httpx2.put(where, json=old).json()["reason"] == "Conflict"
-        assert httpx2.get(f"{url}/api/v1/pods/none/none").status_code == 404

@@ -80,6 +80,13 @@ class Api:
             found = [_plain(each) async for each in answer]
             return found, str(answer.resourceVersion)
 
+    async def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """The object as it then is: what the change names is set in it."""
+        from lightkube.types import PatchType
+
+        with _errors():
+            return _plain(await self._open().patch(_kinds()[kind], name, dict(change), patch_type=PatchType.MERGE))
+
     async def delete(self, kind: str, name: str) -> None:
         """With all that belongs to it. One that is not there is no error."""
         from lightkube.types import CascadeType

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from shoal.engine.batch import handover
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.kubernetes import objects
 from shoal.engine.kubernetes.api import Api, Exists, Mirror, Missing
-from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, read_jobs
+from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, read_jobs, released
 from shoal.engine.kubernetes.nodes import Machines, read_nodes
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import pool_of
@@ -23,6 +24,8 @@ from shoal.engine.present import Present
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed, Refused
 
 POOL = "kubernetes"
+_REMEMBERED = 1000
+"""So many of the last Jobs that were released are known without a look."""
 _BLIND_S = 60.0
 """A node that did not see the shared volume gets no gang's first try again for so long."""
 
@@ -49,6 +52,8 @@ class Cluster:
         self._pods = Mirror(api, "Pod", self._tell, ours)
         self._pods.gone = self._remember
         self._gone: dict[str, dict[str, Any]] = {}
+        self._making: set[str] = set()
+        self._released: deque[str] = deque(maxlen=_REMEMBERED)
 
     async def open(self) -> None:
         if not self._settings.image:
@@ -143,13 +148,19 @@ class Cluster:
             sealed=bool(key), mount=self._mount, settings=self._settings, kinds=self._machines.kinds,
             pod_groups=self._pod_groups,
         )  # fmt: skip
+        name = wanted["metadata"]["name"]
+        self._making.add(name)
         try:
             made = await self._made(wanted)
             for companion in objects.companions(made, key=key, pod_groups=self._pod_groups):
                 with contextlib.suppress(Exists):
                     await self._api.create(companion)
+            made = await self._api.patch("Job", name, objects.release(gang, self._settings))
+            self._released.append(made["metadata"]["uid"])
         except NotTaken as problem:
             raise _refusal(problem, gang.name) from None
+        finally:
+            self._making.discard(name)
         self._jobs.add(made)
         return str(made["metadata"]["uid"])
 
@@ -165,7 +176,7 @@ class Cluster:
             except Missing:
                 raise Unavailable("its Job is just leaving", where="kubernetes") from None
             told = there["metadata"].get("annotations", {}).get("shoal.dev/launch")
-            if told == metadata["annotations"]["shoal.dev/launch"]:
+            if told == metadata["annotations"]["shoal.dev/launch"] and "deletionTimestamp" not in there["metadata"]:
                 return there
             await self._api.delete("Job", metadata["name"])
             raise Unavailable("a Job of an earlier launch is leaving", where="kubernetes") from None
@@ -173,9 +184,19 @@ class Cluster:
     async def jobs(self, mark: str) -> tuple[KubernetesJob, ...]:
         del mark  # the watches are of this home's alone
         jobs, pods = self._jobs.objects(), self._pods.objects()
+        for job in jobs:
+            if self._was_cut_short(job):
+                await self._api.delete("Job", job["metadata"]["name"])
+        jobs = [job for job in jobs if released(job)]
         there = {job["metadata"]["uid"] for job in jobs}
         self._gone = {uid: pod for uid, pod in self._gone.items() if owner_of(pod) in there}
         return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._clock.now(), self._machines.unreachable))
+
+    def _was_cut_short(self, job: dict[str, Any]) -> bool:
+        """Whether a server was killed while it made this Job, or was refused a part: its gang is launched anew."""
+        metadata = job["metadata"]
+        told = metadata["name"] in self._making or metadata["uid"] in self._released  # its copy here may be older
+        return not (told or released(job))
 
     def _remember(self, pod: dict[str, Any]) -> None:
         """Why a pod was taken away stands in the pod, which goes with that."""

@@ -16,13 +16,16 @@ Object = Mapping[str, Any]
 MARK, GANG, INDEX = "shoal.dev/home", "shoal.dev/gang", "batch.kubernetes.io/job-completion-index"
 """Label of a home's objects; annotation with the name of a gang; Kubernetes' own for the rank of a pod."""
 
+RELEASED = "shoal.dev/released"
+"""Annotation of a Job that may begin: what belongs to it is there."""
+
 GONE = "shoal.dev/gone"
 """Set in what is remembered of a pod that was deleted, beside the fields of the API."""
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _NO_SECRET_S = 60.0
-"""A pod that lacks its Secret for so long gets none: the server was killed between the Job and the Secret."""
+"""A pod that lacks its Secret for so long gets none: it was deleted."""
 _TAKEN_BACK = "Kueue suspended its Job, for its place is another's"
 _DISRUPTED = {
     "PreemptionByScheduler": "Kubernetes preempted it for a pod of higher priority",
@@ -95,6 +98,11 @@ def read_jobs(
     for pod in pods:
         by_owner.setdefault(owner_of(pod), []).append(pod)
     return [_job(job, by_owner.get(job["metadata"]["uid"], []), now, unreachable) for job in jobs]
+
+
+def released(job: Object) -> bool:
+    """Whether it was made whole. One that was not has no pod, and nothing would ever let it begin."""
+    return RELEASED in (job["metadata"].get("annotations") or {})
 
 
 def owner_of(pod: Object) -> str:

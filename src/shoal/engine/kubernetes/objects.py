@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import CPU_SLOT, Fault
-from shoal.engine.kubernetes.jobs import GANG, INDEX, MARK
+from shoal.engine.kubernetes.jobs import GANG, INDEX, MARK, RELEASED
 from shoal.engine.kubernetes.nodes import HOSTNAME, Kind
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import wanted
@@ -37,25 +37,23 @@ def job(
     mark: str, token: str, command: str, user: tuple[int, int], sealed: bool, mount: Path,
     settings: KubernetesSettings, kinds: Mapping[str, Kind], pod_groups: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The Job of a gang. `user`: uid and gid of its processes, which the shared volume belongs to. Raises LaunchFailed
-    for what Kubernetes cannot promise."""
+    """The Job of a gang, which makes no pod before it is released. `user`: uid and gid of its processes, which the
+    shared volume belongs to. Raises LaunchFailed for what Kubernetes cannot promise."""
     if gang.ranks_per_node > 1:
         raise Refused(
             f"Kubernetes cannot be asked for {gang.ranks_per_node} ranks on each node", where=gang.name,
             hint="leave ranks_per_node out, or set it to 1",
         )  # fmt: skip
     name = name_of(gang.name, mark)
-    queue = settings.queue.format(tenant=gang.env.get("SHOAL_TENANT", ""))
     labels = {MARK: mark, "shoal.dev/job": name}
     grouped = {f"{POD_GROUP}/pod-group": name} if pod_groups else {}
-    queued = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": name,
             "namespace": settings.namespace,
-            "labels": {**labels, **queued},
+            "labels": labels,
             "annotations": {GANG: gang.name, "shoal.dev/launch": token},
         },
         "spec": {
@@ -65,7 +63,7 @@ def job(
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
             "ttlSecondsAfterFinished": _KEPT_S,
-            **({"suspend": True} if queue else {}),
+            "suspend": True,
             "template": {
                 "metadata": {"labels": {**labels, **grouped}},
                 "spec": _pod(
@@ -75,6 +73,15 @@ def job(
             },
         },
     }  # fmt: skip
+
+
+def release(gang: Gang, settings: KubernetesSettings) -> dict[str, Any]:
+    """The change by which a Job may begin, once all that belongs to it is there: at once, or when Kueue likes."""
+    metadata: dict[str, Any] = {"annotations": {RELEASED: "yes"}}
+    queue = settings.queue.format(tenant=gang.env.get("SHOAL_TENANT", ""))
+    if queue:
+        return {"metadata": {**metadata, "labels": {"kueue.x-k8s.io/queue-name": queue}}}
+    return {"metadata": metadata, "spec": {"suspend": False}}
 
 
 def _pod(
