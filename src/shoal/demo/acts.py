@@ -17,6 +17,7 @@ from shoal.core import Invalid
 from shoal.demo.device import share_a_device
 from shoal.demo.isolation import guard_against_a_flood
 from shoal.demo.judge import judge
+from shoal.demo.planes import give_teams_planes
 from shoal.demo.play import Demo
 from shoal.demo.scenario import SLOTS, WRONG_MANIFEST, DemoJob
 from shoal.demo.screen import Picture
@@ -203,6 +204,7 @@ ACTS: Sequence[Act] = (
     kill_the_server,
     count_the_answers,
     let_them_finish,
+    give_teams_planes,
     guard_against_a_flood,
     share_a_device,
 )

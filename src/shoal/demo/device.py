@@ -19,7 +19,7 @@ Show = Callable[[float], "Iterator[Figures]"]
 
 def share_a_device(demo: Demo, show: Show | None = None) -> None:
     """Show both at the device's gate, or say why that cannot be here. Nothing in it fails the demo."""
-    demo.screen.heading("11. Two unchanged OpenCL programs share a device: inference first, training in its gaps")
+    demo.screen.heading("12. Two unchanged OpenCL programs share a device: inference first, training in its gaps")
     found: dict[str, Any] = {"why_not": None, "phases": {}}
     demo.report.extra["device"] = found
     try:

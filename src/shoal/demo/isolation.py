@@ -47,7 +47,7 @@ Found = dict[str, Any]
 
 def guard_against_a_flood(demo: Demo, measure: Callable[[Demo, Found], None] | None = None) -> None:
     """Show both without the guard and with it, or say why that cannot be here. Nothing in it fails the demo."""
-    demo.screen.heading("10. A neighbour floods the host's memory: without the guard, and with it")
+    demo.screen.heading("11. A neighbour floods the host's memory: without the guard, and with it")
     found: Found = {"same_domain": None, "why_not": None, "missing": [], "pipeline": {}, "services": {}}
     demo.report.extra["isolation"] = found
     try:

@@ -32,7 +32,7 @@ _IN_WORDS = {
 
 def judge(demo: Demo) -> None:
     """Fill in the jobs, what was lost and what was doubled, and check every promise of the scenario."""
-    demo.screen.heading("12. The verdict, from what the training scripts themselves wrote down")
+    demo.screen.heading("13. The verdict, from what the training scripts themselves wrote down")
     found = demo.executions()
     doubled = doublings(found)
     demo.report.jobs_doubled = sorted({doubling.job for doubling in doubled})
