@@ -205,9 +205,7 @@ def jobs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also replicas of services, jobs of planes.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also replicas of services, jobs of planes.")] = False,
     tasks: Annotated[bool, typer.Option("--tasks", help="Tasks of job arrays, each in its own line.")] = False,
     since: Annotated[
         str | None, typer.Option(metavar="DURATION|TIME", help="Only those submitted since then: 15m, 2h, 2026-11-22.")
