@@ -36,10 +36,11 @@ _SQLITE = {"check_same_thread": False, "cached_statements": 256}
 class Database:
     """Makes connections: one kind that writes, and a pool that can only read.
 
-    A database in memory has a single connection, which readers share with the writer under `lock`.
+    A database in memory has a single connection, which readers share with the writer under `lock`. With `flush_apart` a
+    commit to SQLite is on disk only after `flush`, so that a thread can flush while another one commits elsewhere.
     """
 
-    def __init__(self, url: str, *, sync: bool = True) -> None:
+    def __init__(self, url: str, *, sync: bool = True, flush_apart: bool = False) -> None:
         self.url = _parse(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.path: Path | None = None
@@ -48,7 +49,9 @@ class Database:
         self.in_memory = self.is_sqlite and self.path is None
         self.lock = threading.RLock()
         """Held by the thread that uses the writing connection."""
-        self._sync = sync
+        self._flush_apart = sync and flush_apart and self.path is not None
+        self._sync = sync and not self._flush_apart
+        self._log: int | None = None
         self._writers = self._sqlite_writers() if self.is_sqlite else self._postgresql_writers()
         self._writer: Connection | None = None
         self._readers = self._reading_engine()
@@ -80,6 +83,7 @@ class Database:
         """Forget a connection whose state is doubtful. Hold `lock`."""
         if self._writer is None or self.in_memory:
             return
+        self._close_log()
         with contextlib.suppress(DBAPIError):
             self._writer.invalidate()
             self._writer.close()
@@ -104,8 +108,27 @@ class Database:
                 with contextlib.suppress(DBAPIError):
                     self._writer.close()
                 self._writer = None
+            self._close_log()
         self._readers.dispose()
         self._writers.dispose()
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def flush(self) -> None:
+        """What was committed is on disk when this returns. Raises OSError."""
+        if not self._flush_apart or self.path is None:
+            return
+        if self._log is None:  # SQLite locks other files of the database: this one may be opened and closed
+            self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        os.fdatasync(self._log)
 
     # --- failures ---
 

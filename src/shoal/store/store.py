@@ -55,10 +55,11 @@ def open_store(
 
     `url` is sqlite:///PATH, sqlite:// (in memory) or postgresql://...; `sync=False` gives up the flush at every commit
     (for comparisons only: a power cut may then take acknowledged writes). `inline=True` uses no threads. `threads`
-    write for other stores too, and outlive this one; by default it has a thread of its own.
+    write for other stores too, and outlive this one; by default it has a thread of its own. Their commits are seen by
+    readers a moment before they are on disk, but not acknowledged.
     Raises Invalid for a bad URL, Unavailable when the database cannot be reached, Conflict when it is too new.
     """
-    database = Database(url, sync=sync)
+    database = Database(url, sync=sync, flush_apart=threads is not None)
     try:
         migrate(database, tables)
     except BaseException:
@@ -82,7 +83,7 @@ class Store(Reads):
         super().__init__(database, tables)
         self._clock = clock
         self._lock = control_lock(database)
-        self._position = Position(database.path, sync=sync) if database.path is not None else None
+        self._position = Position(database.path, sync=sync and threads is None) if database.path is not None else None
         self._own_threads = WriterThreads() if threads is None and not inline else None
         self._writer = Writer(database, self._lock, self._position, threads or self._own_threads)
         self._released = False

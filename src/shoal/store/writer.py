@@ -3,6 +3,9 @@
 Callers queue operations; a thread takes all that wait, writes them in one transaction with one flush of the disk, and
 then wakes each event loop once. While it writes, the next group gathers. Without a thread (`inline`) every operation
 is its own transaction in the caller, which makes a simulation repeat exactly.
+
+Threads that write for many stores commit one store at a time, and flush many at once: the disk then takes little
+longer for all of them than for one.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -37,8 +43,8 @@ GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
 
 
-_CROWD, _REST_S = 8, 0.25
-"""So many stores with something to write are a flood; after a round of them all a thread rests at most so long."""
+_CROWD, _EACH_S, _RECENT_S = 8, 0.006, 1.0
+"""So many stores that wrote recently are a flood: then each is committed once in as many times `_EACH_S`."""
 
 
 class _Request(NamedTuple):
@@ -55,44 +61,70 @@ class _Subscriber:
 
 
 class WriterThreads:
-    """Threads that write for stores, each store in its turn. Of a store that many others come before, all the more
-    gathers for one transaction. One store is never written by two threads at once."""
+    """Threads that write for stores. Under a flood what a busy store writes gathers for few transactions; a store that
+    did not write for a while is written at once. One store is never written by two threads at once."""
 
-    def __init__(self, count: int = 1) -> None:
-        self._due: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
+    def __init__(self, threads: int = 1) -> None:
+        self._ready: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
+        self._early: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
+        self._committing = threading.Lock()
+        self._recent: dict[Writer, float] = {}
         self._threads = [
-            threading.Thread(target=self._serve, name=f"shoal-store-writer-{at}", daemon=True) for at in range(count)
+            threading.Thread(target=self._serve, name=f"shoal-store-writer-{at}", daemon=True) for at in range(threads)
         ]
-        for thread in self._threads:
+        self._delaying = threading.Thread(target=self._delay, name="shoal-store-delay", daemon=True)
+        for thread in (*self._threads, self._delaying):
             thread.start()
 
     def wake(self, writer: Writer) -> None:
         """Something was queued for this writer."""
         if not writer.due:
             writer.due = True
-            self._due.put(writer)
+            (self._ready if time.monotonic() >= writer.not_before else self._early).put(writer)
 
     def close(self) -> None:
         """Serve those whose turn is to come, then end. The stores are closed before or after, as it comes."""
+        self._early.put(None)
+        self._delaying.join()
         for _ in self._threads:
-            self._due.put(None)
+            self._ready.put(None)
         for thread in self._threads:
             thread.join()
 
     def _serve(self) -> None:
-        left, crowd, began = 0, 0, 0.0
-        while (writer := self._due.get()) is not None:
-            if not left:
-                left = crowd = 1 + self._due.qsize() // len(self._threads)
-                began = time.monotonic()
-            writer.due = False  # before it looks: what is queued from here on wakes it again
-            writer.write_group()
-            if writer.more:
+        while (writer := self._ready.get()) is not None:
+            writer.write_group(self._turn(writer))
+            writer.due = False
+            if writer.more:  # queued since it looked
                 self.wake(writer)
-            left -= 1
-            if not left and crowd >= _CROWD:
-                # Under a flood, writing takes at most a third of the time, and later writes share a transaction.
-                time.sleep(min(_REST_S, 2 * (time.monotonic() - began)))
+
+    def _delay(self) -> None:
+        """Pass on those that came early when their time has come."""
+        waiting: list[tuple[float, int, Writer]] = []
+        for number in count():
+            try:
+                left_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+                writer = self._early.get(timeout=left_s)
+            except queue.Empty:
+                self._ready.put(heappop(waiting)[2])
+                continue
+            if writer is None:
+                break
+            heappush(waiting, (writer.not_before, number, writer))
+        for _, _, writer in waiting:
+            self._ready.put(writer)
+
+    @contextlib.contextmanager
+    def _turn(self, writer: Writer) -> Iterator[None]:
+        """One store is committed at a time: more at once would only contend for the interpreter's lock."""
+        with self._committing:
+            now = time.monotonic()
+            self._recent.pop(writer, None)
+            self._recent[writer] = now
+            while next(iter(self._recent.values())) < now - _RECENT_S:
+                del self._recent[next(iter(self._recent))]
+            writer.not_before = now + len(self._recent) * _EACH_S if len(self._recent) >= _CROWD else 0.0
+            yield
 
 
 class Writer:
@@ -110,8 +142,11 @@ class Writer:
         self._subscribers: tuple[_Subscriber, ...] = ()
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._threads = threads
+        self._committed = 0
         self.due = False
-        """Whether it waits for a thread."""
+        """Whether it waits for a thread, or has one."""
+        self.not_before = 0.0
+        """When a thread should write for it again at the earliest."""
 
     # --- for callers ---
 
@@ -132,7 +167,7 @@ class Writer:
     def write_now(self, operation: Operation) -> Any:
         """The same in the caller's thread, as a transaction of its own."""
         with self._database.lock:
-            (value,), events = self._commit([operation])
+            (value,), events = self._flushed(*self._commit([operation]))
             self._announce([], events)
         if isinstance(value, ShoalError):
             raise value
@@ -181,12 +216,14 @@ class Writer:
     def more(self) -> bool:
         return not self._requests.empty()
 
-    def write_group(self) -> None:
-        """What waits, as one transaction."""
+    def write_group(self, turn: AbstractContextManager[None] = contextlib.nullcontext()) -> None:  # noqa: B008
+        """What waits, as one transaction, which is committed in this `turn`."""
         with self._database.lock:
-            group = self._next_group()
+            with turn:
+                group = self._next_group()
+                values, events = self._commit([request.operation for request in group]) if group else ([], [])
             if group:
-                values, events = self._commit([request.operation for request in group])
+                values, events = self._flushed(values, events)
                 self._announce(list(zip(group, values, strict=True)), events)
 
     def _next_group(self) -> list[_Request]:
@@ -246,12 +283,22 @@ class Writer:
                 self._database.discard_writer()
             raise
         events = [pending.event for one in done for pending in one.events]
-        if self._position is not None:
-            self._position.note(seq + len(events))
+        self._committed = seq + len(events)
         values = [one.value for one in done]
         if not self._subscribers:
             return values, []
         return values, [rows.numbered(number, event) for number, event in enumerate(events, seq + 1)]
+
+    def _flushed(self, values: list[Any], events: list[Event]) -> tuple[list[Any], list[Event]]:
+        """What was committed, once it is on disk; errors where it could not be brought there."""
+        try:
+            self._database.flush()
+        except OSError as error:
+            failed = self._database.failure(error)
+            return [_copy(failed) for _ in values], []
+        if self._position is not None:
+            self._position.note(self._committed)
+        return values, events
 
     # --- fencing ---
 

@@ -36,9 +36,8 @@ from shoal.tenancy.usage import audited, usage_of
 log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
-_WRITERS = 2
-"""Threads that write for all planes. With few of them the writes of a busy plane gather into fewer transactions; with
-more than one, a plane whose disk or database is slow does not hold up the others."""
+_WRITERS = 16
+"""Threads that write for all planes: so many of them are flushed to the disk at once."""
 
 
 _NAMED = 5
