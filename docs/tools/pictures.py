@@ -333,6 +333,27 @@ def market() -> Picture:
     return p
 
 
+def renting() -> Picture:
+    p = Picture(880, 248, "Renting: the record comes first, and both sides are compared again and again")
+    choice = p.box(10, 20, 150, 76, "policy\nwhat each job\nshould hold", "violet")
+    record = p.box(210, 20, 190, 76, "record and money\nin one transaction:\nrefused beyond the cap", "amber")
+    compare = p.box(450, 20, 170, 76, "reconcile\nrecords and instances,\nby token", "blue")
+    provider = p.box(690, 20, 180, 76, "provider\nends each instance\nwhen its time is over", "grey")
+    jobs = p.box(210, 150, 190, 76, "jobs\nstart, checkpoint, move,\nby admission", "green")
+    nodes = p.box(450, 150, 170, 76, "nodes\nof the engine", "green")
+    p.line(choice.side("r"), record.side("l"))
+    p.line(record.side("r"), compare.side("l"))
+    p.line(compare.side("r", 0.3), provider.side("l", 0.3))
+    p.text(655, 34, "launch, extend,\nend")
+    p.line(provider.side("l", 0.75), compare.side("r", 0.75), dashed=True)
+    p.text(655, 92, "instances,\nnotices")
+    p.line(compare.side("b"), nodes.side("t"))
+    p.line(nodes.side("l"), jobs.side("r"))
+    p.line(jobs.side("l"), (85, 188), choice.side("b"), dashed=True)
+    p.text(96, 208, "work that is left", "start")
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "architecture": architecture,
     "job": job,
@@ -342,6 +363,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "deaths": deaths,
     "forecast": forecast,
     "market": market,
+    "renting": renting,
 }
 
 if __name__ == "__main__":

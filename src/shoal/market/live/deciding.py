@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -136,8 +136,3 @@ def decide(view: View, policy: Policy) -> Decision:
 def what_if(view: View, policy: Policy, factor: float) -> Decision:
     """What would be decided if the price of what runs were another."""
     return decide(dearer(view, factor), policy)
-
-
-def afforded(wanted: Decision, why: str) -> Decision:
-    """Nothing is rented, for want of money."""
-    return replace(wanted, offer=None, reason=Reason("cap", why, {"wanted": wanted.reason.as_json()}))

@@ -66,7 +66,7 @@ class Market(Extension, Renting):
         from shoal.market.live.providers import make_provider
         from shoal.market.live.renter import Renter
 
-        self.provider = await asyncio.to_thread(make_provider, self.file, self._server.home)
+        self.provider = make_provider(self.file, self._server.home, self._server.clock)
         await self.provider.open()
         self.ledger = Ledger(self._server.store, self.file.caps)
         clock = self._server.clock

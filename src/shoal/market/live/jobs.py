@@ -145,6 +145,7 @@ class Demand:
         if made is not None:
             client.generation = generation
             return
+        await self._renter.refuse(client.job_id, client.tenant, fit)
         client.why = Reason(
             "cap", f"an hour of {fit.name} could pass the cap of tenant {client.tenant}: nothing is rented",
             {"wanted": client.why.as_json(), "lease_s": self._file.lease},

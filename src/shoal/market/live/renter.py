@@ -41,6 +41,7 @@ class Renter:
         self.refused: dict[str, float] = {}
         """When the provider last refused an offer, by its name."""
         self._instances: Sequence[Instance] = ()
+        self._told: set[tuple[str, str]] = set()
         self._ended: dict[str, Rental] = {}
         self._at = at
         self._unseen_s = unseen_s
@@ -71,6 +72,14 @@ class Renter:
             return None
         self.rentals |= {one.id: one for one in made}
         return made
+
+    async def refuse(self, job_id: str, tenant: str, fit: Fit) -> None:
+        """Tell that the cap does not allow it: once for each job and offer."""
+        if (job_id, fit.name) not in self._told:
+            self._told.add((job_id, fit.name))
+            cause = f"the cap of tenant {tenant} does not allow {fit.name}"
+            told = NewEvent(self._at(), MarketEvent.REFUSED, "market", cause, tenant=tenant, job_id=job_id)
+            await self.ledger.write_events(told)
 
     async def renew(self, rentals: Sequence[Rental], until: float) -> bool:
         """All of them until then, or none where the cap does not allow it."""

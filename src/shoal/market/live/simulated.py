@@ -77,9 +77,12 @@ class SimulatedProvider:
 
     async def quotes(self) -> Sequence[Quote]:
         await self._wait()
-        return [
-            Quote(one.offer, self._price(one, self.now()), self._count(one, self.now()) > 0) for one in self.listings
-        ]
+        now, found = self.now(), []
+        for one in self.listings:
+            usd = self._price(one, now)
+            there = not one.offer.spot or (usd <= one.usd_per_hour and self._count(one, now) > 0)
+            found.append(Quote(one.offer, usd, there))
+        return found
 
     async def launch(self, order: Order) -> Instance:
         await self._wait()
@@ -124,6 +127,11 @@ class SimulatedProvider:
             for row in _rows(database, "1"):
                 total[row["tenant"]] = total.get(row["tenant"], 0.0) + self._usd(row)
         return total
+
+    def everything(self) -> Sequence[tuple[Instance, str]]:
+        """All instances that there ever were, with their tenants."""
+        with self._settled() as database:
+            return [(self._shown(row), str(row["tenant"])) for row in _rows(database, "1")]
 
     # --- inside ---
 
