@@ -32,7 +32,7 @@ from shoal.market.live.records import charge
 from shoal.market.live.settings import MarketFile, read_file
 from shoal.market.live.simulated import SimulatedProvider
 
-TENANTS = {"ada": 20.0, "bob": 1.5}
+TENANTS = {"ada": 20.0, "bob": 0.6}
 """Dollars of each tenant for a hundred instances: the second one's cap is below what its jobs would cost."""
 WAITING = 24
 """Jobs of the first tenant that are not over at a time."""
@@ -43,7 +43,7 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--provider", choices=("simulated", "aws"), default="simulated")
     arguments.add_argument("--instances", type=int, default=200, help="to rent at least")
-    arguments.add_argument("--kill-every", type=float, default=2.0, metavar="S", help="mean seconds between kills")
+    arguments.add_argument("--kill-every", type=float, default=1.0, metavar="S", help="mean seconds between kills")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=900, metavar="S", help="give up after so many seconds")
     options = arguments.parse_args()

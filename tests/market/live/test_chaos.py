@@ -24,11 +24,11 @@ def rampage(*arguments: str) -> None:
 
 @pytest.mark.timeout(200)
 def test_nothing_is_forgotten_or_doubled_while_the_server_is_killed() -> None:
-    rampage("--instances", "20", "--kill-every", "2", "--limit", "120", "--seed", "3")
+    rampage("--instances", "20", "--kill-every", "1", "--limit", "120", "--seed", "3")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("provider", ["simulated", "aws"])
 def test_nothing_is_forgotten_or_doubled_in_a_long_run(provider: str) -> None:
-    rampage("--provider", provider, "--instances", "200", "--kill-every", "4", "--limit", "900")
+    rampage("--provider", provider, "--instances", "200", "--limit", "900")

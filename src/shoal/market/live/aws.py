@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.core import Clock, Unavailable
 from shoal.market.history import Offer
 from shoal.market.live.provider import Instance, Listing, NotAvailable, Notice, Order, Quote
 from shoal.market.live.settings import AwsSection
+
+T = TypeVar("T")
 
 _NONE_LAUNCHED = frozenset({
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
@@ -103,7 +105,7 @@ class AwsProvider:
 
     # --- in a thread ---
 
-    async def _call(self, call: Any) -> Any:
+    async def _call(self, call: Callable[[], T]) -> T:
         import botocore.exceptions as errors
 
         try:
