@@ -16,7 +16,8 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.control.extensions import Chosen
 from shoal.control.plane import ControlPlane
-from shoal.core import Invalid, ManualClock, Node, PriorityClass, Quota
+from shoal.core import Device, Invalid, ManualClock, Node, PriorityClass, Quota, Unavailable
+from shoal.engine import Joinable
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock, run
 from shoal.market.live.extension import Market
 from shoal.market.live.providers import make_provider
@@ -58,6 +59,8 @@ class World:
     cluster: SimulatedCluster
     clock: VirtualClock
     file: dict[str, Any]
+    connect: type[SimulatedEngine] = SimulatedEngine
+    kind: type[Market] = Market
     plane: ControlPlane = field(init=False)
     store: Store = field(init=False)
     engine: SimulatedEngine = field(init=False)
@@ -70,10 +73,10 @@ class World:
             tables=[Market.tables] if Market.tables else [],
         )  # fmt: skip
         self.store.acquire("test")
-        self.engine = SimulatedEngine(self.cluster)
+        self.engine = self.connect(self.cluster)
         section = MarketSection(enabled=True, file=str(path))
         self.plane = ControlPlane(
-            self.store, self.engine, self.folder, clock=self.clock, extensions=[Chosen(Market, section)]
+            self.store, self.engine, self.folder, clock=self.clock, extensions=[Chosen(self.kind, section)]
         )
         await self.plane.open()
 
@@ -85,7 +88,7 @@ class World:
 
     @property
     def market(self) -> Market:
-        found = self.plane.extensions.get(Market)
+        found = self.plane.extensions.get(self.kind)
         assert found is not None
         return found
 
@@ -128,7 +131,7 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], *, run_s: float = 600.0, nodes: tuple[Node, ...] = (),
-    checkpoint_s: float | None = 5.0, **file: Any,
+    checkpoint_s: float | None = 5.0, connect: type[SimulatedEngine] = SimulatedEngine, **file: Any,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()
@@ -139,7 +142,7 @@ def play(
         values = {"provider": "simulated", "offers": OFFERS, "caps": {"default": 50}, "policy": "cheapest",
                   "every": "5s", "tick": "60s", "lease": "20m", "notice": "60s", "simulated": simulated,
                   **file}  # fmt: skip
-        world = World(folder, cluster, clock, values)
+        world = World(folder, cluster, clock, values, connect)
         await world.start()
         await world.plane.put_tenant(
             "default", quota=Quota(), max_priority_class=PriorityClass.GUARANTEED, actor="admin"
@@ -150,6 +153,8 @@ def play(
     run(whole(), start=START)
 
 
+OWN = Node("own", (Device("g0", "v100", 0),), 8000, 64 << 30)
+"""A machine that nobody rents."""
 SPOT, DEMAND = "aws/us-east-1a/p3.2xlarge", "aws/us-east-1/p3.2xlarge/on-demand"
 
 
@@ -251,7 +256,7 @@ def test_a_cap_ends_what_runs_in_time_and_is_told(tmp_path: Path) -> None:
         events = [event.kind for event in world.store.events()]
         assert "market.refused" in events
 
-    play(tmp_path, scene, run_s=7200, caps={"default": 0.6})
+    play(tmp_path, scene, run_s=7200, caps={"default": 0.6}, every="20s")
 
 
 def test_a_lease_is_renewed_while_the_job_runs(tmp_path: Path) -> None:
@@ -261,7 +266,7 @@ def test_a_lease_is_renewed_while_the_job_runs(tmp_path: Path) -> None:
         assert world.offers(job) == [(SPOT, True)]
         assert len(world.store.attempts(job)) == 1
 
-    play(tmp_path, scene, run_s=2 * 3600)
+    play(tmp_path, scene, run_s=2 * 3600, every="60s")
 
 
 def test_a_cancelled_job_gives_its_instance_back(tmp_path: Path) -> None:
@@ -291,6 +296,89 @@ def test_work_goes_on_through_the_death_of_the_server(tmp_path: Path) -> None:
         assert len(world.store.attempts(job)) == 1
 
     play(tmp_path, scene)
+
+
+def test_a_job_starts_nowhere_else_while_the_market_opens(tmp_path: Path) -> None:
+    class Slow(Market):
+        async def open(self) -> None:
+            await asyncio.sleep(20)
+            await super().open()
+
+    async def scene(world: World) -> None:
+        job = await world.submit()
+        await world.kill()
+        world.kind = Slow
+        await world.start()
+        assert world.state(job) is JobState.QUEUED
+        assert world.store.attempts(job) == []
+        await world.until(await world.submit(rents=False), JobState.RUNNING)
+
+    play(tmp_path, scene, nodes=(OWN,), caps={})
+
+
+def test_a_job_leaves_in_time_when_the_provider_answers_no_more(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        async def away() -> None:
+            raise Unavailable("nobody answers")
+
+        job = await world.submit()
+        await world.until(job, JobState.RUNNING)
+        world.truth.instances = away  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(1300)
+        (attempt,) = world.store.attempts(job)
+        assert attempt.stop == "preempt"
+        assert attempt.ended_at is not None
+        assert attempt.ended_at < START + 1200
+
+    play(tmp_path, scene, run_s=7200)
+
+
+def test_a_cluster_that_picks_machines_gets_the_job_when_its_instances_run(tmp_path: Path) -> None:
+    class Cluster(SimulatedEngine):
+        """One to which the server cannot add nodes."""
+
+        join = None  # type: ignore[assignment]
+        leave = None  # type: ignore[assignment]
+
+    async def scene(world: World) -> None:
+        assert not isinstance(world.engine, Joinable)
+        job = await world.submit()
+        await asyncio.sleep(50)
+        assert world.state(job) is JobState.QUEUED
+        await world.until(job, JobState.RUNNING)
+        assert world.held() == [f"{job}-1-0"]
+        await world.until(job, JobState.SUCCEEDED)
+        await asyncio.sleep(10)
+        assert world.held() == []
+        assert world.offers(job) == [(SPOT, True)]
+
+    play(tmp_path, scene, nodes=(OWN,), connect=Cluster)
+
+
+@pytest.mark.parametrize("every_s", [23, 61])
+def test_no_death_of_the_server_doubles_or_forgets_an_instance(tmp_path: Path, every_s: int) -> None:
+    """The price rises above the most that is paid in the midst of it: all jobs move."""
+
+    async def scene(world: World) -> None:
+        jobs = [await world.submit(ranks=ranks) for ranks in (1, 2, 1)]
+        for _ in range(1800 // every_s):
+            await asyncio.sleep(every_s)
+            await world.kill()
+            await world.start()
+            for job, ranks in zip(jobs, (1, 2, 1), strict=True):
+                held = [token for token in world.held() if token.startswith(job)]
+                assert len(held) <= 2 * ranks  # where it is, and where it moves to
+            (account,) = world.market.ledger.accounts()
+            assert world.truth.bills().get("default", 0.0) * 1e6 <= account.spent + account.held + 10
+        for job in jobs:
+            await world.until(job, JobState.SUCCEEDED)
+        await asyncio.sleep(20)
+        assert world.held() == []
+        (account,) = world.market.ledger.accounts()
+        assert (account.held, account.spent / 1e6) == (0, pytest.approx(world.truth.bills()["default"], abs=1e-4))
+
+    history = [str(prices(tmp_path / "aws.json", {-60: 1.0, 600: 2.0}))]
+    play(tmp_path, scene, run_s=1200, simulated={"history": history, "start": START})
 
 
 def test_why_is_told_with_what_other_prices_would_change(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from shoal.admission import Blocker, Decision, Explanation, Preemption, Snapshot
 from shoal.base.loops import Turns
 from shoal.contract.events import EventKind, EventKinds
 from shoal.contract.records import Event, RankPlacement
-from shoal.core import Capability, Device, Invalid, Node, Reason
+from shoal.core import Capability, Device, Invalid, Node, Reason, ShoalError
 from shoal.engine import Joinable
 from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
 from shoal.market.live.api import Renting, router_of
@@ -49,6 +49,7 @@ class Market(Extension, Renting):
         self.file: MarketFile = read_file(Path(settings.file))
         self._turns = Turns(log, "a turn of the market failed", server.on_fatal)
         self._unread: set[str] = set()
+        self._missed: frozenset[str] = frozenset()
         self._wrong: dict[str, Reason] = {}
         self._joined: set[str] = set()
         self._wake = asyncio.Event()
@@ -103,8 +104,14 @@ class Market(Extension, Renting):
     async def _turn(self) -> None:
         from shoal.market.live.jobs import done_s
 
-        await self.renter.look()
+        try:
+            await self.renter.look()
+        except ShoalError:
+            self._warn()
+            raise
         self._read()
+        self._unread -= self._missed
+        self._missed = frozenset(self._unread)  # over before they were looked at, if still not known at the next turn
         at = self._server.clock.now()
         gone = {one.job_id for one in self.renter.rentals.values()} | self.demand.clients.keys()
         for job_id, client in list(self.demand.clients.items()):
@@ -119,6 +126,13 @@ class Market(Extension, Renting):
                 await self.demand.forget(job_id)
         await self._join()
         await self.renter.act()
+
+    def _warn(self) -> None:
+        """The provider does not answer, so that nothing is renewed: what will end is left in time all the same."""
+        for job_id, client in self.demand.clients.items():
+            live = self._server.job(job_id)
+            if live is not None:
+                client.leave = self.demand.leave(client, self._nodes_of(live), self.provider.now())
 
     @property
     def _clock_speed(self) -> float:
@@ -147,8 +161,6 @@ class Market(Extension, Renting):
 
     def _read(self) -> None:
         """Take up the jobs that came."""
-        from shoal.market.live.jobs import section_of
-
         for job_id in list(self._unread):
             live = self._server.job(job_id)
             if live is None:
@@ -167,7 +179,7 @@ class Market(Extension, Renting):
 
     def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
         if self._task is None:
-            return admit(snapshot)
+            return self._hold_back(snapshot, admit)
         self._read()
         clients, pending = self.demand.clients, snapshot.pending.by_id
         delegated = not isinstance(self._server.engine, Joinable)
@@ -189,6 +201,14 @@ class Market(Extension, Renting):
             if one.leave is not None and (runs := snapshot.running.get(one.job_id)) is not None and not runs.stopping
         ]
         return replace(decision, starts=tuple(starts), waits=waits, preemptions=(*decision.preemptions, *leaves))
+
+    def _hold_back(self, snapshot: Snapshot, admit: Decide) -> Decision:
+        """Before the market is open, its jobs start nowhere."""
+        found = {
+            job_id for job_id in snapshot.pending.by_id
+            if (live := self._server.job(job_id)) is not None and section_of(live) is not None
+        }  # fmt: skip
+        return admit(without(snapshot, found))
 
     def _wait(self, client: Client) -> Reason:
         if client.offer is None:
@@ -259,6 +279,14 @@ class Market(Extension, Renting):
 
     def routers(self) -> Sequence[APIRouter]:
         return (router_of(),)
+
+
+def section_of(live: LiveJob) -> MarketJob | None:
+    """The job's section of its manifest, which was checked when it came."""
+    if '"market"' not in live.job.manifest:
+        return None  # most jobs: their manifests are not read for this
+    given = live.manifest.extensions.get("market")
+    return None if given is None else MarketJob.model_validate(given)
 
 
 def node_of(rental: Rental, listing: Listing) -> Node:

@@ -88,9 +88,11 @@ class Demand:
         return sorted(found, key=lambda one: one.id) if whole and len(found) == self._size(client, found) else []
 
     def ready(self, client: Client) -> list[Rental]:
-        """The newest generation that the job can run on."""
-        found = self.kept(client)
-        return found if all(one.state is RentalState.RUNNING and one.ready for one in found) else []
+        """The newest generation that the job can run on, if its time is not all but over."""
+        found, least = self.kept(client), self._renter.provider.now() + self._file.notice
+        return (
+            found if all(one.state is RentalState.RUNNING and one.ready and one.until > least for one in found) else []
+        )
 
     def _size(self, client: Client, found: Sequence[Rental]) -> int:
         return next((fit.instances for fit in client.fits if fit.name == found[0].offer), len(found))
@@ -114,7 +116,7 @@ class Demand:
             if one.kept and one.id not in on and (one not in held or client.offer is None)
         ]  # fmt: skip
         await renter.release(useless, "the job has no use for it any more")
-        client.leave = self._leave(client, on, now)
+        client.leave = self.leave(client, on, now)
 
     async def _decide(self, client: Client, held: Sequence[Rental], left_s: float, now: float, *, again: bool) -> None:
         renter, market = self._renter, client.market
@@ -159,7 +161,7 @@ class Demand:
         if not await self._renter.renew(held, now + self._file.lease):
             client.why = Reason("cap", f"the cap of tenant {client.tenant} allows no longer time of {held[0].offer}")
 
-    def _leave(self, client: Client, on: frozenset[str], now: float) -> Reason | None:
+    def leave(self, client: Client, on: frozenset[str], now: float) -> Reason | None:
         """Why the job should checkpoint and leave what it runs on."""
         ready = self.ready(client)
         for name in sorted(on & self._renter.rentals.keys()):
@@ -209,9 +211,3 @@ def done_s(live: LiveJob, work_s: float, speed: float, at: float) -> float:
     if running and live.attempt is not None and live.attempt.running_at is not None:
         ran += at - live.attempt.running_at
     return ran * speed
-
-
-def section_of(live: LiveJob) -> MarketJob | None:
-    """The job's section of its manifest, which was checked when it came."""
-    given = live.manifest.extensions.get("market")
-    return None if given is None else MarketJob.model_validate(given)
