@@ -238,7 +238,7 @@ class SimulatedTruth:
         from shoal.core import SystemClock
         from shoal.market.live.providers import make_provider
 
-        provider = make_provider(file, Path("/nonexistent"), SystemClock())
+        provider = make_provider(file, Path("/nonexistent"), SystemClock(), file.fleet)
         assert isinstance(provider, SimulatedProvider)
         self._provider = provider
 

@@ -385,7 +385,7 @@ def test_why_is_told_with_what_other_prices_would_change(tmp_path: Path) -> None
     async def scene(world: World) -> None:
         job = await world.submit()
         await world.until(job, JobState.RUNNING)
-        told = world.market.demand.told(world.market.demand.clients[job])
+        told = await world.market.demand.told(world.market.demand.clients[job])
         assert told["offer"] == SPOT
         by_price = {one["price"]: one["offer"] for one in told["what_if"]}
         assert by_price == {1.2: SPOT, 1.5: SPOT, 2.0: SPOT}  # half the price of on demand: twice that is the same
@@ -446,7 +446,7 @@ def test_a_spot_offer_that_the_history_does_not_know_is_told(tmp_path: Path) -> 
         yaml.safe_dump({"provider": "simulated", "offers": OFFERS, "caps": {}, "simulated": simulated})
     )
     with pytest.raises(Invalid, match="no history of"):
-        make_provider(read_file(tmp_path / "market.yaml"), tmp_path, ManualClock())
+        make_provider(read_file(tmp_path / "market.yaml"), tmp_path, ManualClock(), "fleet")
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def router_of() -> APIRouter:
         client, shown = market.demand.clients.get(job_id), filter_of(who, tenant)
         if client is None or shown not in (None, client.tenant):
             raise NotFound(f"no job {job_id} rents instances now", where=job_id)
-        return _shown(RentedJobView.model_validate(market.demand.told(client)))
+        return _shown(RentedJobView.model_validate(await market.demand.told(client)))
 
     return router
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +68,11 @@ class Market(Extension, Renting):
         from shoal.market.live.providers import make_provider
         from shoal.market.live.renter import Renter
 
-        self.provider = make_provider(self.file, self._server.home, self._server.clock)
+        # By default no two servers have one fleet: what a server finds there and does not know, it ends.
+        own = hashlib.sha256(self._server.derive_secret("market-fleet").encode()).hexdigest()[:12]
+        self.provider = make_provider(
+            self.file, self._server.home, self._server.clock, self.file.fleet or f"shoal-{own}"
+        )
         await self.provider.open()
         self.ledger = Ledger(self._server.store, self.file.caps)
         clock = self._server.clock

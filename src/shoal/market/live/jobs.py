@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,7 +133,8 @@ class Demand:
             market, client.fits, renter.quotes, list(client.seen), holding, work_s=left_s,
             elapsed_s=now - client.submitted_at, now=now,
         )  # fmt: skip
-        decision = decide(view, client.policy)
+        # A plan over weeks takes a second; nothing else changes the client meanwhile.
+        decision = await asyncio.to_thread(decide, view, client.policy)
         client.why = decision.reason
         chosen = None if decision.offer is None else market.offers[decision.offer]
         client.offer = None if chosen is None else chosen.name
@@ -184,12 +186,12 @@ class Demand:
 
     # --- shown ---
 
-    def told(self, client: Client) -> Mapping[str, Any]:
+    async def told(self, client: Client) -> Mapping[str, Any]:
         """Why here, why now, and what would be decided at other prices."""
         others = []
         if client.view is not None:
             for factor in (1.2, 1.5, 2.0):
-                found = what_if(client.view, policy_named(self._file.policy), factor)
+                found = await asyncio.to_thread(what_if, client.view, policy_named(self._file.policy), factor)
                 name = None if found.offer is None else client.market.offers[found.offer].name
                 others.append({"price": factor, "offer": name, **found.reason.as_json()})
         return {

@@ -9,7 +9,7 @@ from shoal.market.live.provider import Provider
 from shoal.market.live.settings import MarketFile
 
 
-def make_provider(file: MarketFile, home: Path, clock: Clock) -> Provider:
+def make_provider(file: MarketFile, home: Path, clock: Clock, fleet: str) -> Provider:
     """Reads histories, which takes a while."""
     if file.provider == "simulated":
         from shoal.market.feeds import read_all
@@ -27,8 +27,8 @@ def make_provider(file: MarketFile, home: Path, clock: Clock) -> Provider:
     if file.aws is not None and file.provider == "aws":
         from shoal.market.live.aws import AwsProvider
 
-        return AwsProvider(file.aws, file.listings(), file.fleet, clock)
+        return AwsProvider(file.aws, file.listings(), fleet, clock)
     assert file.command is not None
     from shoal.market.live.command import CommandProvider
 
-    return CommandProvider(file.command, file.listings(), file.fleet, clock)
+    return CommandProvider(file.command, file.listings(), fleet, clock)

@@ -90,7 +90,9 @@ class MarketFile(Strict):
     lease: Duration = Field(3600.0, description="for so long an instance is paid ahead; then it ends by itself")
     notice: Duration = Field(120.0, description="before its time is over a job is asked to leave")
     retry: Duration = Field(600.0, description="an offer that was refused is not asked for again so soon")
-    fleet: str = Field("shoal", pattern=r"^[a-z0-9-]{1,40}$", description="in the tag of all instances of this server")
+    fleet: str = Field(
+        "", pattern=r"^[a-z0-9-]{0,40}$", description="in the tag of all instances of this server [made of its key]"
+    )
     simulated: SimulatedSection = Field(default_factory=lambda: SimulatedSection.model_validate({}))
     aws: AwsSection | None = None
     command: CommandSection | None = None
