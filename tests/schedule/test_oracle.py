@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.core import Estimate as Forecast
 from shoal.core import Invalid
 from shoal.schedule import Pool, decide, problem_of
 from shoal.schedule.oracle import Oracle, Sample, Source
+from shoal.schedule.oracle.ratios import Ratios
 from shoal.schedule.types import JobView
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
@@ -480,3 +482,63 @@ def test_it_fills_a_problem_that_policies_decide_on() -> None:
     assert found.certificate is not None
     assert (found.time > 0).all()
     assert not {6} & {*found.pairs.first.tolist(), *found.pairs.second.tolist()}, "the unknown one runs alone"
+
+
+# a prior
+
+
+class Forecasts:
+    """`shoal.core.Speeds` that are right but for a factor, with an interval of 90 %."""
+
+    def __init__(self, rates: dict[str, float], factor: float = 1.0, width: float = 1.1) -> None:
+        self.rates, self.factor, self.width = rates, factor, width
+        self.asked: list[tuple[str, str]] = []
+
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Forecast | None:
+        self.asked.append((job, kind))
+        if kind not in self.rates:
+            return None
+        rate = self.rates[kind] * self.factor
+        return Forecast(rate, rate / self.width, rate * self.width, 0.9, "a test")
+
+
+def test_a_prior_tells_of_kinds_that_were_measured_nowhere_and_of_no_others() -> None:
+    prior = Forecasts({"slow": 4.0, "middle": 8.0})
+    oracle = Oracle(prior)
+    oracle.observe([sample(3.0, job="", kind="known", column="slow")])
+    found = oracle.estimate("new", "middle")
+    assert found.source is Source.FORECAST
+    assert found.throughput.per_s == pytest.approx(8.0)
+    assert found.throughput.std_per_s == pytest.approx(8.0 * math.log(1.1) / 1.645, rel=0.02)
+    assert found.reason.text == "new on middle: forecast, 8 ± 0.46 steps/s"
+    guess = oracle.estimate("new", "fast")
+    assert guess.source is Source.GUESS
+    assert 4.0 <= guess.throughput.per_s <= 8.0, "of the size of what is forecast"
+    assert oracle.estimate("known", "middle").source is Source.GUESS
+    assert {job for job, _ in prior.asked} == {"new"}
+
+
+def test_an_unsure_prior_counts_for_less_than_what_kinds_have_shown() -> None:
+    world = World(12, 1)
+    usual = taught(*world.samples(range(12)))
+    typical = math.log(usual.estimate("new", "fast").throughput.per_s / usual.estimate("new", "slow").throughput.per_s)
+    ratios = []
+    for width in (1.01, 2.0, 1e6):
+        oracle = Oracle(Forecasts({"slow": 1.0, "middle": 1.0, "fast": 1.0}, width=width))
+        oracle.observe(world.samples(range(12)))
+        found = [oracle.estimate("new", column).throughput.per_s for column in ("slow", "fast")]
+        ratios.append(math.log(found[1] / found[0]))
+    assert ratios[0] == pytest.approx(0.0, abs=0.02)
+    assert ratios[0] < ratios[1] < ratios[2]
+    assert ratios[2] == pytest.approx(typical, rel=0.01)
+
+
+def test_a_prior_is_weighed_as_normal_beliefs_are() -> None:
+    draw = np.random.default_rng(0)
+    root = draw.normal(size=(3, 3))
+    covariance, mean, told, doubt = root @ root.T + np.eye(3), draw.normal(size=3), draw.normal(size=3), draw.random(3)
+    found, variance = Ratios(mean, covariance, np.zeros(3, np.intp)).weighed(told, doubt)
+    wide = covariance + 1e4  # the kind's scale is nearly unknown
+    gain = wide @ np.linalg.inv(wide + np.diag(doubt))
+    assert found == pytest.approx(mean + gain @ (told - mean), abs=1e-3)
+    assert variance == pytest.approx(np.diag(wide - gain @ wide), abs=1e-3)

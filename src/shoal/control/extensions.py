@@ -86,6 +86,10 @@ class Facilities:
         told = (one.telemetry(job) for one in self.extensions())
         return next((found for found in told if found is not None), None)
 
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
+        told = (one.steps_per_s(job, kind, workers) for one in self.extensions())
+        return next((found for found in told if found is not None), None)
+
     def snapshot(self) -> Snapshot:
         return self.cache.index.snapshot(self.clock.now())
 

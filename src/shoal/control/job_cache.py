@@ -161,7 +161,9 @@ class JobCache:
         return None
 
     def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
-        self._take_up(self._register(Live(job, attempt, _manifest=manifest)))
+        live = self._register(Live(job, attempt, _manifest=manifest))
+        self._followed(live)
+        self._take_up(live)
 
     def _register(self, live: Live) -> Live:
         job = live.job

@@ -8,8 +8,8 @@ the server, the command line or the client. Other entry point groups of the seam
 """
 
 from shoal.extension.base import Decide, Explain, Extension, NoSection, Section
-from shoal.extension.server import LiveJob, Manifest, Server
+from shoal.extension.server import KIND_LABEL, LiveJob, Manifest, Server, kind_of
 
 __all__ = [
-    "Decide", "Explain", "Extension", "LiveJob", "Manifest", "NoSection", "Section", "Server",
+    "KIND_LABEL", "Decide", "Explain", "Extension", "LiveJob", "Manifest", "NoSection", "Section", "Server", "kind_of",
 ]  # fmt: skip

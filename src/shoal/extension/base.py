@@ -86,8 +86,8 @@ class Extension:
         """These events are on disk."""
 
     def moved(self, job: LiveJob) -> None:
-        """The server knows a committed change of this job now: `job` and `attempt` are as they were written. It may be
-        over by it; then this is the last that is heard of it."""
+        """The server knows a committed change of this job now, its submission first: `job` and `attempt` are as they
+        were written. It may be over by it; then this is the last that is heard of it."""
 
     def reported(self, job: LiveJob) -> None:
         """A running job reported progress."""
@@ -99,6 +99,10 @@ class Extension:
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """Where the speed of this job can be read, if this extension knows better than the job's own reports."""
+        return None
+
+    def steps_per_s(self, job: str, kind: str, workers: int) -> Estimate | None:
+        """How fast a kind of job (`kind_of`) is on a kind of accelerator, where this extension can forecast it."""
         return None
 
     def bundles(self) -> Iterable[tuple[str, str]]:

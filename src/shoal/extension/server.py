@@ -10,7 +10,7 @@ from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
-from shoal.core import Clock, PriorityClass, Reason
+from shoal.core import Clock, Estimate, PriorityClass, Reason
 from shoal.engine import Engine
 from shoal.store import Store
 
@@ -31,6 +31,15 @@ class LiveJob(Protocol):
     def wait(self) -> Reason | None:
         """Why it was left waiting by the last decision."""
         ...
+
+
+KIND_LABEL = "kind"
+"""The label by which a manifest names what runs alike; without it, jobs of one name do."""
+
+
+def kind_of(live: LiveJob) -> str:
+    """What runs alike: it holds the tenant, so that none learns of another's jobs."""
+    return f"{live.job.tenant}/{live.manifest.labels.get(KIND_LABEL) or live.job.name}"
 
 
 class Sized(Protocol):
@@ -91,6 +100,10 @@ class Server(Protocol):
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """Where the speed of this job can be read, as the first extension that knows says."""
+        ...
+
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
+        """What an extension forecasts of a kind of job (`kind_of`): the server is `shoal.core.Speeds`."""
         ...
 
     def snapshot(self) -> Snapshot:

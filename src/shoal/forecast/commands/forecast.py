@@ -134,7 +134,7 @@ def speed(
     speeds: Speeds = InferredSpeeds(fitted, {"model": one})
     found = speeds.steps_per_s("model", kind)
     if found is None:
-        raise NotFound(f"nothing was measured on {kind!r}", hint=f"known: {', '.join(sorted(fitted.coefficients))}")
+        raise NotFound(f"nothing was measured on {kind!r}", hint=f"known: {', '.join(sorted(fitted.kinds))}")
     context.show(
         found.as_json(),
         lambda: print(

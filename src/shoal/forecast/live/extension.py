@@ -4,13 +4,16 @@ admission."""
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.admission import Blocker, Explanation, Snapshot
 from shoal.base.console.output import duration
@@ -18,15 +21,20 @@ from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Event, JobRecord, NewEvent
-from shoal.core import Capability, Estimate, Reason, ShoalError
-from shoal.extension import Explain, Extension, LiveJob, Section, Server
+from shoal.core import Capability, Estimate, Invalid, Reason, ShoalError
+from shoal.extension import Explain, Extension, LiveJob, Section, Server, kind_of
 from shoal.store import Store
 
 if TYPE_CHECKING:
+    from shoal.forecast.features import Features
     from shoal.forecast.finish import Track
     from shoal.forecast.live.watch import Watch
+    from shoal.forecast.steptime import StepTime
 
 log = structlog.get_logger("shoal.forecast")
+
+_MOST_KINDS = 1024
+"""A tenant that names each job a kind of its own must not make memory grow for ever."""
 
 
 class ForecastEvent(EventKinds):
@@ -42,6 +50,17 @@ class ForecastSection(Section):
     """When running jobs finish and what holds them back, from the steps that they report."""
 
     mean_run: float = Field(100_000, ge=10, description="reports until a false alarm of a slowdown, on average")
+    speeds: str = Field("", description="file of a fitted speed model, for the scheduler: what jobs never ran on")
+
+
+class MadeOf(BaseModel):
+    """What a step of the job's model is made of, as `shoal forecast features` counts it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    flops: float = Field(gt=0, allow_inf_nan=False)
+    parameters: float = Field(gt=0, allow_inf_nan=False)
+    tensors: float = Field(gt=0, allow_inf_nan=False)
 
 
 class Forecast(Extension):
@@ -49,6 +68,7 @@ class Forecast(Extension):
 
     name: ClassVar[str] = "forecast"
     settings: ClassVar[type[Section]] = ForecastSection
+    manifest: ClassVar[type[BaseModel] | None] = MadeOf
     events: ClassVar[type[EventKinds] | None] = ForecastEvent
 
     def __init__(self, server: Server, settings: ForecastSection) -> None:
@@ -59,6 +79,8 @@ class Forecast(Extension):
         self._new: Callable[[], tuple[Track, Watch]] = lambda: (Track(), Watch(settings.mean_run))
         self._jobs: dict[str, tuple[int, Track, Watch]] = {}
         self._writer = _Writer()
+        self._speeds = None if not settings.speeds else _fitted(Path(settings.speeds).expanduser())
+        self._features: OrderedDict[str, Features] = OrderedDict()
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -67,6 +89,10 @@ class Forecast(Extension):
 
     async def open(self) -> None:
         self._writer.begin(self._server.store)
+        snapshot = self._server.snapshot()
+        for job_id in (*snapshot.pending.by_id, *snapshot.running):
+            if (live := self._server.job(job_id)) is not None:
+                self.moved(live)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -84,6 +110,27 @@ class Forecast(Extension):
             self._tell(job.job, watch)
         left = None if total is None else track.remaining(int(total))
         return None if left is None else left.later(track.points[-1][0])
+
+    def moved(self, job: LiveJob) -> None:
+        """Learn what a waiting job says that its model is made of; of the newest kinds of jobs that say so."""
+        if self._speeds is None or job.job.state is not JobState.QUEUED:
+            return
+        section = job.manifest.extensions.get(self.name)
+        if not section:
+            return
+        from shoal.forecast.features import Features
+
+        self._features[kind_of(job)] = Features(**MadeOf.model_validate(section).model_dump())
+        if len(self._features) > _MOST_KINDS:
+            self._features.popitem(last=False)
+
+    def steps_per_s(self, job: str, kind: str, workers: int) -> Estimate | None:
+        """Of single workers only: no model of gangs is kept in the server."""
+        found = self._features.get(job)
+        if self._speeds is None or found is None or workers != 1:
+            return None
+        seconds = self._speeds.predict(found, kind)
+        return None if seconds is None else seconds.inverse()
 
     def _beside(self, job: LiveJob) -> Mapping[str, float]:
         """What the server itself senses of a job: how many others run on its nodes."""
@@ -125,6 +172,16 @@ class Forecast(Extension):
 
     def status(self) -> Mapping[str, Any]:
         return {"jobs": len(self._jobs)}
+
+
+def _fitted(path: Path) -> StepTime:
+    from shoal.forecast.steptime import StepTime
+
+    try:
+        return StepTime.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        hint = "`shoal forecast fit speed MEASURED.csv --out FILE` writes one"
+        raise Invalid(f"is no fitted speed model: {error}", where=f"forecast.speeds: {path}", hint=hint) from None
 
 
 def _nodes(job: LiveJob) -> set[str]:

@@ -101,11 +101,14 @@ class Schedule(Extension):
         self._server = server
         self.scheduler: Scheduler | None = None
         if settings.policy != NONE:
+            from shoal.schedule.live.facts import SpeedsBySize
             from shoal.schedule.live.scheduler import Scheduler
 
             file = server.home / "schedule.json"
             defect = Defects(structlog.get_logger("shoal.scheduling")).note
-            self.scheduler = Scheduler(settings.rounds(), server.job, file, made=server.wake, defect=defect)
+            self.scheduler = Scheduler(
+                settings.rounds(), server.job, file, prior=SpeedsBySize(server), made=server.wake, defect=defect
+            )
 
     def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
         return admit(snapshot) if self.scheduler is None else self.scheduler(snapshot)

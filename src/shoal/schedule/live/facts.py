@@ -9,10 +9,8 @@ from typing import Any
 
 from shoal.contract.lifecycle import Stop
 from shoal.contract.records import JobRecord
-from shoal.extension import LiveJob
-
-KIND_LABEL = "kind"
-"""The label by which a manifest names what runs alike; without it, jobs of one name do."""
+from shoal.core import Estimate, Speeds
+from shoal.extension import LiveJob, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +42,26 @@ class Facts:
         return f"{self.kind} x{accelerators}"
 
 
+@dataclass(frozen=True, slots=True)
+class SpeedsBySize:
+    """`Speeds` of kinds that are named with their size, from those of kinds and numbers of workers."""
+
+    speeds: Speeds
+
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
+        name, _, size = job.rpartition(" x")
+        return self.speeds.steps_per_s(name, kind, int(size) * workers)
+
+
 Look = Callable[[str], Facts | None]
 """The facts of a job by its id; None for one that is over."""
 
 
 def facts_of(live: LiveJob) -> Facts:
-    """The kind holds the tenant: none teaches the oracle about another's jobs."""
     job, asked = live.job, live.manifest
     stop = live.attempt.stop if live.attempt is not None and job.state.active else None
     return Facts(
-        kind=f"{job.tenant}/{asked.labels.get(KIND_LABEL) or job.name}",
+        kind=kind_of(live),
         submitted_at=job.submitted_at,
         steps_left=steps_left(job.progress),
         ran_s=job.ran_s,

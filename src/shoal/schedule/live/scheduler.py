@@ -15,7 +15,7 @@ import structlog
 
 from shoal.admission import Decision, Explanation, Need, Pending, Snapshot
 from shoal.admission import decide as admit
-from shoal.core import ShoalError
+from shoal.core import ShoalError, Speeds
 from shoal.extension import LiveJob
 from shoal.schedule import Allocation, Problem
 from shoal.schedule.live import state_file
@@ -34,7 +34,7 @@ from shoal.schedule.live.problem import (
     type_of,
 )
 from shoal.schedule.live.sampler import Sampler
-from shoal.schedule.oracle import Oracle, Sample
+from shoal.schedule.oracle import Sample
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.rounds import State
 
@@ -82,6 +82,7 @@ class Scheduler:
         find: Callable[[str], LiveJob | None],
         file: Path | None = None,
         *,
+        prior: Speeds | None = None,
         many: int = MANY,
         made: Callable[[], None] = lambda: None,
         defect: Callable[[str, Exception], None] = lambda text, error: log.error(text, exc_info=error),
@@ -96,7 +97,7 @@ class Scheduler:
         self._samples: list[Sample] = []
         self._find = find
         self._file = file
-        self._state, self.oracle = state_file.load(file) if file is not None else (state_file.NOTHING, Oracle())
+        self._state, self.oracle = state_file.load(file, prior)
         self._reporting = {str(row[0]) for row in self.oracle.as_json()["live"]}
         self._sampler = Sampler(min(_SAMPLE_S, settings.round_s / _SAMPLES_A_ROUND))
         self._defect = defect

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from shoal.base.files import write_whole
-from shoal.core import Invalid, ShoalError
+from shoal.core import Invalid, ShoalError, Speeds
 from shoal.schedule.oracle import Oracle
 from shoal.schedule.rounds import State
 
@@ -31,15 +31,17 @@ def save(path: Path, state: State, oracle: Oracle) -> None:
         log.warning("the memory of scheduling was not kept", file=str(path), error=str(error))
 
 
-def load(path: Path) -> tuple[State, Oracle]:
-    """What was saved; nothing, with a line in the log, where that cannot be read."""
+def load(path: Path | None, prior: Speeds | None = None) -> tuple[State, Oracle]:
+    """What was saved; nothing, with a line in the log, where that cannot be read. The oracle asks `prior`."""
+    if path is None:
+        return NOTHING, Oracle(prior)
     try:
         found = json.loads(path.read_text())
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise Invalid("another version wrote it", where=str(path))
-        return State.from_json(found["rounds"]), Oracle.from_json(found["oracle"])
+        return State.from_json(found["rounds"]), Oracle.from_json(found["oracle"], prior)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ShoalError) as error:
         log.warning("the memory of scheduling cannot be read, and starts anew", file=str(path), error=str(error))
-    return NOTHING, Oracle()
+    return NOTHING, Oracle(prior)

@@ -1,12 +1,13 @@
 """What is believed of every kind on every column, from what was measured of them: `Alone`, and `Together` in pairs.
 
-Four sources in this order: measured; predicted from the kind's rate on other columns (`ratios.py`); completed from
-other pairs (`colocation.py`); a guess, which is only there to be replaced.
+Five sources in this order: measured; predicted from the kind's rate on other columns (`ratios.py`); completed from
+other pairs (`colocation.py`); forecast by others, where the kind was measured nowhere; a guess, which is only there to
+be replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -28,7 +29,7 @@ MOST_DOUBT = 1.0
 
 class Source(IntEnum):
     """What an estimate came from: the job's own reports; other jobs of its kind; its kind's rates on other columns;
-    other pairs; running out of memory, seen or predicted; nothing."""
+    other pairs; running out of memory, seen or predicted; nothing; what another component forecasts."""
 
     MEASURED = 0
     KIND = 1
@@ -36,6 +37,7 @@ class Source(IntEnum):
     PAIRS = 3
     UNFIT = 4
     GUESS = 5
+    FORECAST = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +55,14 @@ class Rates:
 @dataclass(frozen=True, eq=False)
 class Alone:
     """`measured` (kinds, n) in steps per second, zero where a kind does not fit, NaN where never tried; `doubt` the
-    relative standard deviation."""
+    relative standard deviation. `told` gives what others forecast of a kind: log rates and variances (n,), NaN where
+    they know nothing."""
 
     kinds: Sequence[str]
     columns: Sequence[str]
     measured: Array
     doubt: Array
+    told: Callable[[str], tuple[Array, Array]] | None = None
 
     @cached_property
     def logs(self) -> Array:
@@ -86,7 +90,20 @@ class Alone:
         )
         doubt = np.where(near, predicted, np.where(missing, MOST_DOUBT, self.doubt))
         source = np.where(near, Source.COLUMNS, np.where(missing, Source.GUESS, Source.KIND))
+        if self.told is not None:
+            for row in np.flatnonzero(~known.any(axis=1)).tolist():
+                self._take_forecasts(row, missing[row], *self.told(self.kinds[row]), Rates(rate, doubt, source))
         return Rates(rate, doubt, np.where(self.measured == 0.0, Source.UNFIT, source).astype(np.int8))
+
+    def _take_forecasts(self, row: int, missing: Mask, told: Array, spread: Array, into: Rates) -> None:
+        """Of a kind that was measured nowhere: guesses are then of the size of what is forecast."""
+        log_rate, variance = self.ratios.weighed(told, spread)
+        at = missing & ~np.isnan(log_rate)
+        if at.any():
+            into.rate[row, missing] *= np.exp((log_rate[at] - self._typical[at]).mean())
+            into.rate[row, at] = np.exp(log_rate[at])
+            into.doubt[row, at] = np.minimum(np.sqrt(np.expm1(np.minimum(variance[at], 1.0))), MOST_DOUBT)
+            into.source[row, at] = Source.FORECAST
 
     @cached_property
     def _typical(self) -> Array:

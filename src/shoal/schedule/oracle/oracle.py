@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import ndtri
 
-from shoal.core import Reason, Throughput
+from shoal.core import Reason, Speeds, Throughput
 from shoal.schedule.oracle.beliefs import Alone, Array, Source, Together
 from shoal.schedule.oracle.profiling import Profile, worth_alone, worth_beside
 from shoal.schedule.oracle.reports import Place, Reports
@@ -30,9 +32,11 @@ class Oracle:
 
     Columns are keys of pools (`Column.key`: accelerator types, and unconsolidated ones). Deterministic and without a
     clock: what it believes follows from the newest samples of each job and nothing else, whatever order they came in.
+    `prior`, where there is one, is asked about kinds that were measured nowhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prior: Speeds | None = None) -> None:
+        self._prior = prior
         self._reports = Reports()
         self._alone: Alone | None = None
         self._together: Together | None = None
@@ -113,9 +117,9 @@ class Oracle:
         return self._reports.as_json()
 
     @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
+    def from_json(cls, state: Mapping[str, Any], prior: Speeds | None = None) -> Self:
         """Raises `Invalid` for what `as_json` did not write."""
-        found = cls()
+        found = cls(prior)
         found._reports = Reports.from_json(state)
         return found
 
@@ -133,8 +137,19 @@ class Oracle:
             if not place.beside:
                 at = (kind_at[place.kind], column_at[place.column])
                 measured[at], doubt[at] = self._reports.of_kind(place)
-        found = self._alone = Alone(names, order, measured, doubt)
+        told = None if self._prior is None else partial(self._told, self._prior, order)
+        found = self._alone = Alone(names, order, measured, doubt, told)
         return found  # a thread beside may have others kept since
+
+    @staticmethod
+    def _told(prior: Speeds, columns: Sequence[str], kind: str) -> tuple[Array, Array]:
+        """What the prior forecasts of a kind on columns: log rates and their variances, NaN where it knows nothing."""
+        log_rate, variance = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
+        for at, column in enumerate(columns):
+            if (found := prior.steps_per_s(kind, column)) is not None and found.low > 0.0:
+                log_rate[at] = np.log(found.median)
+                variance[at] = (np.log(found.high / found.low) / (2 * ndtri((1 + found.level) / 2))) ** 2
+        return log_rate, variance
 
     def _of_pairs(self, kinds: Iterable[str], columns: Iterable[str]) -> Together:
         """Only kinds that were in a pair, or are asked for: there may be many others."""
@@ -183,6 +198,7 @@ class Oracle:
             Source.COLUMNS: f"predicted from {', '.join(facts.get('from', ()))}, {rate}",
             Source.PAIRS: f"predicted from other pairs{like}, {rate}",
             Source.UNFIT: "does not fit in memory",
+            Source.FORECAST: f"forecast, {rate}",
             Source.GUESS: "unknown, profile it",
         }[source]
         return Reason(source.name.lower(), f"{what}: {text}", facts)

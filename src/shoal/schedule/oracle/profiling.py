@@ -35,7 +35,7 @@ def worth_alone(beliefs: Alone, kinds: Sequence[str], columns: Sequence[str]) ->
     asked = [beliefs.columns.index(column) for column in columns]
     for kind in kinds:
         row = beliefs.kinds.index(kind)
-        open_ = [at for at in asked if rates.source[row, at] in (Source.COLUMNS, Source.GUESS)]
+        open_ = [at for at in asked if rates.source[row, at] in (Source.COLUMNS, Source.FORECAST, Source.GUESS)]
         after = np.repeat(beliefs.logs[row][None], len(open_), axis=0)
         after[range(len(open_)), open_] = 0.0
         left = np.minimum(np.nan_to_num(beliefs.ratios.given(after)[1], nan=MOST_DOUBT), MOST_DOUBT)
@@ -43,7 +43,7 @@ def worth_alone(beliefs: Alone, kinds: Sequence[str], columns: Sequence[str]) ->
             gain = float(np.maximum(rates.doubt[row, asked] ** 2 - variance[asked], 0.0).sum())
             source, column = Source(int(rates.source[row, at])), beliefs.columns[at]
             text = f"nothing tells how fast {kind} is on {column}"
-            if source is Source.COLUMNS:
+            if source is not Source.GUESS:
                 text = f"{kind} on {column} is only predicted, with a deviation of {rates.doubt[row, at]:.0%}"
             facts = {"gain": gain, "source": source.name.lower(), "doubt": float(rates.doubt[row, at])}
             yield Profile(kind, column, None, gain, Reason("profile-alone", text, facts))

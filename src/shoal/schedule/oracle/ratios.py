@@ -63,6 +63,25 @@ class Ratios:
             variance[np.ix_(rows, inside)] = np.maximum(np.diag(doubt), 0.0)
         return log_rate, variance
 
+    def weighed(self, told: Array, doubt: Array) -> tuple[Array, Array]:
+        """What others forecast of one kind that was measured nowhere, log rates (n,) with variances (n,), NaN where
+        they tell nothing; weighed against what columns differ by on average. Log rates and variances (n,)."""
+        log_rate, variance = told.copy(), doubt.copy()
+        for group in np.unique(self.group):
+            inside = np.flatnonzero((self.group == group) & ~np.isnan(told))
+            if len(inside) < 2:
+                continue
+            usual = self.covariance[np.ix_(inside, inside)]
+            weight = np.linalg.inv(usual + np.diag(doubt[inside]))
+            # The kind's scale is its own: it is as the forecasts have it.
+            scale = weight.sum(axis=0) / weight.sum()
+            off = told[inside] - self.mean[inside]
+            off = off - scale @ off
+            taken = np.eye(len(inside)) - usual @ weight
+            log_rate[inside] = told[inside] - taken @ off
+            variance[inside] = np.diag(taken @ usual) + (taken.sum(axis=1) ** 2) / weight.sum()
+        return log_rate, variance
+
     def _conditionals(self, table: Array) -> Iterator[tuple[Index, Index, Array, Array]]:
         """For kinds (r,) that were measured on the same columns, and each group of columns (k,) with some of those: log
         rates (r, k) and their covariance (k, k)."""
