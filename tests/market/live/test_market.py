@@ -233,6 +233,8 @@ def test_a_job_checkpoints_on_notice_and_goes_on_elsewhere(tmp_path: Path) -> No
         assert taken is not None
         assert attempts[0].ended_at <= taken  # it left in time
         assert attempts[0].outcome == "preempted"
+        assert attempts[1].running_at is not None
+        assert attempts[1].running_at < START + 720  # it did not wait for the end of the first
         await world.until(job, JobState.SUCCEEDED)
         await asyncio.sleep(10)
         assert world.held() == []

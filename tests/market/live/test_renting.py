@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core import Conflict
+from shoal.contract.records import NewEvent
+from shoal.core import Conflict, Unavailable
 from shoal.market.live.provider import Instance, NotAvailable, Order
 from shoal.market.live.reconcile import Extend, Launch, Terminate, Write, reconcile
 from shoal.market.live.records import Rental, RentalState, charge, wanted
@@ -157,6 +158,26 @@ async def test_whenever_the_server_dies_nothing_is_forgotten_or_doubled(tmp_path
     await world.later(2 * HOUR)
     assert world.ledger.open_rentals() == []
     assert world.committed() == pytest.approx(world.bill(), abs=1e-5)
+
+
+async def test_a_write_whose_answer_was_lost_is_found_again(tmp_path: Path) -> None:
+    world = World(tmp_path, {"team": 6.0})
+    assert await world.want("j-1")
+    write = world.ledger.write
+
+    async def lost(changed: Rental, *events: NewEvent) -> Rental:
+        await write(changed, *events)
+        raise Unavailable("the database went away")
+
+    world.ledger.write = lost  # type: ignore[method-assign]
+    await world.later(0)
+    assert world.renter.rentals["j-1-1-0"].state is RentalState.WANTED
+    world.ledger.write = write  # type: ignore[method-assign]
+    await world.later(60)
+    assert (world.renter.rentals["j-1-1-0"].state, await world.running()) == (RentalState.RUNNING, ["j-1-1-0"])
+    await world.renter.release(world.renter.of_job("j-1"), "over")
+    await world.later(1)
+    assert await world.running() == []
 
 
 async def test_an_older_record_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class Demand:
     async def _order(self, client: Client, chosen: Offer, now: float) -> None:
         fit = client.fit(chosen.name)
         until = now + self._file.lease
-        generation = client.generation + 1
+        generation = max(client.generation, self._renter.ledger.last_generation(client.job_id)) + 1
         made = await self._renter.want(client.job_id, client.tenant, fit, until, client.why.text, generation)
         if made is not None:
             client.generation = generation

@@ -49,7 +49,7 @@ class Renter:
         self._calls = asyncio.Semaphore(_AT_ONCE)
 
     def load(self) -> None:
-        """What an earlier server left."""
+        """What the database has."""
         self.rentals = {one.id: one for one in self.ledger.open_rentals()}
 
     def of_job(self, job_id: str) -> list[Rental]:
@@ -98,6 +98,7 @@ class Renter:
     async def look(self) -> None:
         """What the provider has, and what it asks now; then both sides are made to agree. Raises what the provider's
         listing raises."""
+        self.load()  # what was written and not acknowledged is found here
         self.quotes, self._instances, notices = await asyncio.gather(
             self.provider.quotes(), self.provider.instances(), self.provider.notices()
         )
