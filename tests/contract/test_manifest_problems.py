@@ -123,6 +123,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"ranks": {"least": 1, "max": 4}}, "ranks.least", "there is no field `least` here", "allowed: min, max"),
     ({"priority_class": "best_effort"}, "priority_class", "is not a choice here", "did you mean `best-effort`?"),
     ({"priority": 101}, "priority", "101 is out of range", "at most 100"),
+    ({"ranks": 2, "network": False}, "network", "the ranks of a gang meet over the network", "ask for one rank"),
     ({"ranks_per_node": 0}, "ranks_per_node", "0 is out of range", "at least 1"),
     ({"ranks": 3, "ranks_per_node": 2}, "ranks_per_node", "3 ranks cannot be 2 on each node", "a multiple of it"),
     ({"ranks": {"min": 2, "max": 4}, "ranks_per_node": 2}, "ranks_per_node", "may change", "as one number"),

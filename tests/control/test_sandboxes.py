@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from shoal.control.sandboxes import require_sandbox, sandboxed
-from shoal.core import Capability, Fault, Sandbox, Unavailable
+from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed
+from shoal.core import Capability, Fault, Invalid, Sandbox, Unavailable
 from shoal.engine import Engine, Gang, LaunchFailed, RankSpec
 
 GANG = Gang("job.1.run", ("true",), (RankSpec(0, "here"),), Path("/nowhere"))
@@ -56,3 +57,17 @@ def test_a_level_that_cannot_be_had_is_refused(there: Engine, why: str) -> None:
     with pytest.raises(LaunchFailed, match=why) as failed:
         sandboxed(GANG, "red", Sandbox.BUBBLEWRAP, there)
     assert failed.value.fault is Fault.PLATFORM
+
+
+def test_a_job_is_kept_from_the_network_by_bubblewrap_or_refused() -> None:
+    apart, every = replace(GANG, network=False), engine(*(Capability(f"sandbox-{one}", True, "") for one in Sandbox))
+    require_apart(False, Sandbox.BUBBLEWRAP)
+    assert not sandboxed(apart, "red", Sandbox.BUBBLEWRAP, every).network
+    for level in (Sandbox.NONE, Sandbox.USER):
+        require_apart(True, level)
+        assert sandboxed(GANG, "red", level, every).network
+        with pytest.raises(Invalid, match=f"its tenant has {level.value}") as refused:
+            require_apart(False, level)
+        assert refused.value.where == "network"
+        with pytest.raises(LaunchFailed, match="does not keep a job from the network"):
+            sandboxed(apart, "red", level, every)

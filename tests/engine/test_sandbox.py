@@ -400,6 +400,28 @@ async def test_a_bundle_is_unpacked_with_no_more_than_the_tenants_rights(
     assert list(target.iterdir()) == []
 
 
+REACHES = """
+import socket
+inside = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(inside.getsockname()).close()
+try:
+    socket.create_connection(("127.0.0.1", {port}), timeout=5).close()
+    print("reached")
+except OSError as error:
+    print("refused")
+print(*sorted(name for _, name in socket.if_nameindex()))
+"""
+
+
+async def test_a_job_without_network_reaches_only_itself(kit: LocalKit, level: Sandbox) -> None:
+    if level is not Sandbox.BUBBLEWRAP:
+        pytest.skip("only bubblewrap keeps a job from the network")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        source = REACHES.format(port=server.getsockname()[1])
+        assert "reached" in await said(kit, gang(kit, "usual", source, level))
+        assert await said(kit, gang(kit, "apart", source, level, network=False)) == "refused\nlo\n"
+
+
 def test_a_directory_that_is_a_link_is_not_given_away(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir(mode=0o755)

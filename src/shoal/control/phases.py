@@ -76,6 +76,7 @@ def run_gang(
         limits=layout.limits,
         grace_s=manifest.grace_s,
         ranks_per_node=manifest.ranks_per_node or 0,
+        network=manifest.network,
     )
 
 

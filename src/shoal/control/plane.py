@@ -43,7 +43,7 @@ from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
 from shoal.control.retention import Retention
-from shoal.control.sandboxes import require_sandbox, sandboxed
+from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed
 from shoal.control.vault import SecretMissing, Vault
 from shoal.core import (
     Capability,
@@ -251,6 +251,7 @@ class ControlPlane:
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
+        require_apart(manifest.network, self._sandbox_of(tenant))
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -405,9 +406,12 @@ class ControlPlane:
         return record
 
     def _prepare(self, live: Live, gang: Gang) -> Gang:
-        record = self._tenants.get(live.job.tenant)
-        wanted = self._sandbox if record is None else record.sandbox.at_least(self._sandbox)
-        return sandboxed(self.extensions.prepare(live, gang), live.job.tenant, wanted, self.engine)
+        tenant = live.job.tenant
+        return sandboxed(self.extensions.prepare(live, gang), tenant, self._sandbox_of(tenant), self.engine)
+
+    def _sandbox_of(self, tenant: str) -> Sandbox:
+        record = self._tenants.get(tenant)
+        return self._sandbox if record is None else record.sandbox.at_least(self._sandbox)
 
     async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
         sealed = self._vault.seal(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.core import Fault, Sandbox, Unavailable
+from shoal.core import Fault, Invalid, Sandbox, Unavailable
 from shoal.engine import Engine, Gang, LaunchFailed
 
 
@@ -25,7 +25,21 @@ def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
             f"the sandbox {level.value} cannot be had: {why}", fault=Fault.PLATFORM, where=f"tenant {tenant}",
             hint="`shoal doctor` says what can be",
         )  # fmt: skip
+    if not gang.network and level is not Sandbox.BUBBLEWRAP:  # it was lowered since the job was submitted
+        raise LaunchFailed(
+            f"the sandbox {level.value} does not keep a job from the network", fault=Fault.PLATFORM,
+            where=f"tenant {tenant}", hint="give the tenant the sandbox bubblewrap again",
+        )  # fmt: skip
     return replace(gang, tenant=tenant, sandbox=level)
+
+
+def require_apart(network: bool, level: Sandbox) -> None:
+    """Raise Invalid for a job without `network` whose tenant has no sandbox that can keep it from that."""
+    if not network and level is not Sandbox.BUBBLEWRAP:
+        raise Invalid(
+            f"only the sandbox bubblewrap keeps a job from the network, and its tenant has {level.value}",
+            where="network", hint="leave it out, or ask for that sandbox (shoal tenant set NAME --sandbox bubblewrap)",
+        )  # fmt: skip
 
 
 def _missing(level: Sandbox, engine: Engine) -> str | None:

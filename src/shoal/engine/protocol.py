@@ -58,6 +58,7 @@ class Gang:
     it is killed.
     `sandbox` is how far its processes are kept apart from those of other tenants than `tenant`; an engine that cannot
     do that (its capabilities tell) is never given such a gang.
+    Without `network`, a rank in the sandbox `bubblewrap` reaches nothing but itself.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
     """
@@ -79,6 +80,7 @@ class Gang:
     ranks_per_node: int = 0
     tenant: str = ""
     sandbox: Sandbox = Sandbox.NONE
+    network: bool = True
 
 
 @dataclass(frozen=True, slots=True)

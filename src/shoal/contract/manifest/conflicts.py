@@ -36,6 +36,8 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
         elif ranks % per_node:
             what = f"{ranks} ranks cannot be {per_node} on each node"
             found.append((("ranks_per_node",), what, "make `ranks` a multiple of it"))
+    if values.get("network") is False and ranks != 1:
+        found.append((("network",), "the ranks of a gang meet over the network", "leave it out, or ask for one rank"))
     return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 

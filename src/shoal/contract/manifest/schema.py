@@ -334,6 +334,10 @@ class JobManifest(Manifest):
         default=None,
         description="how many ranks each node gets, of which `ranks` is a multiple; left out: what `placement` gives",
     )
+    network: Annotated[bool, Field(strict=True)] = Field(
+        default=True,
+        description="false: it reaches nothing but itself; for a job of one rank, in the sandbox `bubblewrap`",
+    )
     priority_class: PriorityClass = Field(
         default=PriorityClass.BEST_EFFORT,
         description="`guaranteed` work may take the place of `best-effort` work; a tenant may be denied it",

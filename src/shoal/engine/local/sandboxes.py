@@ -49,7 +49,7 @@ class Sandboxes:
             return None
         keep = [gang.run_dir.absolute(), rank_dir, *own_checkpoints(env, self._home)]
         return {
-            **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep),
+            **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep, network=gang.network),
             "temporary": _temporary(gang),
         }
 

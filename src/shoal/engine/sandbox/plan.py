@@ -12,7 +12,7 @@ import shoal
 from shoal.core import Sandbox
 
 
-def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path]) -> dict[str, Any]:
+def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path], *, network: bool = True) -> dict[str, Any]:
     """In types that `marshal` takes. `keep` are the directories that the rank has of the home."""
     runtime = [path for path in _runtime() if path.is_dir()]
     private = sorted({str(folder) for path in (home, *runtime) if (folder := _private(path)) is not None})
@@ -29,7 +29,7 @@ def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path]) -> dict[str
             ("hide", str(home)),
             *(("show", path) for path in dict.fromkeys(mine)),
         ],
-        "wrapper": wrapper(uid, home, keep) if level is Sandbox.BUBBLEWRAP else [],
+        "wrapper": wrapper(uid, home, keep, network=network) if level is Sandbox.BUBBLEWRAP else [],
         "module_dir": str(Path(__file__).parent),
     }
 
@@ -38,7 +38,7 @@ _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = "nvidia*"
 
 
-def wrapper(uid: int, home: Path, keep: Sequence[Path]) -> list[str]:
+def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True) -> list[str]:
     """The command line of bubblewrap up to the rank's own: the system and the interpreter read-only, the kept
     directories (it starts in the first), and nothing else. It runs as root, since the way to the home is closed to the
     tenant's user, and keeps two capabilities until that user is taken on."""
@@ -46,7 +46,7 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path]) -> list[str]:
         shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
         "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--ro-bind", "/usr", "/usr",
         "--ro-bind", "/etc", "/etc", "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm",  # noqa: S108
-        "--perms", "1777", "--tmpfs", "/tmp",  # noqa: S108
+        "--perms", "1777", "--tmpfs", "/tmp", *([] if network else ["--unshare-net"]),  # noqa: S108
     ]  # fmt: skip
     for name in _SYSTEM:
         path = Path("/", name)
