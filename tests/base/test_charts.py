@@ -1,45 +1,53 @@
-"""Scales, durations and charts of reports, whatever they are given."""
+"""Durations and charts of reports, whatever they are given."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.base.report import Axis, Categories, Dots, Line, Linear, Log, Nines, chart, duration
+from shoal.base.report import Area, Axis, Bars, Categories, Dots, Line, Linear, Log, Nines, Rule, Scale, chart, duration
 
 EVIL = '</title><script>alert("1")</script>&\''
+PLAIN = Axis("y", Linear(0, 1))
 
 
-@given(st.floats(1e-6, 1e4), st.floats(1.001, 1e6))
-def test_logarithmic_ticks_are_inside_and_named(low: float, factor: float) -> None:
-    scale = Log(low, low * factor, seconds=True)
-    places = [scale.place(value) for value, _ in scale.ticks()]
-    assert places == sorted(places)
-    assert all(-1e-6 <= place <= 1 + 1e-6 for place in places)
-    assert len(places) <= 40
-    assert len({label for _, label in scale.ticks()}) == len(places)
-    assert scale.place(0.0) < 0
+def texts(drawn: str) -> list[str]:
+    return [found.text or "" for found in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
 
 
-@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
-def test_linear_ticks_are_few_and_round(low: float, span: float) -> None:
-    scale = Linear(low, low + span)
-    ticks = scale.ticks()
-    assert len(ticks) <= 9
-    assert all(-1e-3 <= scale.place(value) <= 1 + 1e-3 for value, _ in ticks)
+def named(scale: Scale) -> list[str]:
+    """The names along an axis with this scale, without the other axis and the labels."""
+    return texts(chart("t", "d", Axis("", scale), Axis("", Categories([])), []))
+
+
+@settings(max_examples=15)
+@given(st.floats(1e-6, 1e4), st.floats(1.2, 1e6))
+def test_logarithmic_ticks_are_named_apart(low: float, factor: float) -> None:
+    names = named(Log(low, low * factor, seconds=True))
+    assert 1 <= len(names) <= 40
+    assert len(set(names)) == len(names)
+
+
+def test_a_logarithmic_axis_names_round_values() -> None:
+    assert named(Log(0.9e-3, 1.1, seconds=True)) == ["1 ms", "10 ms", "100 ms", "1 s"]
+    assert named(Log(0.9, 11, unit="×")) == ["1×", "3×", "10×"]
+
+
+def test_a_linear_axis_names_its_unit() -> None:
+    assert set(named(Linear(0, 4, " h"))) >= {"0 h", "2 h", "4 h"}
+    assert set(named(Linear(0, 1, percent=True))) >= {"0%", "20%", "100%"}
 
 
 def test_nines_stretch_the_tail() -> None:
-    scale = Nines(3)
-    assert [label for _, label in scale.ticks()] == ["0%", "50%", "90%", "99%", "99.9%"]
-    assert scale.place(0.99) - scale.place(0.9) == pytest.approx(scale.place(0.999) - scale.place(0.99))
-    assert scale.place(1.0) == 1.0
+    drawn = chart("t", "d", Axis("", Linear(0, 1)), Axis("", Nines(3)), [])
+    assert texts(drawn)[-5:] == ["0%", "50%", "90%", "99%", "99.9%"]
+    heights = [float(y) for y in re.findall(r'<use xlink:href="#m\w+" x="[\d.]+" y="([\d.]+)"', drawn)][-5:]
+    assert heights[3] - heights[2] == pytest.approx(heights[4] - heights[3])
 
 
 @pytest.mark.parametrize(
@@ -55,10 +63,33 @@ def test_a_chart_takes_names_and_numbers_as_they_come() -> None:
         EVIL, EVIL, Axis(EVIL, Linear(0, 0)), Axis("", Categories([EVIL, "x" * 200])),
         [
             Line(EVIL, [(0.0, 1.0), (math.nan, math.inf), (1e300, -1e300)], steps=True, dots=True),
-            Dots("d", [(1.0, 0.0)], 5, [EVIL], whiskers_x=[(-math.inf, math.inf)]),
+            Dots("$d$", [(1.0, 0.0)], 5, [EVIL], whiskers_x=[(-math.inf, math.inf)]),
+            Bars("", [], 1),
         ],
     )  # fmt: skip
     root = ElementTree.fromstring(drawn)
-    numbers: Mapping[str, str] = root.attrib
-    assert "viewBox" in numbers
+    assert "viewBox" in root.attrib
     assert not re.search(r"\b(nan|inf)\b", drawn)
+    assert "$d$" in texts(drawn)
+    assert [tip.text for tip in root.iter("{http://www.w3.org/2000/svg}title")] == [EVIL, EVIL]
+
+
+def test_every_mark_has_its_key_and_colours_follow_the_page() -> None:
+    marks = [
+        Line("line", [(0, 0), (1, 1)]), Area("area", [(0, 0), (1, 0), (1, 1)], 1), Dots("dots", [(0.5, 0.5)], 2),
+        Bars("bars", [(0.0, 0.2, 0.7)], 3, ["tip"]), Rule("rule", x=0.5), Rule("level", y=0.5),
+        Rule("slope", x=1, y=1, slope=True), Area("broken", [(0, 0), (1, 0), (1, 1)], pattern=True), Line("", [(0, 0)]),
+    ]  # fmt: skip
+    drawn = chart("t", "d", PLAIN, PLAIN, marks)
+    assert {"line", "area", "dots", "bars", "rule", "level", "slope", "broken"} <= set(texts(drawn))
+    assert {f"var(--series-{at})" for at in range(4)} <= set(re.findall(r"var\([^)]*\)", drawn))
+    assert not re.findall(r"#(?:1f6feb|1b1f24)", drawn)
+
+
+def test_figures_of_one_page_do_not_share_ids() -> None:
+    ids = [
+        set(re.findall(r'id="([^"]*)"', chart("t", "d", PLAIN, PLAIN, [Dots("a", [(0, 1)])], number=at)))
+        for at in (0, 1)
+    ]
+    assert ids[0]
+    assert not ids[0] & ids[1]

@@ -4,11 +4,11 @@ The page needs no network, no scripts and no fonts; it follows the reader's ligh
 from outside is escaped.
 """
 
+from shoal.base.report.charts import Area, Axis, Bars, Dots, Line, Mark, Rule, chart
 from shoal.base.report.document import Cell, Figure, Report, Section, Table
 from shoal.base.report.figures import bars, chart_of, distribution
 from shoal.base.report.page import html, write_html
 from shoal.base.report.scales import Categories, Linear, Log, Nines, Scale, duration
-from shoal.base.report.svg import Area, Axis, Bars, Dots, Line, Mark, Rule, chart
 
 __all__ = [
     "Area", "Axis", "Bars", "Categories", "Cell", "Dots", "Figure", "Line", "Linear", "Log", "Mark", "Nines", "Report",

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.base.report.charts import Axis, Bars, Line, Mark, Rule, chart
 from shoal.base.report.document import Figure, Table
 from shoal.base.report.scales import Categories, Linear, Log, Nines, duration
-from shoal.base.report.svg import Axis, Bars, Line, Mark, Rule, chart
 
 Floats = NDArray[np.float64]
 _ROW = 34.0

@@ -45,15 +45,7 @@ td small { display: block; color: var(--quiet); font-size: .8em; } td.heat small
 td.heat { background: color-mix(in srgb, var(--heat) var(--by), transparent); }
 svg.chart { width: 100%; height: auto; max-width: 760px; display: block;
   background: var(--raised); border-radius: 8px; }
-svg text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--ink); }
-svg .tick { fill: var(--quiet); } svg .label { fill: var(--quiet); }
-svg .grid { stroke: var(--line); stroke-width: 1; } svg .axis { fill: none; stroke: var(--quiet); }
-svg .line { fill: none; stroke-width: 2; } svg .whisker { fill: none; stroke-width: 1.5; opacity: .75; }
-svg .rule { stroke: var(--ink); stroke-width: 1.25; stroke-dasharray: 5 4; opacity: .7; }
-svg .area { opacity: .18; } svg .area.hatched { opacity: 1; }
-svg .hatch { stroke: var(--quiet); stroke-width: 1.2; opacity: .55; }
-svg .hatched-key { fill: none; stroke: var(--quiet); stroke-dasharray: 2 2; }
-svg .dot { stroke: var(--raised); stroke-width: 1; } svg .bar { opacity: .88; }
+svg text { fill: var(--ink); }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
 @media print { main { max-width: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } }
 """

@@ -1,27 +1,20 @@
-"""Where values are drawn along an axis, and which of them are named."""
+"""How values lie along an axis, and how they are named there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-Tick = tuple[float, str]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LONGEST_NAME = 32
 
 
 def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
-class Scale(Protocol):
-    def place(self, value: float) -> float:
-        """Where a value is, from 0 to 1; outside for what is outside."""
-        ...
-
-    def ticks(self) -> Sequence[Tick]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +24,11 @@ class Linear:
     unit: str = ""
     percent: bool = False
 
-    def place(self, value: float) -> float:
-        return (value - self.low) / ((self.high - self.low) or 1.0)
-
-    def ticks(self) -> list[Tick]:
-        step = _nice_step(self.high - self.low)
-        first = math.ceil(self.low / step - 1e-9)
-        found = []
-        while (value := first * step) <= self.high + 1e-9 * step:
-            found.append((value, f"{value * 100:g}%" if self.percent else f"{value:g}{self.unit}"))
-            first += 1
-        return found
+    def put(self, axes: Axes, side: str) -> None:
+        _limits(axes, side, self.low, self.high if self.high > self.low else self.low + 1.0)
+        getattr(axes, f"{side}axis").set_major_formatter(
+            lambda value, _: f"{value * 100:g}%" if self.percent else f"{value:g}{self.unit}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +40,27 @@ class Log:
     seconds: bool = False
     unit: str = ""
 
-    def place(self, value: float) -> float:
-        if value <= 0:
-            return -1.0
-        span = math.log(self.high / self.low) or 1.0
-        return math.log(value / self.low) / span
+    def put(self, axes: Axes, side: str) -> None:
+        from matplotlib.ticker import NullLocator
 
-    def ticks(self) -> list[Tick]:
+        getattr(axes, f"set_{side}scale")("log", nonpositive="clip")
+        getattr(axes, f"{side}axis").set_minor_locator(NullLocator())
+        _limits(axes, side, self.low, self.high)
+        ticks = self._ticks()
+        names = [duration(value) if self.seconds else f"{value:g}{self.unit}" for value in ticks]
+        getattr(axes, f"set_{side}ticks")(ticks, names)
+
+    def _ticks(self) -> list[float]:
+        """Round values, at least three where there are so many."""
         decades = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
-        for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), tuple(range(10, 100, 5))):
-            scale = 10 if steps[0] == 10 else 1
-            values = [step / scale * 10.0**decade for decade in decades for step in steps]
+        inside: list[float] = []
+        fine = [tenth / 10 for tenth in range(10, 100)]
+        for steps in ([1.0], [1.0, 3.0], [1.0, 2.0, 5.0], [1.0, 1.5, *range(2, 9)], fine):
+            values = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in values if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
             if len(inside) >= 3:
                 break
-        return [(value, duration(value) if self.seconds else f"{value:g}{self.unit}") for value in inside]
+        return inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +69,33 @@ class Nines:
 
     nines: int = 3
 
-    def place(self, value: float) -> float:
-        return min(1.0, -math.log10(max(1 - value, 1e-12)) / self.nines)
+    def put(self, axes: Axes, side: str) -> None:
+        import numpy as np
 
-    def ticks(self) -> list[Tick]:
+        def stretched(share: Any) -> Any:
+            return -np.log10(np.maximum(1 - np.asarray(share), 10.0 ** -(self.nines + 1)))
+
+        getattr(axes, f"set_{side}scale")(
+            "function", functions=(stretched, lambda place: 1 - 10.0 ** -np.asarray(place))
+        )
+        _limits(axes, side, 0.0, 1 - 10.0**-self.nines)
         shares = [0.0, 0.5, *(1 - 10.0**-count for count in range(1, self.nines + 1))]
-        return [(share, f"{share * 100:.6g}%") for share in shares]
+        getattr(axes, f"set_{side}ticks")(shares, [f"{share * 100:.6g}%" for share in shares])
 
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """Names in rows or columns; the value of each is its position."""
+    """Names in rows, the first on top; the value of each is its position."""
 
     names: Sequence[str]
 
-    def place(self, value: float) -> float:
-        return (value + 0.5) / max(1, len(self.names))
+    def put(self, axes: Axes, side: str) -> None:
+        last = max(1, len(self.names)) - 0.5
+        _limits(axes, side, *((last, -0.5) if side == "y" else (-0.5, last)))
+        getattr(axes, f"set_{side}ticks")(range(len(self.names)), [shortened(name) for name in self.names])
 
-    def ticks(self) -> list[Tick]:
-        return [(at, shortened(name)) for at, name in enumerate(self.names)]
+
+Scale = Linear | Log | Nines | Categories
 
 
 def duration(seconds: float) -> str:
@@ -105,10 +106,5 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
-def _nice_step(span: float, most: int = 7) -> float:
-    """1, 2 or 5 times a power of ten, such that there are not many ticks."""
-    if not span > 0:
-        return 1.0
-    rough = span / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next((step * power for step in (1, 2, 5) if step * power >= rough), 10 * power)
+def _limits(axes: Axes, side: str, low: float, high: float) -> None:
+    getattr(axes, f"set_{side}lim")(low, high)
