@@ -43,8 +43,9 @@ GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
 
 
-_CROWD, _EACH_S, _RECENT_S = 8, 0.006, 1.0
-"""So many stores that wrote recently are a flood: then each is committed once in as many times `_EACH_S`."""
+_FLOOD, _EACH_S, _RECENT_S = 0.15, 0.006, 1.0
+"""When committing took so much of the last `_RECENT_S`, it is a flood: then each of the stores that wrote meanwhile is
+committed once in as many times `_EACH_S`."""
 
 
 class _Request(NamedTuple):
@@ -69,6 +70,7 @@ class WriterThreads:
         self._early: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
         self._committing = threading.Lock()
         self._recent: dict[Writer, float] = {}
+        self._spent_s, self._ended = 0.0, 0.0
         self._threads = [
             threading.Thread(target=self._serve, name=f"shoal-store-writer-{at}", daemon=True) for at in range(threads)
         ]
@@ -118,13 +120,17 @@ class WriterThreads:
     def _turn(self, writer: Writer) -> Iterator[None]:
         """One store is committed at a time: more at once would only contend for the interpreter's lock."""
         with self._committing:
-            now = time.monotonic()
+            began = time.monotonic()
             self._recent.pop(writer, None)
-            self._recent[writer] = now
-            while next(iter(self._recent.values())) < now - _RECENT_S:
+            self._recent[writer] = began
+            while next(iter(self._recent.values())) < began - _RECENT_S:
                 del self._recent[next(iter(self._recent))]
-            writer.not_before = now + len(self._recent) * _EACH_S if len(self._recent) >= _CROWD else 0.0
             yield
+            ended = time.monotonic()
+            self._spent_s = self._spent_s * max(0.0, 1.0 - (ended - self._ended) / _RECENT_S) + ended - began
+            self._ended = ended
+            flood = self._spent_s >= _FLOOD * _RECENT_S
+            writer.not_before = began + len(self._recent) * _EACH_S if flood else 0.0
 
 
 class Writer:

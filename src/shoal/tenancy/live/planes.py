@@ -36,10 +36,12 @@ from shoal.tenancy.usage import audited, usage_of
 log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
-_WRITERS = 16
+_WRITERS = 6
 """Threads that write for all planes: so many of them are flushed to the disk at once."""
 
 
+_WAKING = 16
+"""So many planes are woken at once when the server starts: the disk serves them together."""
 _NAMED = 5
 """So many jobs are named where a plane is not deleted because of them."""
 _BUSY_RETRY_S = 5.0
@@ -95,10 +97,15 @@ class Planes:
         """Planes that had work when the last server ended are woken, for they hand it over, or wait for its end."""
         for record in self._repository.planes():
             self._keep(record)
-        for record in list(self._records.values()):
-            if record.busy and record.state is PlaneState.ACTIVE:
-                with self._loop.turn(plane=record.name):
-                    await self._awaken(record.name)
+        due = [record.name for record in self._records.values() if record.busy and record.state is PlaneState.ACTIVE]
+        waking = asyncio.Semaphore(_WAKING)
+
+        async def wake(name: str) -> None:
+            async with waking:
+                with self._loop.turn(plane=name):
+                    await self._awaken(name)
+
+        await asyncio.gather(*map(wake, due))
         self._task = asyncio.create_task(self._watch(), name="planes")
 
     async def close(self) -> None:
@@ -308,13 +315,15 @@ class Planes:
             if awake is not None:
                 return awake
             record = self.find(name)
-            if not record.busy:
-                record = replace(record, busy=True)
-                await self._repository.change(record)
-                self._keep(record)
-            store = self._open_store(record)
+            opening = asyncio.ensure_future(self._control_store(record))
             try:
-                store.acquire(f"plane-{name}")
+                if not record.busy:
+                    record = replace(record, busy=True)
+                    await self._repository.change(record)
+                    self._keep(record)
+            finally:
+                store = await opening
+            try:
                 awake = self._awake[name] = self._make(record, store)
                 await awake.plane.open()
                 await awake.door.open()
@@ -323,6 +332,20 @@ class Planes:
                 store.close()
                 raise
             return awake
+
+    async def _control_store(self, record: PlaneRecord) -> Store:
+        """Opened and in control, beside the event loop: it waits for the disk several times."""
+
+        def run() -> Store:
+            store = self._open_store(record)
+            try:
+                store.acquire(f"plane-{record.name}")
+            except BaseException:
+                store.close()
+                raise
+            return store
+
+        return run() if self._inline else await asyncio.to_thread(run)
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
         engine = SharedEngine(record, self._server, self._gate, lambda job_id: plane.job(job_id))
