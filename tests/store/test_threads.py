@@ -11,7 +11,7 @@ import pytest
 
 from shoal.contract.records import JobFilter
 from shoal.core import Unavailable
-from shoal.store import WriterThreads, open_store
+from shoal.store import WriterThreads, open_store, writer
 
 
 def test_stores_that_share_threads_write_all_that_each_was_asked_for(tmp_path, make):
@@ -107,9 +107,11 @@ def test_what_cannot_be_flushed_is_not_acknowledged(tmp_path, make, monkeypatch)
     threads.close()
 
 
-def test_under_a_flood_a_busy_store_gathers_and_another_is_written_at_once(tmp_path, make):
+@pytest.mark.parametrize(("share", "waits"), [(0.0, True), (1e9, False)])
+def test_only_in_a_flood_does_a_busy_store_wait_and_no_other_one(tmp_path, make, monkeypatch, share, waits):
+    monkeypatch.setattr(writer, "_FLOOD", share)
     threads = WriterThreads(2)
-    stores = [open_store(f"sqlite:///{tmp_path / f'{at}.db'}", threads=threads) for at in range(9)]
+    stores = [open_store(f"sqlite:///{tmp_path / f'{at}.db'}", threads=threads) for at in range(4)]
 
     async def scene():
         for at, store in enumerate(stores):
@@ -117,7 +119,7 @@ def test_under_a_flood_a_busy_store_gathers_and_another_is_written_at_once(tmp_p
         *busy, quiet = stores
         for n in range(3):
             await asyncio.gather(*(store.submit(make.job(f"{n}"), []) for store in busy))
-        assert busy[0]._writer.not_before > 0.0
+        assert [store._writer.not_before > 0 for store in busy] == [waits] * 3
         assert quiet._writer.not_before == 0.0
         await asyncio.gather(*(store.submit(make.job("last"), []) for store in stores))
 

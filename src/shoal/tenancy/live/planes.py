@@ -37,7 +37,8 @@ log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
 _WRITERS = 6
-"""Threads that write for all planes: so many of them are flushed to the disk at once."""
+"""Threads that write for all planes: so many planes are flushed to the disk at once. More of them were measured to take
+more of the processor, and to be no faster."""
 
 
 _WAKING = 16
