@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Mapping
 
@@ -26,6 +27,7 @@ settings.load_profile("quick")
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
+    gc.disable()  # while tests are collected
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
     config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
 
@@ -45,6 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             few = settings.get_profile(name)
             lighter = settings(own, max_examples=min(own.max_examples, few.max_examples), phases=few.phases)
             getattr(test, "__func__", test)._hypothesis_internal_use_settings = lighter
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not walk through it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_asyncio_loop_factories(

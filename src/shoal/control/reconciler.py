@@ -38,14 +38,15 @@ class Reconciler(BackgroundLoop):
         self.repaired = 0
 
     async def _run(self) -> None:
-        since = 0
+        pause = min(1.0, self._every_s)
+        waited = self._every_s  # what a server that died left behind is looked for at once
         while True:
-            await asyncio.sleep(min(1.0, self._every_s))
+            await asyncio.sleep(pause)
             with self._turns.turn() as turn:
                 await self.expire_waiting()
-                since += 1
-                if since * min(1.0, self._every_s) >= self._every_s:
-                    since = 0
+                waited += pause
+                if waited >= self._every_s:
+                    waited = 0.0
                     await self.reconcile()
             if turn.over:
                 return

@@ -25,7 +25,7 @@ from tests.control.simulation import chosen, scheduler_of
 STEP_S = 0.06
 """What one rank takes for a step; more of them share it."""
 
-LONG = 1000
+LONG = 600
 """Steps, so many that all of it happens before they are done, on a busy machine too."""
 
 SCRIPT = f"""
