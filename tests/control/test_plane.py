@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -297,7 +298,9 @@ def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
 
         assert world.engine is not None
         await world.engine.launch(Gang("j-unknown.1.run", ("train",), (RankSpec(0, "n0"),), tmp_path))
+        began = asyncio.get_running_loop().time()
         await world.until(lambda: world.cluster.alive() == ())
+        assert asyncio.get_running_loop().time() - began < 8, "the first of two looks is soon after the start"
         assert world.store is not None
         assert EventKind.RECONCILE_ORPHAN_REMOVED in {event.kind for event in world.store.events()}
 
