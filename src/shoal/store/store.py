@@ -8,11 +8,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, literal_column, update
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from shoal.contract.events import EventKind
 from shoal.contract.records import (
@@ -325,10 +324,10 @@ class Store(Reads):
         return undrained
 
     async def _put(self, table: Table, values: Mapping[str, Any], *events: NewEvent) -> None:
-        insert = sqlite_insert if self._database.is_sqlite else postgresql_insert
+        dialect = import_module("sqlalchemy.dialects." + ("sqlite" if self._database.is_sqlite else "postgresql"))
         keys = [column.name for column in table.primary_key]
         replaced: dict[str, Any] = {name: literal_column(f"excluded.{name}") for name in values if name not in keys}
-        statement = insert(table).values(**values).on_conflict_do_update(index_elements=keys, set_=replaced)
+        statement = dialect.insert(table).values(**values).on_conflict_do_update(index_elements=keys, set_=replaced)
 
         def run(connection: Connection) -> tuple[None, bool]:
             connection.execute(statement)

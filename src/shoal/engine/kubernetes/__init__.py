@@ -8,8 +8,23 @@ Senses: watches of Jobs, pods and nodes; records. Decides nothing. Acts: creates
 supervisors read.
 """
 
-from shoal.engine.kubernetes.engine import KubernetesEngine, kubernetes_engine
-from shoal.engine.kubernetes.probe import probe_cluster
-from shoal.engine.kubernetes.settings import KubernetesSettings
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.engine.kubernetes.engine import KubernetesEngine, kubernetes_engine
+    from shoal.engine.kubernetes.probe import probe_cluster
+    from shoal.engine.kubernetes.settings import KubernetesSettings
 
 __all__ = ["KubernetesEngine", "KubernetesSettings", "kubernetes_engine", "probe_cluster"]
+
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "KubernetesEngine": "engine",
+        "KubernetesSettings": "settings",
+        "kubernetes_engine": "engine",
+        "probe_cluster": "probe",
+    },
+)

@@ -8,8 +8,18 @@ Senses: Ray's tables of nodes, placement groups and named actors; records. Decid
 actors, files that supervisors read.
 """
 
-from shoal.engine.ray.engine import RayEngine, ray_engine
-from shoal.engine.ray.probe import probe_cluster
-from shoal.engine.ray.settings import RaySettings
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.engine.ray.engine import RayEngine, ray_engine
+    from shoal.engine.ray.probe import probe_cluster
+    from shoal.engine.ray.settings import RaySettings
 
 __all__ = ["RayEngine", "RaySettings", "probe_cluster", "ray_engine"]
+
+__getattr__ = on_first_use(
+    globals(),
+    {"RayEngine": "engine", "RaySettings": "settings", "probe_cluster": "probe", "ray_engine": "engine"},
+)
