@@ -24,5 +24,7 @@ class Sandbox(StrEnum):
 
     def at_least(self, other: Sandbox) -> Sandbox:
         """The stronger of the two."""
-        levels = list(Sandbox)
-        return max(self, other, key=levels.index)
+        return max(self, other, key=_LEVELS.index)
+
+
+_LEVELS = tuple(Sandbox)
