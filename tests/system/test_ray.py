@@ -77,6 +77,27 @@ def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateCluster, tmp_
         site.shoal("down")
 
 
+@pytest.mark.slow
+def test_a_job_whose_node_dies_begins_again_on_another(tmp_path: Path) -> None:
+    with private_cluster((0, 1, 1)) as cluster:
+        site = Site(tmp_path / "home", cluster)
+        site.environ["SHOAL_RAY__LEASE_S"] = "3"
+        site.up()
+        try:
+            site.shoal("submit", "-", stdin=_job("moves", "echo attempt $SHOAL_ATTEMPT; sleep 8; echo done"))
+            site.until("moves", "RUNNING")
+            (first,) = json.loads(site.shoal("show", "moves", "--json"))["attempts"]
+            cluster.kill_node(first["ranks"][0]["node"])
+            site.until("moves", "SUCCEEDED")
+            first, second = json.loads(site.shoal("show", "moves", "--json"))["attempts"]
+            assert (first["outcome"], first["error_code"]) == ("LOST", "I102-node-lost")
+            assert second["ranks"][0]["node"] not in ("", first["ranks"][0]["node"])
+            assert site.shoal("logs", "moves") == "attempt 2\ndone\n"
+            print(f"seen and begun again after {second['running_at'] - first['ended_at']:.1f} s")
+        finally:
+            site.shoal("down")
+
+
 def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateCluster, tmp_path: Path) -> None:
     site = Site(tmp_path / "home", cluster)
     site.environ["SHOAL_RAY__ADDRESS"] = "127.0.0.1:1"

@@ -456,7 +456,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
         with contextlib.suppress(FileNotFoundError):
             gang.dir.forget()
         self._gangs.known.pop(gang.name, None)
-        self._list_now.set()
         if gang.job is None or not gang.job.over:
             self._gangs.leave(job)
 

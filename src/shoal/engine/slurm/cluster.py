@@ -163,7 +163,7 @@ class Cluster:
         return printed.strip().partition(";")[0]
 
     async def jobs(self, mark: str) -> tuple[SlurmJob, ...]:
-        printed = await self._slurm.run("squeue", "-h", "-t", "all", "-o", FORMAT)
+        printed = await self._slurm.run("squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-o", FORMAT)
         return tuple(job for job in read_jobs(printed) if job.mark == mark)
 
     async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
