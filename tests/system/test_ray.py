@@ -56,7 +56,7 @@ class Site:
 
 
 def _job(name: str, command: str, **more: Any) -> str:
-    resources = {"accelerators": more.pop("each", 1)}
+    resources = {"accelerators": more.pop("each", 1), "memory": "64MiB"}
     return json.dumps({"name": name, "command": ["sh", "-c", command], "resources": resources, **more})
 
 
@@ -90,7 +90,7 @@ def test_a_job_whose_node_dies_begins_again_on_another(tmp_path: Path) -> None:
             cluster.kill_node(first["ranks"][0]["node"])
             site.until("moves", "SUCCEEDED")
             first, second = json.loads(site.shoal("show", "moves", "--json"))["attempts"]
-            assert (first["outcome"], first["error_code"]) == ("LOST", "I102-node-lost")
+            assert (first["outcome"], first["error_code"]) == ("lost", "I102-node-lost")
             assert second["ranks"][0]["node"] not in ("", first["ranks"][0]["node"])
             assert site.shoal("logs", "moves") == "attempt 2\ndone\n"
             print(f"seen and begun again after {second['running_at'] - first['ended_at']:.1f} s")

@@ -442,17 +442,17 @@ class Capacity:
 
     def _enter(self, name: str, at: int, key: BucketKey) -> None:
         moved = self._moved.setdefault(name, {})
-        if moved.get(at) == key:
+        old = moved.get(at)
+        if old == key:
             return
         if at not in moved and at in _slice_of(self._pools[name].buckets.get(key, ()), at):
             return
         moved[at] = key
         buckets = self._extra.setdefault(name, {})
-        if key in buckets:
-            buckets[key].append(at)
-            return
-        buckets[key] = [at]
+        buckets.setdefault(key, []).append(at)
         keys = self._pool_keys(name)
+        if old is not None and buckets[old] == [at] and old not in self._pools[name].buckets:
+            del keys[bisect_left(keys, old)]  # it was alone there: searches need not look
         where = bisect_left(keys, key)
         if where == len(keys) or keys[where] != key:
             insort(keys, key)
