@@ -233,6 +233,7 @@ def test_a_job_checkpoints_on_notice_and_goes_on_elsewhere(tmp_path: Path) -> No
         assert taken is not None
         assert attempts[0].ended_at <= taken  # it left in time
         assert attempts[0].outcome == "preempted"
+        assert [one.placement[0].node for one in attempts] == [f"{job}-1-0", f"{job}-2-0"]
         assert attempts[1].running_at is not None
         assert attempts[1].running_at < START + 720  # it did not wait for the end of the first
         await world.until(job, JobState.SUCCEEDED)
@@ -240,7 +241,7 @@ def test_a_job_checkpoints_on_notice_and_goes_on_elsewhere(tmp_path: Path) -> No
         assert world.held() == []
 
     history = [str(prices(tmp_path / "aws.json", {-60: 1.0, 600: 2.0}))]
-    play(tmp_path, scene, run_s=1800, simulated={"history": history, "start": START})
+    play(tmp_path, scene, run_s=1800, simulated={"history": history, "start": START}, tick="30m")
 
 
 def test_a_cap_ends_what_runs_in_time_and_is_told(tmp_path: Path) -> None:

@@ -211,6 +211,12 @@ def test_a_wanted_one_is_adopted_if_it_is_there_and_launched_if_not() -> None:
     assert action.rental.micro_usd <= RENTAL.micro_usd
 
 
+def test_what_is_set_aside_holds_for_a_provider_whose_clock_is_a_little_behind() -> None:
+    early = replace(INSTANCE, launched_at=START - 5)
+    assert RENTAL.launched(early).micro_usd == RENTAL.micro_usd
+    assert RENTAL.extended(START + 2 * HOUR).launched(early).micro_usd <= RENTAL.extended(START + 2 * HOUR).micro_usd
+
+
 def test_one_that_was_never_seen_holds_its_money_until_its_end() -> None:
     ending = RENTAL.ending("over")
     assert reconcile({RENTAL.id: ending}, [], START + HOUR - 1) == []
