@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 
 from shoal.contract.lifecycle import ErrorCode, JobState
 from shoal.contract.records import JobFilter
-from shoal.core import Conflict, Invalid, NotFound, Quota, Unavailable
+from shoal.core import Conflict, Fault, Invalid, NotFound, Quota, Unavailable
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script
 from shoal.tenancy.records import PlaneState
 
-from .world import World, play
+from .world import HOUR, World, play
 
 RUNNING, QUEUED, STARTING = JobState.RUNNING, JobState.QUEUED, JobState.STARTING
 
@@ -152,6 +153,44 @@ def test_machines_have_other_names_and_the_same_one_the_same(tmp_path: Path) -> 
         assert not {"n0", "n1"} & set(names)
 
     play(tmp_path, scene)
+
+
+def test_what_went_wrong_in_the_pool_is_told_without_names_of_machines_and_folders(tmp_path: Path) -> None:
+    full = f"cannot write {tmp_path}/gangs/x on n0: no space left"
+    scripts = {"full": Script(launch_error=full, launch_fault=Fault.INFRASTRUCTURE)}
+
+    async def scene(world: World) -> None:
+        await world.make("red")
+        once = {"limits": {"user": 0, "platform": 0, "infrastructure": 0}}
+        lost = await world.submit("red", 2, ranks=2, name="lost", restart=once)
+        await world.until("red", lost, RUNNING)
+        world.cluster.lose_node("n0")
+        await world.until("red", lost, JobState.FAILED)
+        world.cluster.restore_node("n0")
+        ended = await world.submit("red", 4, name="ended", restart=once)
+        await world.until("red", ended, RUNNING)
+        plane = (await world.awake("red")).plane
+        (live,) = world.planes.handed_over(world.planes.find("red"))
+        (placed,) = live.attempt.placement
+        await world.plane.cancel(live.job.id, actor="admin", cause=f"{placed.node} is broken, see {tmp_path}/notes")
+        await world.until("red", ended, JobState.FAILED)
+        refused = await world.submit("red", name="full", restart=once)
+        await world.until("red", refused, JobState.FAILED, within_s=4 * 3600)  # the pool tries a hundred times
+        assert "no space left" in plane.job(refused).message
+        assert plane.job(lost).error_code is ErrorCode.NODE_LOST
+        told = [plane.job(job).message for job in (lost, ended, refused)]
+        told += [f"{event.cause} {event.data}" for event in plane.store.events(0, limit=1000)]
+        told += [
+            f"{attempt.message} {attempt.ranks}"
+            for job in (lost, ended, refused)
+            for attempt in plane.store.attempts(job)
+        ]
+        assert any("node-" in text and "lost" in text for text in told)
+        for text in told:
+            assert not re.search(r"\bn[01]\b", text), text
+            assert str(tmp_path) not in text, text
+
+    play(tmp_path, scene, lambda gang: scripts.get(gang.env["SHOAL_JOB_NAME"], HOUR))
 
 
 @pytest.mark.parametrize("when", ["queued", "running"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from shoal.contract.lifecycle import ErrorCode, JobState
 from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.core import Reason
+from shoal.core import Fault, Reason
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 from shoal.tenancy.telling import told
 
 TAKEN_BACK = "the shared pool needed its place"
+_PATH = re.compile(r"(?<![\w./])/[^\s:;,'\"()]+")
 _PHASES = {
     JobState.QUEUED: Phase.QUEUED, JobState.STARTING: Phase.STARTING, JobState.RUNNING: Phase.RUNNING,
     JobState.CHECKPOINTING: Phase.RUNNING,
@@ -20,6 +22,16 @@ _PHASES = {
 
 Hide = Callable[[str], str]
 """A machine's name as the plane is told it."""
+
+
+def cleared(text: str, attempt: AttemptRecord | None, hide: Hide, *, paths: bool = False) -> str:
+    """What the shared server says, with its machines under the names that the plane knows, and without its own `paths`
+    where these may be in it."""
+    nodes = {place.node for place in attempt.placement} if attempt is not None else set()
+    if nodes:
+        names = "|".join(re.escape(node) for node in sorted(nodes, key=len, reverse=True))
+        text = re.sub(rf"(?<![\w.-])(?:{names})(?![\w-]|\.\w)", lambda found: hide(found[0]), text)
+    return _PATH.sub("(a path of the shared server)", text) if paths else text
 
 
 def status_of(
@@ -54,7 +66,9 @@ def unknown(last: GangStatus) -> GangStatus:
 
 def _cancelled(name: str, job: JobRecord, attempt: AttemptRecord | None, hide: Hide) -> GangStatus:
     """Somebody ended it there. To try it anew would be to fight over it: it counts as a limit that it went over."""
-    exit_ = Exit(limit="shared-pool", detail=f"cancelled in the shared server: {job.message}")
+    exit_ = Exit(
+        limit="shared-pool", detail=f"cancelled in the shared server: {cleared(job.message, attempt, hide, paths=True)}"
+    )
     facts = attempt.ranks if attempt is not None else ()
     ranks = tuple(
         [
@@ -75,10 +89,11 @@ def _ended(
         ranks = tuple(RankStatus(rank, Phase.ENDED, exit=never) for rank in range(job.ranks))
         stopped = job.state is JobState.CANCELLED
         code = job.error_code or ErrorCode.LAUNCH
-        reason = Reason("stopped" if stopped else str(code), job.message)
+        message = cleared(job.message, attempt, hide, paths=code.fault is not Fault.USER)
+        reason = Reason("stopped" if stopped else str(code), message)
         return GangStatus(name, Phase.ENDED, ranks, reason, None if stopped else code.fault)
     ranks = tuple([_ended_rank(fact, job, attempt, hide, taken_back) for fact in attempt.ranks])
-    return GangStatus(name, Phase.ENDED, ranks, Reason("ended", attempt.message))
+    return GangStatus(name, Phase.ENDED, ranks, Reason("ended", cleared(attempt.message, attempt, hide)))
 
 
 def _ended_rank(
@@ -92,7 +107,7 @@ def _ended_rank(
             node_lost=attempt.error_code is ErrorCode.NODE_LOST,
             oom=attempt.error_code is ErrorCode.OUT_OF_MEMORY and fact["signal"] is not None,
             limit="above" if attempt.error_code is ErrorCode.OVER_LIMIT else "",
-            detail=_detail(attempt),
+            detail=cleared(_detail(attempt), attempt, hide),
         )  # fmt: skip
     ended_at = fact["ended_at"] or attempt.ended_at or job.updated_at
     return RankStatus(fact["rank"], Phase.ENDED, hide(fact["node"]), fact["pid"], fact["started_at"], ended_at, exit_)
