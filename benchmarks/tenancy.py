@@ -22,7 +22,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -44,7 +47,19 @@ JOB = JobManifest.model_validate(
     {"name": "job", "command": ["true"], "resources": {"accelerators": "a100:1", "cpus": 0.1, "memory": "1MiB"}}
 )
 LATENCIES = 40
-Doors = list[tuple[ControlPlane, str]]
+OPEN_REQUESTS = 50
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a team submits: to its plane, or to its tenant of the shared server. `request` is around each request."""
+
+    plane: ControlPlane
+    tenant: str
+    request: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+
+
+Doors = list[Door]
 
 
 class Shared:
@@ -85,16 +100,19 @@ class Shared:
     async def tenants(self, count: int) -> Doors:
         for at in range(count):
             await self.plane.put_tenant(f"team-{at}", actor="admin")
-        return [(self.plane, f"team-{at}") for at in range(count)]
+        return [Door(self.plane, f"team-{at}") for at in range(count)]
 
     async def make(self, count: int) -> list[str]:
-        names = [name for _, name in await self.tenants(count)]
+        names = [door.tenant for door in await self.tenants(count)]
         for name in names:
             await self.planes.create(name, name, actor="admin")
         return names
 
     async def doors(self, count: int) -> Doors:
-        return [(await self.below(name), "default") for name in await self.make(count)]
+        return [await self.door(name) for name in await self.make(count)]
+
+    async def door(self, name: str) -> Door:
+        return Door(await self.below(name), "default", partial(self.planes.using, name))
 
     async def below(self, name: str) -> ControlPlane:
         async with self.planes.using(name):
@@ -102,14 +120,20 @@ class Shared:
 
 
 async def submit(doors: Doors, jobs: int) -> None:
-    """So many jobs at once, in turn to each (plane, tenant)."""
-    for start in range(0, jobs, 500):
-        batch = (doors[at % len(doors)] for at in range(start, min(jobs, start + 500)))
-        await asyncio.gather(*(plane.submit(JOB, tenant=tenant, actor="bench") for plane, tenant in batch))
+    """So many jobs at once, as many to each door: each team's client has `OPEN_REQUESTS` requests open."""
+
+    async def ask(door: Door, left: Iterator[int]) -> None:
+        for _ in left:
+            async with door.request():
+                await door.plane.submit(JOB, tenant=door.tenant, actor="bench")
+
+    lefts = [(door, iter(range(jobs // len(doors)))) for door in doors]
+    await asyncio.gather(*(ask(*left) for _ in range(OPEN_REQUESTS) for left in lefts))
 
 
 async def over(doors: Doors) -> None:
-    while any(len(plane.cache) for plane, _ in doors):
+    planes = {id(door.plane): door.plane for door in doors}.values()
+    while any(len(plane.cache) for plane in planes):
         await asyncio.sleep(0.02)
 
 
@@ -122,7 +146,7 @@ async def drain(doors: Doors, jobs: int) -> float:
 
 def starts(doors: Doors) -> list[float]:
     """Seconds from submission to start of all jobs."""
-    planes = {id(plane): plane for plane, _ in doors}.values()
+    planes = {id(door.plane): door.plane for door in doors}.values()
     jobs = [job for plane in planes for job in plane.store.jobs(JobFilter(limit=100_000))]
     return [job.started_at - job.submitted_at for job in jobs if job.started_at is not None]
 
@@ -239,7 +263,7 @@ async def awake(count: int) -> list[Row]:
         names = await shared.make(count)
         gc.collect()
         before, began = _resident(), time.perf_counter()
-        doors = [(await shared.below(name), "default") for name in names]
+        doors = [await shared.door(name) for name in names]
         woken, each = time.perf_counter() - began, (_resident() - before) / count
         took = await drain(doors, count)
         files = len(list(Path("/proc/self/fd").iterdir())) / count
@@ -263,8 +287,8 @@ async def held(jobs: int, planes: int) -> list[Row]:
         gc.collect()
         each = (_resident() - before) / jobs
         began = time.perf_counter()
-        for plane, _ in doors:
-            await plane.reconciler.reconcile()
+        for door in doors:
+            await door.plane.reconciler.reconcile()
         compared = time.perf_counter() - began
         await shared.stop()
         began = time.perf_counter()

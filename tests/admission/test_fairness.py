@@ -12,7 +12,7 @@ from shoal.admission import ClusterIndex, Policy, TenantState, decide
 from shoal.admission.fairness import Ring
 from shoal.core import Quota, Tenant
 
-from .cases import NOW, World, index_of, job, nodes
+from .cases import NOW, World, carry_out, index_of, job, nodes
 
 
 def jain(shares: list[float]) -> float:
@@ -211,3 +211,18 @@ def test_an_idle_tenant_is_never_ahead_and_keeps_what_it_owes() -> None:
     assert taking.finish() == ({}, None)
     taking.competes("a")
     assert taking.finish() == ({"a": 6.0, "idle": -10.0}, "a")
+
+
+def test_a_decision_starts_so_many_and_the_next_one_goes_on_in_turn() -> None:
+    index = index_of(nodes(1), policy=Policy(most_starts=3, quantum_s=1.0))
+    for tenant in ("a", "b"):
+        index.set_tenant(Tenant(tenant))
+        for at in range(4):
+            index.add_pending(job(f"{tenant}{at}", tenant, 1, at=float(at), expected_s=1.0))
+    waves = []
+    for _ in range(3):
+        snapshot = index.snapshot(NOW)
+        decision = decide(snapshot)
+        carry_out(index, snapshot, decision)
+        waves.append((sorted(start.job_id for start in decision.starts), decision.wake_at))
+    assert waves == [(["a0", "a1", "b0"], NOW), (["a2", "b1", "b2"], NOW), (["a3", "b3"], None)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from shoal.contract.records import JobFilter
 from shoal.core import Unavailable
-from shoal.store import WriterThreads, open_store, writer
+from shoal.store import WriterThreads, open_store
+from shoal.store.writer_threads import whose_turn
 
 
 def test_stores_that_share_threads_write_all_that_each_was_asked_for(tmp_path, make):
@@ -107,24 +109,33 @@ def test_what_cannot_be_flushed_is_not_acknowledged(tmp_path, make, monkeypatch)
     threads.close()
 
 
-@pytest.mark.parametrize(("share", "waits"), [(0.0, True), (1e9, False)])
-def test_only_in_a_flood_does_a_busy_store_wait_and_no_other_one(tmp_path, make, monkeypatch, share, waits):
-    monkeypatch.setattr(writer, "_FLOOD", share)
-    threads = WriterThreads(2)
-    stores = [open_store(f"sqlite:///{tmp_path / f'{at}.db'}", threads=threads) for at in range(4)]
+@dataclass(eq=False)
+class Asking:
+    """A store with so many rows to write."""
 
-    async def scene():
-        for at, store in enumerate(stores):
-            store.acquire(f"holder-{at}")
-        *busy, quiet = stores
-        for n in range(3):
-            await asyncio.gather(*(store.submit(make.job(f"{n}"), []) for store in busy))
-        assert [store._writer.not_before > 0 for store in busy] == [waits] * 3
-        assert quiet._writer.not_before == 0.0
-        await asyncio.gather(*(store.submit(make.job("last"), []) for store in stores))
+    backlog: int
 
-    asyncio.run(scene())
-    assert all(store.job("last") for store in stores)
-    for store in stores:
-        store.close()
-    threads.close()
+
+def test_the_usual_stores_write_all_they_have_in_a_round():
+    stores = [Asking(rows) for rows in (1, 5, 10, 20, 20, 19, 38)]
+    assert list(whose_turn(dict.fromkeys(stores, 0)).values()) == [1024] * 7
+
+
+@pytest.mark.parametrize(("left_out", "rows"), [(0, None), (2, None), (3, 10), (4, 10)])
+def test_a_store_with_much_more_work_than_the_others_is_left_out_of_some_rounds_and_then_writes_little(left_out, rows):
+    others, flooding = [Asking(10), Asking(10), Asking(12)], Asking(500)
+    turns = whose_turn({flooding: left_out, **dict.fromkeys(others, 0)})
+    assert [turns.get(one) for one in others] == [1024] * 3
+    assert turns.get(flooding) == rows
+
+
+def test_little_is_never_much():
+    stores = [Asking(1), Asking(1), Asking(8), Asking(9)]
+    assert [one.backlog for one in whose_turn(dict.fromkeys(stores, 0))] == [1, 1, 8]
+    assert whose_turn({stores[3]: 3, stores[0]: 0, stores[1]: 0})[stores[3]] == 8
+
+
+def test_a_store_that_asks_alone_writes_at_once_all_it_has():
+    store = Asking(5000)
+    assert whose_turn({store: 0}) == {store: 1024}
+    assert whose_turn({}) == {}

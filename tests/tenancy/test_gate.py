@@ -8,7 +8,7 @@ from shoal.tenancy.live.gate import Gate
 
 
 async def _hand_over(gate: Gate, plane: str, at: int, order: list[str], weight: float = 1.0) -> None:
-    async with gate.turn(plane, f"{plane}{at}", weight, 1.0):
+    async with gate.turn(plane, weight):
         order.append(plane)
         await asyncio.sleep(0)
 
@@ -44,7 +44,7 @@ def test_weights_say_how_often_a_plane_has_its_turn() -> None:
 def test_one_that_gives_up_lets_the_next_one_in() -> None:
     async def scene() -> None:
         gate, order = Gate(width=1), []
-        async with gate.turn("a", "a0", 1.0, 1.0):
+        async with gate.turn("a"):
             given_up = asyncio.ensure_future(_hand_over(gate, "a", 1, order))
             last = asyncio.ensure_future(_hand_over(gate, "b", 2, order))
             await asyncio.sleep(0)

@@ -106,6 +106,8 @@ class _Cycle:
         due = [held.reservation.at for held in self._reservations if held.reservation.at > self._now]
         if self._snapshot.pending.next_due is not None:
             due.append(self._snapshot.pending.next_due)
+        if self._full:
+            due.append(self._now)
         return Decision(
             starts=tuple(self._starts),
             preemptions=tuple(self._preemptions),
@@ -116,17 +118,24 @@ class _Cycle:
             wake_at=min(due, default=None),
         )
 
+    @property
+    def _full(self) -> bool:
+        return len(self._starts) >= self._policy.most_starts
+
     # --- turns
 
     def _serve(self, priority_class: PriorityClass) -> None:
         waiting = self._open(priority_class)
         self._ring.enter(waiting)
-        while (name := self._ring.next()) is not None:
+        while not self._full and (name := self._ring.next()) is not None:
             heap = waiting[name]
-            while heap and self._ring.may_go_on(name):
+            while heap and not self._full and self._ring.may_go_on(name):
                 self._step(name, heap)
             if heap:
                 self._ring.back(name)
+        if self._full:
+            for name in (name for name, heap in waiting.items() if heap):
+                self._ring.competes(name)
 
     def _open(self, priority_class: PriorityClass) -> dict[str, list[_Waiting]]:
         waiting: dict[str, list[_Waiting]] = {}

@@ -136,7 +136,8 @@ class Policy:
     for its tenant's quota may be overtaken by smaller ones of the tenant for the same time. `quantum_s` is what a
     tenant of weight 1 earns each round, in accelerator-seconds. `default_runtime_s` is taken for jobs of which
     nothing is known. `together` are labels of nodes, from the innermost: a gang that needs several nodes is packed onto
-    some that have one value of such a label, if they hold it.
+    some that have one value of such a label, if they hold it. A decision starts at most `most_starts` jobs, and if
+    so many, the next one is due at once.
     """
 
     placement: Spread = Spread.PACK
@@ -145,6 +146,7 @@ class Policy:
     quantum_s: float = 60.0
     default_runtime_s: float = 60.0
     together: tuple[str, ...] = ("switch", "rack", "zone")
+    most_starts: int = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from shoal.store.position import (
 )
 from shoal.store.store import Store, open_store
 from shoal.store.tables import Key, Tables, index_where, new_metadata
-from shoal.store.writer import WriterThreads
+from shoal.store.writer_threads import WriterThreads
 
 __all__ = [
     "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "WriterThreads", "check_database", "control_lock",

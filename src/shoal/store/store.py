@@ -35,7 +35,8 @@ from shoal.store.operations import BULKS, Other
 from shoal.store.position import Position
 from shoal.store.reads import Reads, lease_holder
 from shoal.store.tables import Tables
-from shoal.store.writer import Writer, WriterThreads
+from shoal.store.writer import Writer
+from shoal.store.writer_threads import WriterThreads
 
 _RELEASED = LeaseLost("control of the database was released", hint="acquire it again to write")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

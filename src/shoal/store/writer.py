@@ -3,9 +3,6 @@
 Callers queue operations; a thread takes all that wait, writes them in one transaction with one flush of the disk, and
 then wakes each event loop once. While it writes, the next group gathers. Without a thread (`inline`) every operation
 is its own transaction in the caller, which makes a simulation repeat exactly.
-
-Threads that write for many stores commit one store at a time, and flush many at once: the disk then takes little
-longer for all of them than for one.
 """
 
 from __future__ import annotations
@@ -14,14 +11,8 @@ import asyncio
 import contextlib
 import logging
 import queue
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -30,22 +21,14 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from shoal.contract.records import Event
 from shoal.core import LeaseLost, ShoalError, Unavailable
 from shoal.store import operations, rows
+from shoal.store.announcing import Announcement, Callback, Subscriber, announce
 from shoal.store.database import Database
 from shoal.store.lease import Lock
 from shoal.store.operations import Collision, Done, Operation
 from shoal.store.position import Position
+from shoal.store.writer_threads import GROUP_LIMIT, WriterThreads
 
 log = logging.getLogger(__name__)
-
-Callback = Callable[[Sequence[Event]], None]
-
-GROUP_LIMIT = 1024
-"""Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
-
-
-_FLOOD, _EACH_S, _RECENT_S = 0.15, 0.006, 1.0
-"""When committing took so much of the last `_RECENT_S`, it is a flood: then each of the stores that wrote meanwhile is
-committed once in as many times `_EACH_S`."""
 
 
 class _Request(NamedTuple):
@@ -54,83 +37,12 @@ class _Request(NamedTuple):
     future: asyncio.Future[Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Subscriber:
-    callback: Callback
-    loop: asyncio.AbstractEventLoop | None
-    """Where to call; None: on the loop that awaited the write, or at once when there is none."""
+class Group(NamedTuple):
+    """A transaction that is committed: its requests with a value or an error each, and its events."""
 
-
-class WriterThreads:
-    """Threads that write for stores. Under a flood what a busy store writes gathers for few transactions; a store that
-    did not write for a while is written at once. One store is never written by two threads at once."""
-
-    def __init__(self, threads: int = 1) -> None:
-        self._ready: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
-        self._early: queue.SimpleQueue[Writer | None] = queue.SimpleQueue()
-        self._committing = threading.Lock()
-        self._recent: dict[Writer, float] = {}
-        self._spent_s, self._ended = 0.0, 0.0
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"shoal-store-writer-{at}", daemon=True) for at in range(threads)
-        ]
-        self._delaying = threading.Thread(target=self._delay, name="shoal-store-delay", daemon=True)
-        for thread in (*self._threads, self._delaying):
-            thread.start()
-
-    def wake(self, writer: Writer) -> None:
-        """Something was queued for this writer."""
-        if not writer.due:
-            writer.due = True
-            (self._ready if time.monotonic() >= writer.not_before else self._early).put(writer)
-
-    def close(self) -> None:
-        """Serve those whose turn is to come, then end. The stores are closed before or after, as it comes."""
-        self._early.put(None)
-        self._delaying.join()
-        for _ in self._threads:
-            self._ready.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        while (writer := self._ready.get()) is not None:
-            writer.write_group(self._turn(writer))
-            writer.due = False
-            if writer.more:  # queued since it looked
-                self.wake(writer)
-
-    def _delay(self) -> None:
-        """Pass on those that came early when their time has come."""
-        waiting: list[tuple[float, int, Writer]] = []
-        for number in count():
-            try:
-                left_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
-                writer = self._early.get(timeout=left_s)
-            except queue.Empty:
-                self._ready.put(heappop(waiting)[2])
-                continue
-            if writer is None:
-                break
-            heappush(waiting, (writer.not_before, number, writer))
-        for _, _, writer in waiting:
-            self._ready.put(writer)
-
-    @contextlib.contextmanager
-    def _turn(self, writer: Writer) -> Iterator[None]:
-        """One store is committed at a time: more at once would only contend for the interpreter's lock."""
-        with self._committing:
-            began = time.monotonic()
-            self._recent.pop(writer, None)
-            self._recent[writer] = began
-            while next(iter(self._recent.values())) < began - _RECENT_S:
-                del self._recent[next(iter(self._recent))]
-            yield
-            ended = time.monotonic()
-            self._spent_s = self._spent_s * max(0.0, 1.0 - (ended - self._ended) / _RECENT_S) + ended - began
-            self._ended = ended
-            flood = self._spent_s >= _FLOOD * _RECENT_S
-            writer.not_before = began + len(self._recent) * _EACH_S if flood else 0.0
+    requests: Sequence[_Request]
+    values: list[Any]
+    events: list[Event]
 
 
 class Writer:
@@ -140,19 +52,20 @@ class Writer:
         self, database: Database, lock: Lock, position: Position | None, threads: WriterThreads | None
     ) -> None:
         self._database = database
+        self.lock = database.lock
+        """Held while it is written for."""
         self._lock = lock
         self._position = position
         self.epoch = 0
         self._refusal: ShoalError | None = None
         self._closed = False
-        self._subscribers: tuple[_Subscriber, ...] = ()
+        self._subscribers: tuple[Subscriber, ...] = ()
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._threads = threads
         self._committed = 0
+        self._queued = self._taken = 0
         self.due = False
-        """Whether it waits for a thread, or has one."""
-        self.not_before = 0.0
-        """When a thread should write for it again at the earliest."""
+        """Whether it waits for its round."""
 
     # --- for callers ---
 
@@ -165,6 +78,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         request = _Request(operation, loop, loop.create_future())
         self._requests.put(request)
+        self._queued += operation.weight
         self._threads.wake(self)
         if self._closed:  # meanwhile, by another thread: the writer will not look again
             self._fail_rest()
@@ -174,7 +88,7 @@ class Writer:
         """The same in the caller's thread, as a transaction of its own."""
         with self._database.lock:
             (value,), events = self._flushed(*self._commit([operation]))
-            self._announce([], events)
+            announce([Announcement(self._subscribers, events, ())])
         if isinstance(value, ShoalError):
             raise value
         return value
@@ -184,7 +98,7 @@ class Writer:
             loop = asyncio.get_running_loop() if self._threads is not None else None
         except RuntimeError:
             loop = None
-        subscriber = _Subscriber(callback, loop)
+        subscriber = Subscriber(callback, loop)
         with self._database.lock:
             self._subscribers = (*self._subscribers, subscriber)
 
@@ -210,36 +124,41 @@ class Writer:
 
     def close(self) -> None:
         """Write what is queued, and nothing more."""
-        while self.more:
-            self.write_group()
+        while not self._requests.empty():
+            with self.lock:
+                announce([self.flush(self.commit(GROUP_LIMIT))])
         self.refuse(Unavailable("the store is closed", hint="repeat the request when the server is up again"))
         self._closed = True
         self._fail_rest()
 
-    # --- for the threads ---
+    # --- for the threads; they hold `lock` ---
 
     @property
-    def more(self) -> bool:
-        return not self._requests.empty()
+    def backlog(self) -> int:
+        """About how many rows wait."""
+        return 0 if self._requests.empty() else max(1, self._queued - self._taken)
 
-    def write_group(self, turn: AbstractContextManager[None] = contextlib.nullcontext()) -> None:  # noqa: B008
-        """What waits, as one transaction, which is committed in this `turn`."""
-        with self._database.lock:
-            with turn:
-                group = self._next_group()
-                values, events = self._commit([request.operation for request in group]) if group else ([], [])
-            if group:
-                values, events = self._flushed(values, events)
-                self._announce(list(zip(group, values, strict=True)), events)
-
-    def _next_group(self) -> list[_Request]:
-        group: list[_Request] = []
+    def commit(self, limit: int) -> Group:
+        """About so many rows of what waits, as one transaction."""
+        requests: list[_Request] = []
         weight = 0
         with contextlib.suppress(queue.Empty):
-            while weight < GROUP_LIMIT:
-                group.append(self._requests.get_nowait())
-                weight += group[-1].operation.weight
-        return group
+            while weight < limit:
+                requests.append(self._requests.get_nowait())
+                weight += requests[-1].operation.weight
+        self._taken += weight
+        return Group(requests, *(self._commit([one.operation for one in requests]) if requests else ([], [])))
+
+    def flush(self, group: Group) -> Announcement:
+        """What is to be told once the group is on disk."""
+        if not group.requests:
+            return Announcement((), (), ())
+        values, events = self._flushed(group.values, group.events)
+        return self._told(zip(group.requests, values, strict=True), events)
+
+    def _told(self, results: Iterable[tuple[_Request, Any]], events: Sequence[Event]) -> Announcement:
+        answers = [(request.loop, (request.future, value)) for request, value in results]
+        return Announcement(self._subscribers, events, answers)
 
     def _fail_rest(self) -> None:
         """Requests that were queued while the store closed."""
@@ -249,7 +168,7 @@ class Writer:
                 request = self._requests.get_nowait()
                 if self._refusal is not None:
                     rest.append((request, _copy(self._refusal)))
-        self._announce(rest, [])
+        announce([self._told(rest, [])])
 
     # --- one group ---
 
@@ -331,41 +250,7 @@ class Writer:
         self.refuse(error)
         raise _copy(error)
 
-    # --- word of it ---
-
-    def _announce(self, results: Sequence[tuple[_Request, Any]], events: Sequence[Event]) -> None:
-        """One call per event loop: first the subscribers hear of the events, then the callers wake."""
-        waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-        for request, value in results:
-            waiting.setdefault(request.loop, []).append((request.future, value))
-        calls: dict[asyncio.AbstractEventLoop | None, list[Callback]] = {}
-        if events:
-            fallback = next(iter(waiting), None)
-            for subscriber in self._subscribers:
-                calls.setdefault(subscriber.loop or fallback, []).append(subscriber.callback)
-        _deliver(calls.pop(None, []), events, [])
-        for loop in (waiting.keys() | calls.keys()) - {None}:
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, calls.get(loop, []), events, waiting.get(loop, []))
-
 
 def _copy(error: ShoalError) -> ShoalError:
     """For another caller: an exception object gathers the tracebacks of all callers that raise it."""
     return type(error)(error.what, where=error.where, hint=error.hint)
-
-
-def _deliver(
-    callbacks: Sequence[Callback], events: Sequence[Event], results: Sequence[tuple[asyncio.Future[Any], Any]]
-) -> None:
-    for callback in callbacks:
-        try:
-            callback(events)
-        except Exception:  # the events are committed: one listener's failure is no other's
-            log.exception("a subscriber to the store's events failed")
-    for future, value in results:
-        if future.done():  # its caller was cancelled
-            continue
-        if isinstance(value, ShoalError):
-            future.set_exception(value)
-        else:
-            future.set_result(value)

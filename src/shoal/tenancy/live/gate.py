@@ -1,47 +1,49 @@
-"""Planes hand over in turns, by the weights of their tenants: one plane's flood delays its own gangs only."""
+"""Planes have turns, by the weights of their tenants: one plane's flood makes its own queue long."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import count
 
 from shoal.tenancy.fair_queue import FairQueue
 
 
 class Gate:
-    """At most `width` gangs are being handed over at a time; the others wait in the queues of their planes."""
+    """At most `width` have their turn at a time; the others wait in the queues of their planes."""
 
-    def __init__(self, width: int = 512) -> None:
+    def __init__(self, width: int) -> None:
         self._free = width
-        self._queue: FairQueue[str, str] = FairQueue()
-        self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._queue: FairQueue[str, int] = FairQueue()
+        self._numbers = count()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
 
-    def waiting(self, plane_id: str) -> int:
-        """How many gangs of a plane wait for their turn."""
-        return self._queue.waiting(plane_id)
+    def waiting(self, plane: str) -> int:
+        """How many of a plane wait for their turn."""
+        return self._queue.waiting(plane)
 
     @contextlib.asynccontextmanager
-    async def turn(self, plane_id: str, gang: str, weight: float, cost: float) -> AsyncIterator[None]:
-        """The gang's turn begins when this is entered. A gang is handed over by one caller at a time."""
-        key = plane_id, gang
-        turn = self._waiting[key] = asyncio.get_running_loop().create_future()
-        self._queue.put(plane_id, gang, weight=weight, cost=cost)
+    async def turn(self, plane: str, weight: float = 1.0, cost: float = 1.0) -> AsyncIterator[None]:
+        """A turn of this plane's begins when this is entered."""
+        number = next(self._numbers)
+        turn = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._queue.put(plane, number, weight=weight, cost=cost)
         self._grant()
         try:
             await turn
             yield
         finally:
-            del self._waiting[key]
-            self._queue.remove(plane_id, gang)
+            del self._waiting[number]
+            self._queue.remove(plane, number)
             if turn.done() and not turn.cancelled():
-                self._queue.done(plane_id, gang)
+                self._queue.done(plane, number)
                 self._free += 1
                 self._grant()
 
     def _grant(self) -> None:
         while self._free and (key := self._queue.take()) is not None:
-            turn = self._waiting[key]
+            turn = self._waiting[key[1]]
             if turn.cancelled():
                 self._queue.done(*key)
             else:

@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 from starlette.types import ASGIApp
 
+from shoal.admission import Policy
 from shoal.base.loops import Turns
 from shoal.base.rates import Buckets
 from shoal.contract.records import NewEvent
@@ -41,6 +42,12 @@ _WRITERS = 6
 more of the processor, and to be no faster."""
 
 
+_HANDED_AT_ONCE = 64
+"""So many gangs are being handed over at a time, of all planes in turn: about as many as are written together."""
+_STARTS = 32
+"""A plane hands over so many gangs in a decision: between them others have their turns."""
+_BEGIN = 64
+"""So many requests begin in each round of the event loop, of all planes in turn."""
 _WAKING = 16
 """So many planes are woken at once when the server starts: the disk serves them together."""
 _NAMED = 5
@@ -86,7 +93,8 @@ class Planes:
         self._repository = PlaneRepository(server.store)
         self._inline = inline
         self._threads = None if inline else WriterThreads(_WRITERS)
-        self._gate = Gate()
+        self._gate = Gate(_HANDED_AT_ONCE)
+        self._entrance = Gate(_BEGIN)
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -258,6 +266,8 @@ class Planes:
                 f"plane {name} is suspended", where=name, hint="the admin of the shared server resumes it"
             )
         self._count(name)
+        async with self._entrance.turn(name):
+            pass  # others have their turns before its next request begins
         awake = self._awake.get(name) or await self._awaken(name)
         awake.requests += 1
         try:
@@ -356,7 +366,7 @@ class Planes:
 
         plane = ControlPlane(
             store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
-            extensions=[Chosen(Inside, NoSection())],
+            extensions=[Chosen(Inside, NoSection())], policy=Policy(most_starts=_STARTS),
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says

@@ -237,7 +237,7 @@ class SharedEngine:
         )  # fmt: skip
         tenant = server.tenants().get(self._plane.tenant)
         weight, cost = tenant.weight if tenant is not None else 1.0, 1.0 + len(gang.ranks) / _RANKS_COST
-        async with self._gate.turn(self._plane.id, gang.name, weight, cost):
+        async with self._gate.turn(self._plane.id, weight, cost):
             # Whatever ends the plane meanwhile: what the store has, the shared server knows.
             stored = await asyncio.shield(asyncio.ensure_future(self._submit(job, manifest, event)))
         return self._know(gang.name, stored, self._status(gang.name, stored))
