@@ -3,8 +3,8 @@
     python benchmarks/market_spot.py TRACES [--starts 12] [--json]
 
 TRACES is a folder of skypilot-org/spot-traces (NSDI'24). One job of 24 hours; a launch takes ten minutes; on demand
-costs three times spot. Our policy learned from TUNED zones only and was tuned on them; figures are of all other V100
-zones.
+costs three times spot. Our policy learned from TUNED zones only, each alone, and was tuned on them and on their
+combinations; figures are of all other V100 zones, and of combinations of these.
 Starts that no schedule could end in time are left out. Simulated: no instance was rented.
 """
 
@@ -13,22 +13,27 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 from common import Row, parser, report
 
 from shoal.market.compare import Start, compared, run, starts_of
 from shoal.market.feeds import read
 from shoal.market.history import History
-from shoal.market.policy.beliefs import Rates, learn
+from shoal.market.optimum import optimum
+from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.markov import Markov, prior_of
+from shoal.market.policy.names import policy_named
+from shoal.market.shared import Task, reserve, simulate_shared
 from shoal.market.simulate import view_at
 from shoal.market.ticks import Job, Market, cut
 
 TUNED = ("us-east-1a", "us-east-1c", "us-west-2a")
 """Of February 2023."""
 DEADLINES = (1.1, 1.3, 1.6, 2.0)
-NAMES = ("markov", "uniform-progress", "greedy", "ucb", "failover", "cheapest")
+NAMES = ("markov", "uniform-progress", "greedy", "ucb", "ross", "failover", "cheapest")
 WORK_S, ON_DEMAND, SPOT = 24 * 3600.0, 3.0, 1.0
 
 
@@ -80,13 +85,23 @@ def main() -> int:
         rows += rows_of(f"{deadline} x work, one zone", runs, None)
     rows += rows_of("all, one zone", everything, 1.05)
 
-    several = [one for one in files("availability_1-node_aws-02-15-2023_*_v100_1.json") if _zone(one) not in TUNED]
-    together = _together(tuned)
-    runs = [
-        start for deadline in DEADLINES for market in [market_of(several, deadline)]
-        for start in run(market, NAMES, starts_of(market, given.starts, 99), together)
-    ]  # fmt: skip
-    rows += rows_of(f"all, {len(several)} zones together", runs, 1.05)
+    others = [one for one in files("availability_1-node_aws-02-15-2023_*_v100_1.json") if _zone(one) not in TUNED]
+    several: list[Start] = []
+    for zones in (others, *(list(pair) for pair in combinations(others, 2))):
+        runs = []
+        for deadline in DEADLINES:
+            market = market_of(zones, deadline)
+            runs += run(market, NAMES, starts_of(market, given.starts, 99), prior)
+        several += runs
+        rows += rows_of(f"all, {' and '.join(map(_zone, zones))}", runs, None)
+    rows += rows_of(f"all, two and three of {len(others)} zones", several, 1.05)
+
+    failing: list[Start] = []
+    for deadline in DEADLINES:
+        market = market_of(others, deadline).refusing(0.3, 0.3, retries=2, seed=7)
+        failing += run(market, NAMES, starts_of(market, given.starts, 99), prior)
+    rows += rows_of("three zones, 30 % of launches fail", failing, 1.05)
+    rows += shared([market_of([one], 1.6) for one in others], prior, given.starts)
 
     for nodes in (4, 16):
         runs = []
@@ -96,7 +111,7 @@ def main() -> int:
                 runs += run(market, NAMES, starts_of(market, given.starts, number), prior)
         if runs:
             rows += rows_of(f"1.6 x work, gang of {nodes}", runs, None)
-    rows += speed(market_of(several, 2.0), together)
+    rows += speed(market_of(others, 2.0), prior)
     return report("A job with a deadline on spot traces (simulated)", rows, as_json=given.json)
 
 
@@ -124,9 +139,28 @@ def speed(market: Market, prior: Rates) -> list[Row]:
     ]
 
 
-def _together(histories: list[History]) -> Rates:
-    market = market_of(histories, 1.1)
-    return learn(market.up[:, market.spot], market.tick_s)
+def shared(markets: list[Market], prior: Rates, starts: int) -> list[Row]:
+    """Six jobs, two in each zone, with one and a half times the money that one of them costs on demand."""
+    rows, ends = [], min(len(market.up) for market in markets)
+    for name in ("markov", "greedy"):
+        done = least = most = 0
+        spent: list[float] = []
+        for at in starts_of(markets[0], starts, 5):
+            windows = [market.window(min(at, ends - market.deadline)) for market in markets * 2]
+            budget = sum(reserve(window, window.work, None, 0) for window in windows) / len(windows) * 1.5
+            tasks = [Task(str(n), window, policy_named(name, prior)) for n, window in enumerate(windows)]
+            found = simulate_shared(tasks, budget)
+            costs = np.cumsum(sorted(optimum(window).lower for window in windows))
+            done, least, most = done + found.done, least + 1, most + int((costs <= budget).sum())
+            spent.append(found.usd / budget)
+        rows += [
+            Row(f"six jobs, one budget: done with {name}, of what the optimum does", done / most, "", ""),
+            Row(f"six jobs, one budget: done with {name}, for one that is surely paid", done / least, "x", ""),
+            Row(
+                f"six jobs, one budget: most spent with {name}, of the budget", max(spent), "", "<= 1", max(spent) <= 1
+            ),
+        ]
+    return rows
 
 
 def _zone(one: History) -> str:

@@ -56,9 +56,33 @@ def test_simulate_compare_plan_and_explain(traces: Path) -> None:
     assert all(row["missed"] == 0 and row["low"] <= row["ratio"] <= row["high"] for row in rows)
     planned = json.loads(call("plan", *words, "--deadline", 9, "--learn", traces, "--json"))
     assert planned["offer"].startswith("aws/us-east-1")
+    tried = planned["replayed"]
+    assert tried["met"] == tried["starts"] == 20
+    assert tried["usd"]["p10"] <= tried["usd"]["p50"] <= tried["usd"]["p90"] < tried["all_on_demand_usd"]
+    assert "eight of ten" in call("plan", *words, "--deadline", 9)
+    assert "no replays" in call("plan", *words, "--deadline", 200)
     why = json.loads(call("explain", *words, "--deadline", 9, "--json"))
     assert [one["price"] for one in why] == [1.0, 1.2, 1.5, 2.0]
     assert why[0]["text"]
+
+
+def test_launches_fail_and_speeds_differ(traces: Path) -> None:
+    words = ["simulate", traces, *JOB, "--spot-price", 1, "--deadline", 9, "--json"]
+    failing = json.loads(call(*words, "--refused", 0.5, "--retries", 2))
+    assert failing["refusals"] > 0
+    assert failing["finish_h"] <= 9
+    (traces / "speeds.txt").write_text('{"V100": 2}')
+    assert json.loads(call(*words, "--speeds", traces / "speeds.txt"))["finish_h"] < 5
+    kept = json.loads(call(*words, "--state-gb", 100))
+    assert kept["storage_usd"] == pytest.approx(2.3 * kept["finish_h"] / 730)
+    assert "launches that failed" in call(*words[:-1])
+
+
+def test_tariffs_say_what_was_not_verified() -> None:
+    rows = json.loads(call("tariffs", "--json"))
+    assert {row["what"] for row in rows} == {"region", "internet", "storage"}
+    assert any(row["checked"] is None for row in rows)
+    assert "not verified" in " ".join(call("tariffs").split())
 
 
 @pytest.mark.parametrize(
@@ -69,6 +93,7 @@ def test_simulate_compare_plan_and_explain(traces: Path) -> None:
         (["simulate", *JOB, "--deadline", "900", "--spot-price", "1"], "ticks before the deadline"),
         (["compare", *JOB, "--deadlines", "0.5", "--spot-price", "1"], "no schedule ends"),
         (["compare", *JOB, "--deadlines", "x", "--spot-price", "1"], "numbers separated by commas"),
+        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "--speeds", "no.json"], "numbers by accelerator"),
         (["offers"], "has no prices"),
         (["history", "--region", "nowhere"], "no offer is left"),
     ],

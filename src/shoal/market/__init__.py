@@ -6,16 +6,17 @@ from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
     from shoal.market.feeds import read, read_all
+    from shoal.market.forecasts import from_lifetimes, speeds_by_kind
     from shoal.market.history import Availability, History, Offer, Prices, Track
     from shoal.market.optimum import Optimum
-    from shoal.market.policy.beliefs import Rates, from_lifetimes
+    from shoal.market.policy.beliefs import Rates
     from shoal.market.policy.names import NAMES, policy_named
     from shoal.market.policy.view import Decision, Policy, View, safe
     from shoal.market.ticks import Job, Market, cut
 
 __all__ = [
     "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Rates",
-    "Track", "View", "cut", "from_lifetimes", "policy_named", "read", "read_all", "safe",
+    "Track", "View", "cut", "from_lifetimes", "policy_named", "read", "read_all", "safe", "speeds_by_kind",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -35,10 +36,11 @@ __getattr__ = on_first_use(
         "Track": "history",
         "View": "policy.view",
         "cut": "ticks",
-        "from_lifetimes": "policy.beliefs",
+        "from_lifetimes": "forecasts",
         "policy_named": "policy.names",
         "read": "feeds",
         "read_all": "feeds",
         "safe": "policy.view",
+        "speeds_by_kind": "forecasts",
     },
 )

@@ -65,7 +65,8 @@ def _solve(market: Market, parts: int, *, favour: bool) -> float:
             stay[0, j] = price * parted[j] + held[0, j][shifted[j]]
             stay[1:, j] = price + held[:-1, j]
             begun = price + held[market.launch - 1, j] if market.launch else stay[0, j]
-            free = np.minimum(free, market.launch_usd[j] + begun)
+            if market.begins(t, int(j)):
+                free = np.minimum(free, market.launch_usd[j] + begun)
         free[0] = 0.0
         held = np.minimum(stay, free)
         for j in np.flatnonzero(~market.up[t]):

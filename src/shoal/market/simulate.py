@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shoal.market.policy.view import Policy, View, safe
+from shoal.market.policy.view import Decision, Policy, View, safe
 from shoal.market.ticks import Market
 
 
@@ -28,6 +28,7 @@ class Outcome:
     finish_s: float | None
     launches: int
     preemptions: int
+    refusals: int
     lost_s: float
     steps: tuple[Step, ...] = field(repr=False)
 
@@ -36,47 +37,84 @@ class Outcome:
         return self.finish_s is not None
 
 
+class Run:
+    """A job on its way: `look`, decide, `hold`, for each tick.
+
+    A launch that fails costs nothing and leaves the job with nothing: it had stopped to move. A spot offer that was
+    refused is not up in the next tick, so that a policy looks elsewhere."""
+
+    def __init__(self, market: Market) -> None:
+        self.market, self.tick, self.work = market, 0, market.work
+        self.running: int | None = None
+        self.launching = self.age = 0
+        self.usd = self._egress = self._lost = 0.0
+        self._launches = self._preemptions = 0
+        self._shown = market.up if market.refused is None else market.up.copy()
+        self._steps: list[Step] = []
+        self._finish: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self._finish is not None or self.tick >= self.market.deadline
+
+    def look(self) -> View:
+        """The beginning of a tick: an instance that is gone has lost its work since the last checkpoint."""
+        market = self.market
+        if self.running is not None and not market.up[self.tick, self.running]:
+            self._preemptions += 1
+            if self.launching == 0:
+                redone = min(market.work, self.work + market.lost) - self.work
+                self.work, self._lost = self.work + redone, self._lost + redone
+            self.running = None
+        shown = self._shown[: self.tick + 1]
+        return View(
+            market, self.tick, self.work, self.running, self.launching, self.age, market.usd[self.tick], shown[-1],
+            shown,
+        )  # fmt: skip
+
+    def hold(self, decision: Decision) -> None:
+        """The rest of the tick, with what was decided."""
+        market, tick, chosen = self.market, self.tick, decision.offer
+        failed, paid = False, 0.0
+        if chosen is not None and chosen != self.running and not market.begins(tick, chosen):
+            if market.spot[chosen] and market.up[tick, chosen]:
+                self._shown[tick : tick + 2, chosen] = False
+            chosen, failed = None, True
+        if chosen is not None:
+            if chosen != self.running:
+                self._launches, self.launching, self.age = self._launches + 1, market.launch, 0
+                paid += float(market.launch_usd[chosen])
+                self._egress += float(market.launch_usd[chosen])
+            part = 1.0
+            if self.launching:
+                self.launching -= 1
+            else:
+                part = min(1.0, self.work / float(market.speed[chosen]))
+                self.work = max(0.0, self.work - float(market.speed[chosen]))
+            paid += float(market.usd[tick, chosen]) * part
+            self.age += 1
+            if self.work <= 1e-9:
+                self._finish = (tick + part) * market.tick_s
+        self.running = chosen
+        self.usd += paid
+        self._steps.append(Step(chosen, paid, self.work, decision.reason.text, failed))
+        self.tick += 1
+
+    def outcome(self) -> Outcome:
+        refusals = sum(step.failed for step in self._steps)
+        return Outcome(
+            self.usd, self._egress, self._finish, self._launches, self._preemptions, refusals,
+            self._lost * self.market.tick_s, tuple(self._steps),
+        )  # fmt: skip
+
+
 def simulate(market: Market, policy: Policy) -> Outcome:
     """From the market's first tick to the end of the work or the deadline."""
-    work, running, launching, age = market.work, None, 0, 0
-    spent = egress = lost = 0.0
-    launches = preemptions = 0
-    steps: list[Step] = []
-    finish: float | None = None
-    for tick in range(market.deadline):
-        if running is not None and not market.up[tick, running]:
-            preemptions += 1
-            if launching == 0:
-                redone = min(market.work, work + market.lost) - work
-                work, lost = work + redone, lost + redone
-            running = None
-        view = view_at(market, tick, work, running, launching, age)
-        decision = safe(view, policy.decide(view))
-        chosen, failed = decision.offer, False
-        if chosen is not None and not market.up[tick, chosen]:
-            chosen, failed = None, True
-        paid = 0.0
-        if chosen is not None:
-            if chosen != running:
-                launches, launching, age = launches + 1, market.launch, 0
-                paid += float(market.launch_usd[chosen])
-                egress += float(market.launch_usd[chosen])
-            part = 1.0
-            if launching:
-                launching -= 1
-            else:
-                part = min(1.0, work / float(market.speed[chosen]))
-                work = max(0.0, work - float(market.speed[chosen]))
-            paid += float(market.usd[tick, chosen]) * part
-            age += 1
-            if work <= 1e-9:
-                finish = (tick + part) * market.tick_s
-        running = chosen
-        spent += paid
-        steps.append(Step(chosen, paid, work, decision.reason.text, failed))
-        if finish is not None:
-            break
-    return Outcome(spent, egress, finish, launches, preemptions, lost * market.tick_s, tuple(steps))
+    run = Run(market)
+    while not run.over:
+        view = run.look()
+        run.hold(safe(view, policy.decide(view)))
+    return run.outcome()
 
 
 def view_at(market: Market, tick: int, work: float, running: int | None, launching: int, age: int) -> View:

@@ -45,7 +45,10 @@ class Job:
 class Market:
     """Offers over ticks: `usd[t, j]` for a whole tick of all nodes, `up[t, j]` whether they can be had; `speed[j]` is
     work per tick, in ticks of an accelerator of speed 1; `launch_usd[j]` is what a launch costs in egress. Work,
-    deadline, launch and loss are in ticks."""
+    deadline, launch and loss are in ticks.
+
+    `refused[t, j]` says that a launch fails at this tick although the offer seems to be there; policies do not see it.
+    `retries` is the greatest number of refusals on demand in a row that the deadline must survive."""
 
     offers: tuple[Offer, ...]
     usd: Floats
@@ -57,6 +60,8 @@ class Market:
     deadline: int
     launch: int
     lost: float
+    refused: Bools | None = None
+    retries: int = 0
 
     def __post_init__(self) -> None:
         steady = [j for j, offer in enumerate(self.offers) if not offer.spot]
@@ -77,8 +82,12 @@ class Market:
 
     def needed(self, work: float, running: int | None, launching: int) -> int:
         """Ticks in which the fallback surely ends this work."""
-        before = launching if running == self.fallback else self.launch
+        before = launching if running == self.fallback else self.retries + self.launch
         return before + math.ceil(work / float(self.speed[self.fallback]) - 1e-9)
+
+    def begins(self, tick: int, offer: int) -> bool:
+        """Whether a launch at this tick succeeds."""
+        return bool(self.up[tick, offer]) and (self.refused is None or not self.refused[tick, offer])
 
     def window(self, start: int, deadline: int | None = None) -> Market:
         """The same job, started at a later tick."""
@@ -86,7 +95,24 @@ class Market:
         if start < 0 or start + ticks > len(self.up):
             raise Invalid(f"the history ends {start + ticks - len(self.up)} ticks before the deadline")
         end = start + ticks
-        return replace(self, usd=self.usd[start:end], up=self.up[start:end], deadline=ticks)
+        refused = None if self.refused is None else self.refused[start:end]
+        return replace(self, usd=self.usd[start:end], up=self.up[start:end], refused=refused, deadline=ticks)
+
+    def refusing(self, spot: float, on_demand: float = 0.0, retries: int = 0, seed: int = 0) -> Market:
+        """The same market, in which this part of the launches fails: each tick and offer by chance, on demand at most
+        `retries` times in a row. A deadline then allows for that many."""
+        if not (0 <= spot <= 1 and 0 <= on_demand <= 1):
+            raise Invalid("the part of launches that fail lies between 0 and 1")
+        if retries < 0 or (on_demand > 0 and retries == 0):
+            raise Invalid("launches on demand that may fail need a number of retries")
+        drawn = np.random.default_rng(seed).random(self.up.shape)
+        refused: Bools = drawn < np.where(self.spot, spot, on_demand)
+        for j in np.flatnonzero(~self.spot):
+            row = 0
+            for t in range(len(refused)):
+                row = row + 1 if refused[t, j] and row < retries else 0
+                refused[t, j] = row > 0
+        return replace(self, refused=refused, retries=retries)
 
 
 def cut(

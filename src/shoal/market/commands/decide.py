@@ -10,7 +10,14 @@ import typer
 
 from shoal.base.console.command import CommandContext, command
 from shoal.core import Invalid
-from shoal.market.commands.output import AcceleratorOption, HistoryArgument, RegionOption, read_history, table
+from shoal.market.commands.output import (
+    AcceleratorOption,
+    HistoryArgument,
+    RegionOption,
+    read_history,
+    read_speeds,
+    table,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from shoal.market.policy.beliefs import Rates
@@ -34,6 +41,15 @@ DemandOption = Annotated[
 SpotOption = Annotated[
     float | None, typer.Option("--spot-price", min=0, help="For traces without prices.", rich_help_panel=_PRICES)
 ]
+RefusedOption = Annotated[
+    float, typer.Option("--refused", min=0, max=1, help="The part of launches that fail.", rich_help_panel=_PRICES)
+]
+RetriesOption = Annotated[
+    int, typer.Option("--retries", min=0, help="Of failed launches on demand in a row.", rich_help_panel=_PRICES)
+]
+SpeedsOption = Annotated[
+    Path | None, typer.Option("--speeds", help="JSON: speed by accelerator, 1 unless given.", rich_help_panel=_JOB)
+]
 TickOption = Annotated[float, typer.Option("--tick", min=1, help="Seconds between decisions.")]
 StartOption = Annotated[float, typer.Option("--start", min=0, help="Hours after the history begins.")]
 LearnOption = Annotated[
@@ -54,13 +70,15 @@ def simulate(
     start: StartOption = 0.0, learn: LearnOption = None, launch: LaunchOption = 600.0,
     lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
     state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
-    accelerator: AcceleratorOption = None, region: RegionOption = None, plot: PlotOption = None,
+    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
+    refused: RefusedOption = 0.0, retries: RetriesOption = 0, plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """One job through the history: what it held when, what that cost, and the least it could have cost."""
     from shoal.market.optimum import optimum
     from shoal.market.plots import track
     from shoal.market.policy.names import policy_named
     from shoal.market.simulate import simulate as run
+    from shoal.market.tables import storage_usd
 
     given = locals()
     market, prior = _market(context, given), _prior(context, given)
@@ -71,7 +89,9 @@ def simulate(
     row = {
         "policy": policy, "usd": outcome.usd, "egress_usd": outcome.egress_usd,
         "finish_h": None if outcome.finish_s is None else outcome.finish_s / 3600, "launches": outcome.launches,
-        "preemptions": outcome.preemptions, "lost_h": outcome.lost_s / 3600, "optimum_usd": [best.lower, best.upper],
+        "preemptions": outcome.preemptions, "refusals": outcome.refusals,
+        "storage_usd": storage_usd(window.offers[0].provider, state_gb + data_gb, outcome.finish_s or deadline * 3600),
+        "lost_h": outcome.lost_s / 3600, "optimum_usd": [best.lower, best.upper],
         "over_optimum": outcome.usd / best.lower,
         "moves": [
             {"h": t * tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
@@ -93,7 +113,8 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0, learn: LearnOption = None, launch: LaunchOption = 600.0,
     lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
     data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None, plot: PlotOption = None,
+    region: RegionOption = None, speeds: SpeedsOption = None, refused: RefusedOption = 0.0,
+    retries: RetriesOption = 0, plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """Policies from many starts: mean cost over the offline optimum, with a 95 % interval over the starts."""
     from shoal.market.compare import compared, run, starts_of
@@ -125,10 +146,17 @@ def plan(
     on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
     lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
     data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None,
+    region: RegionOption = None, speeds: SpeedsOption = None, refused: RefusedOption = 0.0,
+    retries: RetriesOption = 0,
+    replays: Annotated[int, typer.Option("--replays", min=1, help="Starts in the history to try the plan from.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:  # fmt: skip
-    """What to rent first after the end of the history, and what the job is expected to cost."""
-    _said(context, _now(context, locals()), locals(), [])
+    """What to rent first after the end of the history, what the job is expected to cost, and what it would have cost
+    from starts in that history."""
+    given = locals()
+    market = _market(context, given)
+    row = {**_decided(_now(market), _prior(context, given), 1.0), "replayed": _replayed(context, market, given)}
+    context.show(row, lambda: _planned(row))
 
 
 def explain(
@@ -136,36 +164,70 @@ def explain(
     on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
     lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
     data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None,
+    region: RegionOption = None, speeds: SpeedsOption = None, retries: RetriesOption = 0,
 ) -> None:  # fmt: skip
     """Why this offer and why now, and what would be decided if its price rose."""
-    _said(context, _now(context, locals()), locals(), [1.2, 1.5, 2.0])
+    given = locals()
+    view, prior = _now(_market(context, given)), _prior(context, given)
+    rows = [_decided(view, prior, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
+    context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
 
 
-def _said(context: CommandContext, view: View, given: dict[str, Any], factors: list[float]) -> None:
+def _decided(view: View, prior: Rates | None, factor: float) -> dict[str, Any]:
     from shoal.market.policy.markov import Markov
     from shoal.market.policy.view import dearer, safe
 
-    prior = _prior(context, given)
-    rows = []
-    for factor in (1.0, *factors):
-        changed = dearer(view, factor) if factor != 1.0 else view
-        decision = safe(changed, Markov(prior).decide(changed))
-        name = None if decision.offer is None else view.market.offers[decision.offer].name
-        rows.append({"price": factor, "offer": name, **decision.reason.as_json()})
-    shown: Any = rows if factors else rows[0]
-    context.show(shown, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
+    changed = dearer(view, factor) if factor != 1.0 else view
+    decision = safe(changed, Markov(prior).decide(changed))
+    name = None if decision.offer is None else view.market.offers[decision.offer].name
+    return {"price": factor, "offer": name, **decision.reason.as_json()}
 
 
-def _now(context: CommandContext, given: dict[str, Any]) -> View:
+def _replayed(context: CommandContext, market: Market, given: dict[str, Any]) -> dict[str, Any] | None:
+    """The same job, from starts drawn from the history; None where the history is shorter than the deadline."""
+    import numpy as np
+
+    from shoal.market.compare import starts_of
+    from shoal.market.policy.markov import Markov
+    from shoal.market.simulate import simulate as run
+
+    if market.deadline > len(market.up):
+        return None
+    prior, found = _prior(context, given), []
+    for at in starts_of(market, given["replays"], given["seed"]):
+        found.append(run(market.window(at), Markov(prior)))
+    low, middle, high = (float(one) for one in np.quantile([one.usd for one in found], (0.1, 0.5, 0.9)))
+    ticks = market.needed(market.work, None, 0)
+    return {
+        "starts": len(found), "usd": {"p10": low, "p50": middle, "p90": high},
+        "met": sum(one.met for one in found), "launches": float(np.mean([one.launches for one in found])),
+        "preemptions": float(np.mean([one.preemptions for one in found])),
+        "all_on_demand_usd": ticks * float(market.usd[-1, market.fallback]),
+    }  # fmt: skip
+
+
+def _planned(row: dict[str, Any]) -> None:
+    print(f"rent {row['offer'] or 'nothing yet'}: {row['text']}")
+    tried = row["replayed"]
+    if tried is None:
+        print("the history is shorter than the deadline: no replays")
+        return
+    usd = tried["usd"]
+    print(f"from {tried['starts']} starts in this history: ${usd['p50']:.2f} in the median, "
+          f"${usd['p10']:.2f} to ${usd['p90']:.2f} in eight of ten; {tried['met']} in time")  # fmt: skip
+    print(f"  {tried['launches']:.1f} launches and {tried['preemptions']:.1f} preemptions on average; "
+          f"all on demand it is ${tried['all_on_demand_usd']:.2f}")  # fmt: skip
+
+
+def _now(market: Market) -> View:
     """The job before its first tick, at the last tick of the history."""
     from dataclasses import replace
 
     from shoal.market.policy.view import View
 
-    market = _market(context, given)
     usd, up = market.usd[-1], market.up[-1]
-    return View(replace(market, usd=usd[None], up=up[None]), 0, market.work, None, 0, 0, usd, up, up[None])
+    last = replace(market, usd=usd[None], up=up[None], refused=None)
+    return View(last, 0, market.work, None, 0, 0, usd, up, up[None])
 
 
 def _market(context: CommandContext, given: dict[str, Any]) -> Market:
@@ -176,7 +238,15 @@ def _market(context: CommandContext, given: dict[str, Any]) -> Market:
         given["work"] * 3600, given["deadline"] * 3600, given["launch"], given["lost"], given["nodes"],
         given["state_gb"], given["data_gb"], given["data_home"],
     )  # fmt: skip
-    return cut(found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"])
+    speeds = given["speeds"]
+    market = cut(
+        found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"],
+        speeds=None if speeds is None else read_speeds(speeds),
+    )  # fmt: skip
+    refused, retries = given.get("refused", 0.0), given["retries"]
+    if not refused and not retries:
+        return market
+    return market.refusing(refused, refused if retries else 0.0, retries, given.get("seed", 0))
 
 
 def _prior(context: CommandContext, given: dict[str, Any]) -> Rates | None:
@@ -191,6 +261,7 @@ def _outcome(row: dict[str, Any]) -> None:
     ending = "the deadline is missed" if row["finish_h"] is None else f"ends after {row['finish_h']:.2f} h"
     low, high = row["optimum_usd"]
     print(f"{row['policy']}: ${row['usd']:.2f} (egress ${row['egress_usd']:.2f}), {ending}")
+    print(f"  storage until then ${row['storage_usd']:.2f}; launches that failed: {row['refusals']}")
     print(f"  {row['launches']} launches, {row['preemptions']} preemptions, {row['lost_h']:.2f} h of work lost")
     print(f"  {row['over_optimum']:.3f} of the offline optimum (${low:.2f} to ${high:.2f})")
     table(row["moves"], {"h": "HOUR", "offer": "HELD", "reason": "WHY"})

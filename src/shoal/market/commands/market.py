@@ -17,7 +17,7 @@ market_app = typer.Typer(help="Decide what to rent, where, spot or not, on histo
 
 
 def register(app: typer.Typer) -> None:
-    for name, function in (("offers", offers), ("history", history_of), ("published", published)):
+    for name, function in (("offers", offers), ("history", history_of), ("tariffs", tariffs), ("published", published)):
         command(market_app, name)(function)
     decide.register(market_app)
     rented.register(market_app)
@@ -65,6 +65,20 @@ def history_of(
     context.show({"offers": rows, "notes": list(found.notes)}, lambda: table(rows, {
         "offer": "OFFER", "changes": "CHANGES", "low": "LOW $/H", "high": "HIGH $/H", "available": "AVAILABLE",
         "first": "FIRST",
+    }))  # fmt: skip
+
+
+def tariffs(context: CommandContext) -> None:
+    """What moving and keeping data costs, with date and source, and which figures could not be verified."""
+    from dataclasses import asdict
+
+    from shoal.market.tables import TARIFFS
+
+    rows = [{**asdict(one), "checked": one.checked or None} for one in TARIFFS]
+    shown = [{**row, "checked": row["checked"] or "not verified"} for row in rows]
+    context.show(rows, lambda: table(shown, {
+        "provider": "PROVIDER", "what": "TO OR FOR", "usd": "$/GB (STORAGE: A MONTH)", "date": "DATE",
+        "source": "SOURCE", "checked": "CHECKED AGAINST",
     }))  # fmt: skip
 
 

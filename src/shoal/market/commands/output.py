@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext
+from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.market.history import History
@@ -28,6 +30,15 @@ def read_history(context: CommandContext, paths: list[Path], accelerator: str | 
         for note in found.notes:
             context.note(f"note: {note}")
     return found
+
+
+def read_speeds(path: Path) -> dict[str, float]:
+    """Speed by accelerator, relative to the one on which hours of work are counted."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return {str(kind).lower(): float(speed) for kind, speed in told.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise Invalid("a JSON object of numbers by accelerator is meant", where=str(path)) from error
 
 
 def moment(at_s: float) -> str:

@@ -76,3 +76,38 @@ class UpperConfidence:
         score = score * market.speed[zones] / view.usd[zones]
         best = int(zones[int(score.argmax())])
         return Decision(best, Reason("ucb", "the highest upper bound of time to the next preemption for a dollar"))
+
+
+class Ross:
+    """ROSS (arXiv 2601.14612), randomised: its paper bounds the expected cost by r times the optimum, r the square root
+    of the price on demand over that of spot, where launches take no time and deadlines are not too tight.
+
+    Uniform progress until the time left is (1 + 2 r) / (1 + r) of the work left. From then on spot while there is some,
+    and on demand without it in an interval drawn by chance, of 1 / (1 + r) of the work left; then the safety net.
+    The paper was known from summaries. Inferred: the interval lies within the time of the work left (there the slack
+    ends), and spot is taken in it too."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng, self._warm = np.random.default_rng(seed), UniformProgress()
+        self._interval: tuple[float, float] | None = None
+
+    def decide(self, view: View) -> Decision:
+        market, fallback = view.market, view.market.fallback
+        best = view.cheapest_spot()
+        ticks = view.work / float(market.speed[fallback])
+        if self._interval is None:
+            quoted = float(np.where(market.spot & np.isfinite(view.usd), view.usd / market.speed, np.inf).min())
+            ratio = float(view.usd[fallback] / market.speed[fallback]) / quoted if np.isfinite(quoted) else 1.0
+            root = math.sqrt(max(ratio, 1.0))
+            if view.left > ticks * (1 + 2 * root) / (1 + root):
+                return self._warm.decide(view)
+            length = ticks / (1 + root)
+            begin = view.tick + float(self._rng.uniform(0.0, max(ticks - length, 0.0)))
+            self._interval = (begin, begin + length)
+        low, high = self._interval
+        facts = {"from_tick": low, "to_tick": high}
+        if best is not None:
+            return Decision(best, Reason("spot", "a spot instance can be had", facts))
+        if low <= view.tick < high:
+            return Decision(fallback, Reason("drawn", "on demand in an interval drawn by chance", facts))
+        return Decision(None, Reason("no-spot", "waits: no spot instance can be had", facts))

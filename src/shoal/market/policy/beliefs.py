@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.core import Lifetimes
 from shoal.market.history import Floats, Integers
 from shoal.market.ticks import Bools
 
@@ -94,13 +93,3 @@ def age_of(some: Bools) -> Integers:
     ticks = np.arange(len(some))
     changed = np.concatenate([[True], some[1:] != some[:-1]])
     return np.asarray(ticks - np.maximum.accumulate(np.where(changed, ticks, 0)), dtype=np.int64)
-
-
-def from_lifetimes(lifetimes: Lifetimes, kind: str, region: str, tick_s: float, worth: float = 50.0) -> Rates:
-    """What a forecast of lifetimes says, as if it had been seen for `worth` ticks of each class."""
-    rates = Rates.none()
-    starts = (0.0, *CLASSES_S)
-    for at, start in enumerate(starts):
-        rates.seen[1, at] = worth
-        rates.ended[1, at] = worth * (1 - lifetimes.survival(kind, region, start, tick_s))
-    return rates

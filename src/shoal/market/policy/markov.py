@@ -144,18 +144,24 @@ def transitions(rates: Rates, tick_s: float) -> Floats:
     return move
 
 
+def lives(rates: Rates, tick_s: float) -> Floats:
+    """The mean number of ticks that capacity stays, by its age class."""
+    stay = transitions(rates, tick_s)[COUNT:, COUNT:]
+    return np.asarray(np.linalg.solve(np.eye(COUNT) - stay, np.ones(COUNT)))
+
+
 class Markov:
     """Decides by a `Plan` that is made anew every `again` ticks, from what others saw (`prior`) and what the
     job sees.
 
-    Among spot offers: the cheapest by work, unless what runs is dearer by less than the move costs over the time that
-    it can be expected to last."""
+    Among spot offers: the cheapest by work, launches to come included. How long each zone's capacity can be expected
+    to last follows from what was seen of it and how long it has been there."""
 
     def __init__(self, prior: Rates | None = None, *, worth: float = 30.0, again: int = 48) -> None:
         self._prior, self._again = (prior or _COMMON).weighed(worth), again
         self._plan: Plan | None = None
         self._made, self._terms = -1, Terms((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, 0.0)
-        self._rates = self._prior
+        self._looked, self._lives = -1, dict[int, float]()
 
     def decide(self, view: View) -> Decision:
         market, spot = view.market, self._spot(view)
@@ -179,23 +185,39 @@ class Markov:
         return Decision(target, Reason("least-expected", text, facts))
 
     def _spot(self, view: View) -> int | None:
-        best, running = view.cheapest_spot(), view.running
-        if best is None or running is None or best == running or not view.market.spot[running]:
-            return best
         market = view.market
-        spare = float(view.usd[running] / market.speed[running] - view.usd[best] / market.speed[best])
-        hazards = self._rates.hazards[1]
-        lasts = min(view.work, 1 / float(hazards[class_of(view.age, market.tick_s)]))
-        move = float(market.launch_usd[best] + market.launch * view.usd[best])
-        return best if spare * lasts > move else running
+        there = np.flatnonzero(market.spot & view.up)
+        if len(there) <= 1:
+            return int(there[0]) if len(there) else None
+        rank = []
+        for j in there:
+            lasts, work = self._lasting(view, int(j)), max(view.work / float(market.speed[j]), 1.0)
+            begin = float(market.launch_usd[j] + market.launch * view.usd[j])
+            first = 0.0 if j == view.running else begin / min(lasts, work)
+            rank.append((float(view.usd[j]) + first + begin / lasts) / float(market.speed[j]))
+        best = int(np.argmin(rank))
+        if view.running in there:
+            at = int(np.flatnonzero(there == view.running)[0])
+            best = at if rank[at] <= rank[best] * (1 + 1e-9) else best
+        return int(there[best])
+
+    def _lasting(self, view: View, j: int) -> float:
+        """Ticks that this zone's capacity can be expected to stay."""
+        if view.tick != self._looked:
+            self._looked, self._lives = view.tick, {}
+        if j not in self._lives:
+            seen = view.seen[:, j : j + 1]
+            rates = self._prior + learn(seen, view.market.tick_s)
+            self._lives[j] = float(lives(rates, view.market.tick_s)[class_of(_age(seen[:, 0]), view.market.tick_s)])
+        return self._lives[j]
 
     def _planned(self, view: View, quoted: int) -> Plan:
         market = view.market
         stale = view.tick - self._made >= self._again or view.tick < self._made
         terms = terms_of(view, quoted)
         if self._plan is None or stale or not terms.like(self._terms):
-            self._rates = self._prior + learn(view.seen[:, market.spot], market.tick_s)
-            self._plan = Plan(terms, self._rates, view.work, view.left, market.tick_s)
+            rates = self._prior + learn(view.seen[:, market.spot], market.tick_s)
+            self._plan = Plan(terms, rates, view.work, view.left, market.tick_s)
             self._made, self._terms = view.tick, terms
         return self._plan
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.core import Invalid
-from shoal.market.policy.baselines import Cheapest, EagerFailover, Greedy, UniformProgress, UpperConfidence
+from shoal.market.policy.baselines import Cheapest, EagerFailover, Greedy, Ross, UniformProgress, UpperConfidence
 from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.markov import Markov
 from shoal.market.policy.view import Policy
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "cheapest": Cheapest, "greedy": Greedy, "uniform-progress": UniformProgress, "failover": EagerFailover,
-    "ucb": UpperConfidence,
+    "ucb": UpperConfidence, "ross": Ross,
 }  # fmt: skip
 NAMES = (*POLICIES, "markov")
 

@@ -63,26 +63,38 @@ class Policy(Protocol):
     def decide(self, view: View) -> Decision: ...
 
 
+def worst_after(view: View, chosen: int | None) -> float:
+    """The most work that can be left after this tick: the launch fails, or the instance is gone after the tick and its
+    work since the last checkpoint is lost."""
+    market = view.market
+    if chosen is None:
+        return view.work
+    launching, after = view.launching if chosen == view.running else market.launch, view.work
+    if launching == 0:
+        after = max(0.0, view.work - float(market.speed[chosen]))
+    if market.spot[chosen] and after > 0:
+        after = min(market.work, after + market.lost)
+    return after if chosen == view.running else max(after, view.work)
+
+
+def certain(view: View) -> bool:
+    """Whether the fallback, from now on, is sure to end in time."""
+    return view.market.needed(view.work, view.running, view.launching) <= view.left
+
+
 def safe(view: View, wanted: Decision) -> Decision:
     """The decision, or the fallback on demand where only that is sure to end in time.
 
-    It is never worse than this: whatever happens in this tick, the instance is gone after it and its work since the
-    last checkpoint is lost. If the fallback then still ends in time, the decision stands. Starting from a state in
-    which the fallback ends in time, this keeps it so at every tick, and at the end the work is done: by induction
-    over ticks.
+    If the fallback still ends in time after the worst that can happen in this tick, the decision stands. Starting from
+    a state in which the fallback ends in time, this keeps it so at every tick, and at the end the work is done: by
+    induction over ticks.
     """
     market, chosen = view.market, wanted.offer
     if chosen is not None and not view.up[chosen]:
         chosen = None  # it cannot be had: nothing runs
     if chosen == market.fallback:
         return wanted
-    launching, after = market.launch, view.work
-    if chosen is not None:
-        launching = view.launching if chosen == view.running else market.launch
-        if launching == 0:
-            after = max(0.0, view.work - float(market.speed[chosen]))
-        if market.spot[chosen] and after > 0:
-            after = min(market.work, after + market.lost)
+    after = worst_after(view, chosen)
     if after == 0 or market.needed(after, None, 0) <= view.left - 1:
         return wanted
     spare = view.left - market.needed(view.work, view.running, view.launching)
