@@ -52,7 +52,7 @@ def drawn(number: int) -> Scenario:
         for at, (start, size) in enumerate(zip(starts, sizes, strict=True))
     )
     chances = {
-        Control.FREEZE: 0.9, Control.CORES: 0.7, Control.PREFETCHING: 0.3, Control.EVICT: 0.1,
+        Control.FREEZE: 0.9, Control.CORES: 0.7, Control.PREFETCHING: 0.3,
         Control.DOMAINS: 0.8 * (len(sizes) > 1),
     }  # fmt: skip
     controls = {Control.SHARE} | {one for one, chance in chances.items() if random.random() < chance}
@@ -112,12 +112,6 @@ def scenarios(seeds: int, count: int) -> Mapping[str, Sequence[Scenario]]:
     }  # fmt: skip
 
 
-def without(kind: str) -> Callable[..., Any]:
-    """The levels without those whose text has this word."""
-    levels = escalation.levels
-    return lambda snapshot: tuple(one for one in levels(snapshot) if kind not in one.text)
-
-
 def one_by_one() -> Callable[..., Any]:
     probe = model._probe
     return lambda state, doubtful: probe(state, sorted(doubtful)[:1])
@@ -135,11 +129,8 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "at most four probes in a row": {"_AT_ONCE": 1000},
     "several probes in a row": {"_AT_ONCE": 1},
     "a probe's share just below all": {"PROBE_SHARE": 1.0},
-    "escalation": {"levels": lambda *_: ()},
-    "the level of freezing": {"levels": without("frozen")},
-    "the level of eviction": {"levels": without("evicted")},
-    "the wait before eviction": {"_PATIENCE": 1},
-    "the wait between levels": {"COOL_DOWN_S": 0.0},
+    "freezing": {"can_escalate": lambda *_: False},
+    "the wait between freezing and letting go": {"COOL_DOWN_S": 0.0},
     "the runs of frozen work": {"_FREEZE_EVERY": 1000},
     "moving": {"better_place": lambda *_: None},
     "the least gain of a move": {"_WORTH": 1.0},

@@ -17,7 +17,6 @@ from shoal.host.actuators import (
     CoreCount,
     Cpuset,
     CpuWeight,
-    Eviction,
     Placement,
     Prefetchers,
     Quota,
@@ -26,7 +25,6 @@ from shoal.host.actuators import (
 )
 from shoal.host.actuators.bandwidth import ways
 from shoal.host.fs import Kernel
-from shoal.host.members import Found
 from shoal.host.resctrl import Cache
 from shoal.host.types import UNLIMITED, Setting
 from shoal.host.write_ahead_log import WriteAheadLog
@@ -572,18 +570,3 @@ def test_without_the_registers_it_says_what_is_needed(tmp_path: Path) -> None:
     assert not found_.available
     assert "msr module" in found_.detail
     assert found_.consequence
-
-
-# --- eviction ---
-
-
-def test_a_group_is_evicted_once() -> None:
-    evicted: list[str] = []
-    eviction = Eviction(evicted.append)
-    for _ in range(3):
-        eviction.apply(BATCH, Found(), Setting(evicted=True))
-    assert evicted == ["batch"]
-    eviction.apply(BATCH, Found(), UNLIMITED)
-    eviction.apply(BATCH, Found(), Setting(evicted=True))
-    assert evicted == ["batch"] * 2
-    assert not Eviction(None).capability().available

@@ -215,13 +215,13 @@ def test_tighter_is_an_order(new: Setting, old: Setting) -> None:
     assert tighter(new, UNLIMITED)
 
 
-TIGHT = Setting(share=0.5, prefetching=2, cores=2, domains=frozenset({0}), evicted=True)
+TIGHT = Setting(share=0.5, prefetching=2, cores=2, domains=frozenset({0}))
 
 
 @pytest.mark.parametrize(
     "looser",
     [{"share": 0.6}, {"prefetching": 3}, {"prefetching": None}, {"cores": 3}, {"cores": None},
-     {"domains": frozenset({0, 1})}, {"domains": frozenset({1})}, {"domains": None}, {"evicted": False}],
+     {"domains": frozenset({0, 1})}, {"domains": frozenset({1})}, {"domains": None}],
 )  # fmt: skip
 def test_one_looser_part_is_enough_not_to_be_tighter(looser: dict[str, Any]) -> None:
     assert not tighter(replace(TIGHT, **looser), TIGHT)
@@ -393,9 +393,8 @@ def test_owners_are_users_by_name_or_number() -> None:
     assert [one.members.owners for one in told.groups] == [{0, 65534}, None]
 
 
-def test_eviction_has_to_be_allowed_by_name() -> None:
-    assert "evict" not in parse_config({"groups": GROUPS}).actuators.mechanisms
-    assert "evict" in parse_config({"groups": GROUPS, "actuators": {"allow": ["evict"]}}).actuators.mechanisms
+def test_without_a_list_every_mechanism_may_be_used_and_each_control_has_some() -> None:
+    assert parse_config({"groups": GROUPS}).actuators.mechanisms == set(MECHANISMS)
     assert set(MECHANISMS.values()) == set(Control)
 
 

@@ -33,7 +33,7 @@ from shoal.host.undisturbed import Undisturbed
 
 ADAPTIVE = ("core-throttle", "kelp", "model")
 UNKNOWN = Reading(Missing("a test hides it"))
-MILD = frozenset(Control) - {Control.EVICT}
+MILD = frozenset(Control)
 
 
 def guaranteed(step_s: Reading = UNKNOWN, *, name: str = "feed", **more: Any) -> GroupState:
@@ -125,7 +125,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         )  # fmt: skip
         state = GroupState(
             group, frozenset({draw(st.integers(0, count - 1))}), draw(st.integers(1, 16)),
-            draw(readings), draw(readings), draw(readings), draw(readings), draw(readings), draw(readings),
+            draw(readings), draw(readings), draw(readings), draw(readings), draw(readings),
             draw(applied) if kind is PriorityClass.BEST_EFFORT else UNLIMITED,
         )  # fmt: skip
         groups.append(state)
@@ -157,7 +157,6 @@ def test_any_policy_keeps_to_the_rules_whatever_it_sees(name: str, seen: list[Sn
                 assert setting.domains <= {home.domain.id for home in snapshot.domains}
                 assert Control.DOMAINS in snapshot.controls
             assert not (setting.frozen and Control.FREEZE not in snapshot.controls)
-            assert not (setting.evicted and Control.EVICT not in snapshot.controls)
         for group in best_effort:
             assert group in plan.reasons or name == "none"
         state = state_from_json(type(after), state_json(after))
@@ -388,15 +387,6 @@ def test_work_is_stopped_when_less_is_not_enough_and_comes_back_when_it_harms_no
     while run.at < 40.0:
         run.see(guaranteed(Reading(0.001)), neighbour(cores=2))
     assert replace(run.applied.get("flood", UNLIMITED), frozen=False) == UNLIMITED
-
-
-def test_work_that_nothing_can_stop_is_evicted_where_that_is_allowed() -> None:
-    run = Run("model", frozenset({Control.SHARE, Control.EVICT}))
-    while run.at < 5.0:
-        evicted, at = run.applied.get("flood", UNLIMITED).evicted, run.at
-        plan = run.see(guaranteed(Reading(0.001 if evicted else 0.002)), neighbour())
-        assert not plan.settings["flood"].evicted or at > 0.8
-    assert run.applied["flood"].evicted
 
 
 def test_after_a_time_without_guaranteed_work_groups_are_limited_from_all_of_their_share() -> None:

@@ -381,7 +381,7 @@ def test_nothing_is_zero_that_is_not_known(tmp_path: Path) -> None:
     world = World(tmp_path, Machine())
     sensed = world.ticks(3)
     state, home = group(sensed, "batch"), sensed.snapshot.domains[0]
-    for reading in (state.bandwidth, state.cpi, state.step_s, home.bandwidth, home.saturation):
+    for reading in (state.bandwidth, state.step_s, home.bandwidth, home.saturation):
         assert isinstance(reading.value, Missing)
         assert reading.value.reason
     assert state.cpus.known() == pytest.approx(2.0, rel=0.01)

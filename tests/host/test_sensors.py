@@ -14,7 +14,6 @@ from shoal.host.members import Found
 from shoal.host.perf import Counts, parse_terms, scatter
 from shoal.host.sensors import (
     CpuClocks,
-    CyclesPerInstruction,
     MemoryLatency,
     Quantity,
     ReportedWork,
@@ -183,44 +182,10 @@ def test_event_descriptions_are_read_as_the_kernel_writes_them() -> None:
     assert scatter(3, "8-9") == 0x300
 
 
-# --- cycles per instruction ---
-
-
-def test_cycles_per_instruction_grow_with_contention() -> None:
-    host = FakeHost(Machine(core_counters=True))
-    host.group("service")
-    host.group("batch")
-    victim = host.start(cgroup="service", sensitive=0.6)
-    noisy = host.start(cgroup="batch", busy=3.0, demand=10e9)
-    sensor = CyclesPerInstruction(kernel=host)
-    assert sensor.capability().available
-    groups = {"service": found(host, victim.pid), "batch": replace(found(host, noisy.pid), cgroup="batch")}
-    sensor.read(host.now, groups, EVER)
-    host.advance(0.5)
-    assert value(sensor.read(host.now, groups, EVER), Quantity.CPI, Scope.GROUP, "service") == pytest.approx(
-        2.5, rel=0.01
-    )
-    noisy.stopped = True
-    host.advance(0.5)
-    readings = sensor.read(host.now, groups, EVER)
-    assert value(readings, Quantity.CPI, Scope.GROUP, "service") == pytest.approx(1.0, rel=0.01)
-    assert "next to nothing" in why(readings, Quantity.CPI, Scope.GROUP, "batch")
-    sensor.read(host.now, {}, EVER)
-    assert host.open_counters == 0
-
-
-def test_a_group_that_shares_its_cgroup_has_no_counters() -> None:
-    host = FakeHost(Machine(core_counters=True))
-    host.group("shared")
-    one, _ = host.start(cgroup="shared"), host.start(cgroup="shared")
-    readings = CyclesPerInstruction(kernel=host).read(host.now, {"one": found(host, one.pid)}, EVER)
-    assert "no cgroup of their own" in why(readings, Quantity.CPI, Scope.GROUP, "one")
-
-
 def test_this_machine_says_whether_it_has_counters() -> None:
-    for capability in (CyclesPerInstruction().capability(), UncoreCounters().capability()):
-        assert capability.detail
-        assert capability.available or capability.consequence
+    capability = UncoreCounters().capability()
+    assert capability.detail
+    assert capability.available or capability.consequence
 
 
 # --- the scheduler's books ---

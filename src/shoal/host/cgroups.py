@@ -7,7 +7,8 @@ others share it, a child of it is made and they are moved there: what limits the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from shoal.core import Conflict, Unavailable
 from shoal.host.fs import Kernel
@@ -140,6 +141,17 @@ class Directories:
             if pid <= 1:
                 return False
         return False
+
+
+@contextmanager
+def probing(wal: WriteAheadLog, hierarchy: Hierarchy) -> Iterator[str]:
+    """A directory of a moment, to find out by trying what the kernel lets us do there; scope `probe` of the log."""
+    directory = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
+    try:
+        wal.make("probe", directory)
+        yield directory
+    finally:
+        wal.revert("probe")
 
 
 def own_name(group: str) -> str:

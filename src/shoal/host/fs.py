@@ -20,6 +20,7 @@ from shoal.base.processes import start_in
 
 _READ_BYTES = 1 << 16
 _CPUCLOCK_SCHED = 2
+_PERF_FLAG_CLOEXEC = 8
 
 
 class Kernel(Protocol):
@@ -61,11 +62,10 @@ class Kernel(Protocol):
         """Move a process's memory between NUMA nodes."""
         ...
 
-    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
-        """A counter's file descriptor; `attr` is a `perf_event_attr`, `leader` the descriptor of its group's or -1."""
+    def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
+        """The descriptor of a counter of all that runs on a CPU; `attr` is a `perf_event_attr`, `leader` the descriptor
+        of its group's or -1."""
         ...
-
-    def open_directory(self, path: str) -> int: ...
 
     def read_fd(self, fd: int, size: int) -> bytes: ...
 
@@ -194,12 +194,9 @@ class Linux:
         # The kernel takes the number of bits plus one.
         _call(_number("migrate_pages"), pid, ctypes.c_ulong(words * 64 + 1), *masks)
 
-    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
+    def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
         block = ctypes.create_string_buffer(attr, len(attr))
-        return _call(_number("perf_event_open"), block, pid, cpu, leader, ctypes.c_ulong(flags))
-
-    def open_directory(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return _call(_number("perf_event_open"), block, -1, cpu, leader, ctypes.c_ulong(_PERF_FLAG_CLOEXEC))
 
     def read_fd(self, fd: int, size: int) -> bytes:
         return os.read(fd, size)

@@ -15,11 +15,8 @@ from shoal.host import cpus
 from shoal.host.fs import Kernel
 
 DEVICES = "/sys/bus/event_source/devices"
-FLAG_PID_CGROUP = 4
-_FLAG_CLOEXEC = 8
 _READ_FORMAT = 1 | 2 | 8  # time enabled, time running, whole group
 _ATTR = struct.Struct("<IIQQQQQIIQQQQIiQIHH")
-_HARDWARE = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +36,6 @@ class Event:
         return _ATTR.pack(
             self.type, _ATTR.size, self.config, 0, 0, _READ_FORMAT, 0, 0, 0, self.config1, self.config2, *[0] * 8
         )
-
-
-CYCLES = Event("cycles", _HARDWARE, 0)
-INSTRUCTIONS = Event("instructions", _HARDWARE, 1)
 
 
 class Pmu:
@@ -136,17 +129,17 @@ class Counts:
 
 
 class CounterGroup:
-    """Events that are counted at the same moments, on one CPU (`pid` -1: whatever runs there), or for one cgroup
-    (`pid` its directory's descriptor, FLAG_PID_CGROUP). Raises OSError; then nothing is left open."""
+    """Events that are counted at the same moments on one CPU, whatever runs there. Raises OSError; then nothing is left
+    open."""
 
-    def __init__(self, kernel: Kernel, events: Sequence[Event], *, cpu: int, pid: int = -1, flags: int = 0) -> None:
+    def __init__(self, kernel: Kernel, events: Sequence[Event], *, cpu: int) -> None:
         self._kernel = kernel
         self._fds: list[int] = []
         self._count = len(events)
         try:
             for event in events:
                 leader = self._fds[0] if self._fds else -1
-                self._fds.append(kernel.perf_open(event.attr(), pid, cpu, leader, flags | _FLAG_CLOEXEC))
+                self._fds.append(kernel.perf_open(event.attr(), cpu, leader))
         except OSError:
             self.close()
             raise

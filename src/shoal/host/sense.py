@@ -166,7 +166,6 @@ class Senses:
             tail_s=of(Quantity.TAIL),
             alone_s=NOT_SENSED if best_effort else self._undisturbed(_step(group.name), now),
             bandwidth=of(Quantity.BANDWIDTH),
-            cpi=of(Quantity.CPI),
             cpus=of(Quantity.CPUS) if found.processes else Reading(0.0),
             applied=applied,
             free=free,

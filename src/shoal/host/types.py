@@ -107,7 +107,6 @@ class Setting:
     domains: frozenset[int] | None = None
     cpus: frozenset[int] | None = None
     frozen: bool = False
-    evicted: bool = False
     weight: float | None = None
 
 
@@ -135,7 +134,6 @@ class GroupState:
     tail_s: Reading = NOT_SENSED
     alone_s: Reading = NOT_SENSED
     bandwidth: Reading = NOT_SENSED
-    cpi: Reading = NOT_SENSED
     cpus: Reading = NOT_SENSED
     applied: Setting = UNLIMITED
     free: frozenset[int] = frozenset()
@@ -177,7 +175,6 @@ class Control(StrEnum):
     PREFETCHING = "prefetching"
     CORES = "cores"
     FREEZE = "freeze"
-    EVICT = "evict"
 
     __hash__ = str.__hash__  # an enum's own is Python code
 

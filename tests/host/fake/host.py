@@ -42,7 +42,6 @@ class Machine:
     cgroups: str = "v2"
     resctrl: ResctrlSpec | None = None
     msr: bool = False
-    core_counters: bool = False
     uncore: bool = False
     multiplexed: float = 1.0
 
@@ -65,7 +64,7 @@ class FakeHost:
         self.writes: list[tuple[str, str]] = []
         self._pid = 4000
         self._tree = Tree()
-        self._perf = perf.FakePerf(self, core=machine.core_counters, multiplexed=machine.multiplexed)
+        self._perf = perf.FakePerf(self, multiplexed=machine.multiplexed)
         self.hierarchies = self._mount_cgroups()
         self.resctrl = FakeResctrl(self, RESCTRL, machine.resctrl) if machine.resctrl else None
         if self.resctrl is not None:
@@ -186,12 +185,8 @@ class FakeHost:
     def migrate_pages(self, pid: int, sources: frozenset[int], targets: frozenset[int]) -> None:
         self.processes[pid].node = min(targets)
 
-    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
-        return self._perf.perf_open(attr, pid, cpu, leader, flags)
-
-    def open_directory(self, path: str) -> int:
-        self._tree.find(path)
-        return self._perf.open_directory(path)
+    def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
+        return self._perf.perf_open(attr, cpu, leader)
 
     def read_fd(self, fd: int, size: int) -> bytes:
         return self._perf.read_fd(fd)
@@ -201,7 +196,7 @@ class FakeHost:
 
     @property
     def open_counters(self) -> int:
-        return len(self._perf.open) + len(self._perf.directories)
+        return len(self._perf.open)
 
     # --- making it ---
 

@@ -82,8 +82,6 @@ def _account(host: FakeHost, process: FakeProcess, cpu: float, moved: dict[tuple
             host.resctrl.count(process.resctrl, process.monitor, l3, rate * dt)
     others = sum((host.bandwidth[l3] - own[l3]) * share / CAPACITY for l3, share in _spread(host, process).items())
     slowdown = 1 / (1 - process.sensitive * min(1.0, others))
-    process.cycles += cpu * dt * CLOCK_HZ
-    process.instructions += cpu * dt * CLOCK_HZ / slowdown
     if process.step_s and cpu:
         process.last_step_s = process.step_s * slowdown
         process.units += cpu * dt / process.last_step_s

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.host.fake.host import FakeHost
 
 IMC, CHA, UMC = 12, 20, 30
-_FLAG_PID_CGROUP = 4
 
 
 @dataclass
@@ -42,40 +41,29 @@ class Uncore:
 class Counter:
     leader: int
     opened_at: float
-    uncore: Uncore | None = None
-    cgroup: str = ""
-    what: int = 0
-    base: float = 0.0
+    uncore: Uncore
     followers: list[int] = field(default_factory=list)
 
 
 class FakePerf:
     """`multiplexed` is the part of the time in which counters are on the hardware."""
 
-    def __init__(self, host: FakeHost, *, core: bool, multiplexed: float) -> None:
-        self._host, self._core, self._multiplexed = host, core, multiplexed
+    def __init__(self, host: FakeHost, *, multiplexed: float) -> None:
+        self._host, self._multiplexed = host, multiplexed
         self.open: dict[int, Counter] = {}
-        self.directories: dict[int, str] = {}
         self._next = 100
 
-    def perf_open(self, attr: bytes, pid: int, cpu: int, leader: int, flags: int) -> int:
+    def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
         kind, size, config = struct.unpack_from("<IIQ", attr)
         assert size == len(attr) == 112
         host = self._host
-        if kind == 0:
-            if not self._core:
-                raise refuse(errno.ENOENT)
-            cgroup = self.directories[pid] if flags & _FLAG_PID_CGROUP else ""
-            counter = Counter(leader, host.now, None, cgroup, config)
-            counter.base = self._core_value(counter)
-        else:
-            if kind not in host.pmu_cpus:
-                raise refuse(errno.ENOENT)
-            if cpu not in host.pmu_cpus[kind] or pid != -1:
-                raise refuse(errno.EINVAL)
-            uncore = Uncore(kind, config)
-            host.uncore.append(uncore)
-            counter = Counter(leader, host.now, uncore)
+        if kind not in host.pmu_cpus:
+            raise refuse(errno.ENOENT)
+        if cpu not in host.pmu_cpus[kind]:
+            raise refuse(errno.EINVAL)
+        uncore = Uncore(kind, config)
+        host.uncore.append(uncore)
+        counter = Counter(leader, host.now, uncore)
         self._next += 1
         self.open[self._next] = counter
         if leader >= 0:
@@ -86,31 +74,8 @@ class FakePerf:
         leader = self.open[fd]
         enabled = int((self._host.now - leader.opened_at) * 1e9)
         counters = [leader, *(self.open[one] for one in leader.followers)]
-        values = [int(self._value(one) * self._multiplexed) for one in counters]
+        values = [int(one.uncore.value * self._multiplexed) for one in counters]
         return struct.pack(f"<{3 + len(values)}Q", len(values), enabled, int(enabled * self._multiplexed), *values)
 
-    def open_directory(self, path: str) -> int:
-        self._next += 1
-        self.directories[self._next] = path
-        return self._next
-
     def close(self, fd: int) -> None:
-        if self.directories.pop(fd, None) is None:
-            counter = self.open.pop(fd)
-            if counter.uncore is not None:
-                self._host.uncore.remove(counter.uncore)
-
-    def _value(self, counter: Counter) -> float:
-        if counter.uncore is not None:
-            return counter.uncore.value
-        return self._core_value(counter) - counter.base
-
-    def _core_value(self, counter: Counter) -> float:
-        """Of the cgroup's processes, spread evenly over the CPUs of the machine."""
-        top = next(one.top for one in self._host.hierarchies if one.version == 2)
-        total = 0.0
-        for process in self._host.processes.values():
-            directory = f"{top}{process.cgroups[top].path()}".rstrip("/")
-            if directory == counter.cgroup:
-                total += process.cycles if counter.what == 0 else process.instructions
-        return total / len(self._host.cpus)
+        self._host.uncore.remove(self.open.pop(fd).uncore)

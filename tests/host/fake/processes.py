@@ -38,8 +38,6 @@ class FakeProcess:
     real_time: bool = False
     run_ns: float = 0.0
     wait_ns: float = 0.0
-    cycles: float = 0.0
-    instructions: float = 0.0
     moved: float = 0.0
     node: int = 0
     ring: Ring | None = None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from shoal.host.actuators.bandwidth import BandwidthAllocation
 from shoal.host.actuators.base import Actuator, Unhindered
 from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
-from shoal.host.actuators.evict import Eviction
 from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
@@ -30,7 +29,6 @@ __all__ = [
     "CoreCount",
     "CpuWeight",
     "Cpuset",
-    "Eviction",
     "InForce",
     "OwnCpus",
     "Placement",
@@ -50,7 +48,6 @@ def standard(
     *,
     unhindered: Callable[[str], Unhindered],
     pace: Actuator | None = None,
-    evict: Callable[[str], None] | None = None,
     kernel: Kernel = LINUX,
     allow: frozenset[str] | None = None,
 ) -> ActuatorChain:
@@ -71,6 +68,5 @@ def standard(
         CoreCount(affinity),
         CgroupFreeze(wal, kernel=kernel),
         StopSignal(wal),
-        Eviction(evict),
     )
     return ActuatorChain([one for one in everything if one is not None and (allow is None or one.name in allow)])

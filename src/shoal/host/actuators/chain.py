@@ -24,7 +24,6 @@ _FIELDS = {
     Control.PREFETCHING: "prefetching",
     Control.CORES: "cores",
     Control.FREEZE: "frozen",
-    Control.EVICT: "evicted",
 }
 
 

@@ -3,72 +3,42 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
-from shoal.core import Capability, ShoalError, Unavailable
-from shoal.host.cgroups import PREFIX, Directories
+from shoal.core import Capability
+from shoal.host.actuators.by_cgroup import ByCgroup
 from shoal.host.fs import LINUX, Kernel
-from shoal.host.hierarchies import Hierarchy, serving, unified
+from shoal.host.hierarchies import serving, unified
 from shoal.host.members import Found
 from shoal.host.types import Control, Group, Setting
 from shoal.host.write_ahead_log import WriteAheadLog
 
-_FILES = {1: ("freezer.state", "FROZEN"), 2: ("cgroup.freeze", "1")}
 
-
-class CgroupFreeze:
+class CgroupFreeze(ByCgroup):
     """By `cgroup.freeze` of version 2, which needs no controller, or the freezer of version 1. Only the kernel
     sees it; a process notices a gap in time."""
 
     name = "freeze"
     control = Control.FREEZE
-    least_share = 1.0
+    files = MappingProxyType({1: ("freezer.state", "FROZEN"), 2: ("cgroup.freeze", "1")})
+    lacking = "no cgroup hierarchy can freeze"
+    costs = "groups are stopped by SIGSTOP, which their parents see"
 
     def __init__(self, wal: WriteAheadLog, *, kernel: Kernel = LINUX) -> None:
-        self._wal = wal
-        self._directories: Directories | None = None
-        self._frozen: set[str] = set()
-        self._detail = "no cgroup hierarchy can freeze"
-        for hierarchy in (unified(kernel), serving(kernel, "freezer")):
-            if hierarchy is None:
-                continue
-            problem = _refusal(wal, hierarchy)
-            if problem is None:
-                self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}"
-                self._file, self._word = _FILES[hierarchy.version]
-                self._directories = Directories(kernel, wal, hierarchy, self._file)
-                break
-            self._detail = f"cgroup v{hierarchy.version} at {hierarchy.top}: {problem}"
-
-    def capability(self) -> Capability:
-        if self._directories is None:
-            return Capability(self.name, False, self._detail, "groups are stopped by SIGSTOP, which their parents see")
-        return Capability(self.name, True, self._detail)
+        super().__init__(wal, kernel, [unified(kernel), serving(kernel, "freezer")])
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
-        if self._directories is None:
-            raise Unavailable(self._detail, where=group.name)
+        word = self.files[self._usable.version][1]
         if not setting.frozen:
             self._wal.revert(self._scope(group.name))
             return setting
-        directories = self._directories.of(group.name, found)
-        self._frozen.add(group.name)
+        directories = self._directories_of(group, found)
         for directory in directories:
-            try:
-                self._wal.write(self._scope(group.name), f"{directory}/{self._file}", self._word)
-            except FileNotFoundError:
-                continue  # its processes ended
+            with suppress(FileNotFoundError):  # its processes ended
+                self._wal.write(self._scope(group.name), f"{directory}/{self._file}", word)
         return replace(setting, frozen=bool(directories))
-
-    def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._frozen):
-            self._frozen.discard(name)
-            self._wal.revert(self._scope(name))
-        if self._directories is not None:
-            self._directories.release(group)
-
-    def _scope(self, group: str) -> str:
-        return f"{group}/{self.name}"
 
 
 class StopSignal:
@@ -105,18 +75,3 @@ class StopSignal:
 
     def _scope(self, group: str) -> str:
         return f"{group}/{self.name}"
-
-
-def _refusal(wal: WriteAheadLog, hierarchy: Hierarchy) -> str | None:
-    """What the kernel has against freezing a group there, found out by trying."""
-    probe = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
-    file, word = _FILES[hierarchy.version]
-    try:
-        try:
-            wal.make("probe", probe)
-            wal.write("probe", f"{probe}/{file}", word)
-        finally:
-            wal.revert("probe")
-    except (OSError, ShoalError) as problem:
-        return str(problem)
-    return None

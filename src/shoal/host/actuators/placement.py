@@ -11,7 +11,7 @@ from typing import Protocol
 
 from shoal.core import Capability, Conflict, ShoalError, Unavailable
 from shoal.host import cpus
-from shoal.host.cgroups import PREFIX, Directories
+from shoal.host.cgroups import Directories, probing
 from shoal.host.fs import LINUX, Kernel, threads
 from shoal.host.hierarchies import Hierarchy, serving, subtree
 from shoal.host.members import Found
@@ -86,71 +86,57 @@ class Binder:
         return frozenset[int]().union(*(self.domains[at].nodes for at in setting.domains if at in self.domains))
 
 
-class OwnCpus:
+class _Bound:
+    """What the three controls of where a group runs share: a setting is bound as a whole."""
+
+    least_share = 1.0
+    prefix: str
+
+    def __init__(self, binder: Binder) -> None:
+        self._binder = binder
+        self.name = f"{self.prefix}-{binder.binding.name}"
+
+    def capability(self) -> Capability:
+        return replace(self._binder.binding.capability(), name=self.name)
+
+    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
+        self._binder.apply(group.name, found, setting)
+        return setting
+
+    def restore(self, group: str | None = None) -> None:
+        self._binder.restore(group)
+
+
+class OwnCpus(_Bound):
     """On which CPUs a group runs."""
 
     control = Control.CPUS
-    least_share = 1.0
-
-    def __init__(self, binder: Binder) -> None:
-        self._binder = binder
-        self.name = f"cpus-{binder.binding.name}"
-
-    def capability(self) -> Capability:
-        return replace(self._binder.binding.capability(), name=self.name)
-
-    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
-        self._binder.apply(group.name, found, setting)
-        return setting
-
-    def restore(self, group: str | None = None) -> None:
-        self._binder.restore(group)
+    prefix = "cpus"
 
 
-class Placement:
+class Placement(_Bound):
     """In which domains a group runs."""
 
     control = Control.DOMAINS
-    least_share = 1.0
-
-    def __init__(self, binder: Binder) -> None:
-        self._binder = binder
-        self.name = f"placement-{binder.binding.name}"
+    prefix = "placement"
 
     def capability(self) -> Capability:
-        found = self._binder.binding.capability()
+        found = super().capability()
         if found.available and len(self._binder.domains) < 2:
             one = "it has one memory domain only"
             return Capability(self.name, False, one, "neighbours cannot be moved out of the way, only slowed down")
-        return replace(found, name=self.name)
-
-    def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
-        self._binder.apply(group.name, found, setting)
-        return setting
-
-    def restore(self, group: str | None = None) -> None:
-        self._binder.restore(group)
+        return found
 
 
-class CoreCount:
+class CoreCount(_Bound):
     """On how many of its cores a group runs."""
 
     control = Control.CORES
-    least_share = 1.0
-
-    def __init__(self, binder: Binder) -> None:
-        self._binder = binder
-        self.name = f"cores-{binder.binding.name}"
-
-    def capability(self) -> Capability:
-        return replace(self._binder.binding.capability(), name=self.name)
+    prefix = "cores"
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
         allowed = self._binder.apply(group.name, found, setting)
         return setting if setting.cores is None else replace(setting, cores=len(allowed))
-
-    def restore(self, group: str | None = None) -> None:
-        self._binder.restore(group)
 
 
 class Cpuset:
@@ -217,14 +203,10 @@ class Cpuset:
             hierarchy = serving(self._kernel, "cpuset")
             if hierarchy is None:
                 return "no cgroup hierarchy hands out the cpuset controller", None
-            probe = f"{hierarchy.top}/{PREFIX}probe-{self._wal.epoch}"
             effective = "cpuset.cpus" if hierarchy.version == 1 else "cpuset.cpus.effective"
-            try:
-                self._wal.make("probe", probe)
+            with probing(self._wal, hierarchy) as probe:
                 whole = cpus.parse(self._kernel.read(f"{hierarchy.top}/{effective}"))
                 self._wal.write("probe", f"{probe}/cpuset.cpus", str(min(whole)))
-            finally:
-                self._wal.revert("probe")
         except (OSError, ShoalError) as problem:
             return f"a cpuset cannot be set: {problem}", None
         return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
 
-from shoal.core import Capability, Conflict, ShoalError, Unavailable
+from shoal.core import Conflict
 from shoal.host.actuators.base import Unhindered
-from shoal.host.cgroups import PREFIX, Directories
+from shoal.host.actuators.by_cgroup import ByCgroup
 from shoal.host.fs import LINUX, Kernel
-from shoal.host.hierarchies import Hierarchy, serving
+from shoal.host.hierarchies import serving
 from shoal.host.members import Found
 from shoal.host.types import Control, Group, Setting
 from shoal.host.write_ahead_log import WriteAheadLog
@@ -18,62 +19,42 @@ from shoal.host.write_ahead_log import WriteAheadLog
 PERIOD_US = 100_000
 LEAST_QUOTA_US = 1000
 """The kernel's; with it, a period of 100 ms makes one per cent of a CPU the least."""
-_COSTS = "best-effort work can be slowed down only by pacing, fewer cores or freezing"
 
 
-class Quota:
+class Quota(ByCgroup):
     """`unhindered` says how many CPUs a group keeps busy without limits: a share is one of them. Without it, all CPUs
     that it may use count."""
 
     name = "quota"
     control = Control.SHARE
     least_share = LEAST_QUOTA_US / PERIOD_US
+    files = MappingProxyType({
+        1: ("cpu.cfs_quota_us", str(LEAST_QUOTA_US)),
+        2: ("cpu.max", f"{LEAST_QUOTA_US} {PERIOD_US}"),
+    })  # fmt: skip
+    lacking = "no cgroup hierarchy hands out the cpu controller"
+    costs = "best-effort work can be slowed down only by pacing, fewer cores or freezing"
 
     def __init__(self, wal: WriteAheadLog, *, unhindered: Callable[[str], Unhindered], kernel: Kernel = LINUX) -> None:
-        self._wal = wal
-        self._kernel = kernel
+        super().__init__(wal, kernel, [serving(kernel, "cpu")])
         self._unhindered = unhindered
-        self._limited: set[str] = set()
-        self._directories: Directories | None = None
-        self._detail, hierarchy = _usable(kernel, wal)
-        if hierarchy is not None:
-            needs = "cpu.cfs_quota_us" if hierarchy.version == 1 else "cpu.max"
-            self._directories = Directories(kernel, wal, hierarchy, needs)
-
-    def capability(self) -> Capability:
-        if self._directories is None:
-            return Capability(self.name, False, self._detail, _COSTS)
-        return Capability(self.name, True, self._detail)
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
-        if self._directories is None:
-            raise Unavailable(self._detail, where=group.name)
+        v1 = self._usable.version == 1
         if setting.share >= 1:
             self._wal.revert(self._scope(group.name))
             return setting
-        directories = self._directories.of(group.name, found)
+        directories = self._directories_of(group, found)
         if not directories:
             return replace(setting, share=1.0)
         busy = self._unhindered(group.name).cpus or len(found.cpus) or 1
         quota = max(LEAST_QUOTA_US, round(setting.share * busy * PERIOD_US / len(directories)))
-        self._limited.add(group.name)
         for directory in directories:
-            self._limit(group.name, directory, quota)
+            self._limit(group.name, directory, quota, v1=v1)
         return replace(setting, share=min(1.0, quota * len(directories) / (busy * PERIOD_US)))
 
-    def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._limited):
-            self._limited.discard(name)
-            self._wal.revert(self._scope(name))
-        if self._directories is not None:
-            self._directories.release(group)
-
-    def _scope(self, group: str) -> str:
-        return f"{group}/{self.name}"
-
-    def _limit(self, group: str, directory: str, quota: int) -> None:
-        scope, v1 = self._scope(group), self._directories is not None and self._directories.version == 1
-        path = f"{directory}/{'cpu.cfs_quota_us' if v1 else 'cpu.max'}"
+    def _limit(self, group: str, directory: str, quota: int, *, v1: bool) -> None:
+        scope, path = self._scope(group), f"{directory}/{self._file}"
         owners = self._owners_ratio(path, v1=v1)
         if owners is not None and owners <= quota / PERIOD_US:
             return  # its owner limits it more
@@ -102,23 +83,3 @@ class Quota:
             return None
         quota, period = text.split()
         return None if quota in ("max", "-1") else int(quota) / int(period)
-
-
-def _usable(kernel: Kernel, wal: WriteAheadLog) -> tuple[str, Hierarchy | None]:
-    """The hierarchy in which a quota can be set, found out by setting one."""
-    try:
-        hierarchy = serving(kernel, "cpu")
-        if hierarchy is None:
-            return "no cgroup hierarchy hands out the cpu controller", None
-        probe = f"{hierarchy.top}/{PREFIX}probe-{wal.epoch}"
-        try:
-            wal.make("probe", probe)
-            if hierarchy.version == 1:
-                wal.write("probe", f"{probe}/cpu.cfs_quota_us", str(LEAST_QUOTA_US))
-            else:
-                wal.write("probe", f"{probe}/cpu.max", f"{LEAST_QUOTA_US} {PERIOD_US}")
-        finally:
-            wal.revert("probe")
-    except (OSError, ShoalError) as problem:
-        return f"a CPU quota cannot be set: {problem}", None
-    return f"cgroup v{hierarchy.version} at {hierarchy.top}", hierarchy

@@ -42,8 +42,6 @@ def limits(setting: Setting | None) -> str:
     if setting is None:
         return "-"
     parts = []
-    if setting.evicted:
-        parts.append("evicted")
     if setting.frozen:
         parts.append("frozen")
     if setting.share < 1:

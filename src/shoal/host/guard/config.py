@@ -53,7 +53,6 @@ MECHANISMS: Mapping[str, Control] = MappingProxyType({
     "cores-affinity": Control.CORES,
     "freeze": Control.FREEZE,
     "stop-signal": Control.FREEZE,
-    "evict": Control.EVICT,
 })  # fmt: skip
 """The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
@@ -160,8 +159,7 @@ class PolicyConfig(_Section):
 
 
 class Actuators(_Section):
-    """`allow` names controls or single mechanisms; without it all that work are used, except eviction, which has to be
-    allowed by name."""
+    """`allow` names controls or single mechanisms; without it all that work are used."""
 
     allow: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
@@ -176,12 +174,9 @@ class Actuators(_Section):
     @property
     def mechanisms(self) -> frozenset[str]:
         """Those that may be used, if they work here."""
-        return frozenset(name for name, control in MECHANISMS.items() if self._allows(name, control))
-
-    def _allows(self, name: str, control: Control) -> bool:
         if self.allow is None:
-            return control is not Control.EVICT
-        return name in self.allow or control.value in self.allow
+            return frozenset(MECHANISMS)
+        return frozenset(name for name, control in MECHANISMS.items() if {name, control.value} & set(self.allow))
 
 
 class Limits(_Section):

@@ -44,7 +44,7 @@ class LiveHost:
     and for finding out what works here.
 
     `reports` tells what groups have done instead of where their configuration says (see `shoal.host.sensors.Work`),
-    `evict` ends one, `measure` finds the domains of a virtual machine again.
+    `measure` finds the domains of a virtual machine again.
     Raises Conflict when another guard works on this host.
     """
 
@@ -55,7 +55,6 @@ class LiveHost:
         *,
         look_only: bool = False,
         reports: Callable[[float], Mapping[str, Work]] | None = None,
-        evict: Callable[[str], None] | None = None,
         measure: Callable[[Topology], Topology] = topology.again,
         kernel: Kernel = LINUX,
     ) -> None:
@@ -89,7 +88,7 @@ class LiveHost:
         self._pace = Pace()
         self._chain = actuators.standard(
             self._wal, self._domains, unhindered=self._senses.unhindered, pace=self._pace,
-            evict=evict, kernel=kernel, allow=config.actuators.mechanisms,
+            kernel=kernel, allow=config.actuators.mechanisms,
         )  # fmt: skip
         self._controls, self._least_share = self._chain.controls, self._chain.least_share
         self._watchdog = None if look_only else Watchdog(self._wal, keep=self._lock.fds if self._lock else ())

@@ -194,7 +194,6 @@ def tighter(new: Setting, old: Setting) -> bool:
         and _at_most(new.prefetching, old.prefetching)
         and _at_most(new.cores, old.cores)
         and (old.domains is None or (new.domains is not None and new.domains <= old.domains))
-        and new.evicted >= old.evicted
     )
 
 
@@ -217,7 +216,7 @@ def aged(snapshot: Snapshot, now: float) -> Snapshot:
     def group(one: GroupState) -> GroupState:
         return replace(
             one, step_s=older(one.step_s), tail_s=older(one.tail_s), bandwidth=older(one.bandwidth),
-            cpi=older(one.cpi), cpus=older(one.cpus), rate=older(one.rate), wait=older(one.wait),
+            cpus=older(one.cpus), rate=older(one.rate), wait=older(one.wait),
             throttled=older(one.throttled),
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ _END_S = 5.0
 """What it gets to take its limits back; its watchdog does it where it hangs."""
 _WITHOUT = "best-effort work may take memory bandwidth from guaranteed work beside it"
 
-_CONTROLS = [control.value for control in Control if control not in (Control.EVICT, Control.WEIGHT)]
+_CONTROLS = [control.value for control in Control if control is not Control.WEIGHT]
 """No weight: the server and its gateway are in no group, and guaranteed jobs are not to go twenty times before them."""
 
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]

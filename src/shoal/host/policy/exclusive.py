@@ -62,7 +62,7 @@ class ExclusiveCpus:
 
 def _weighed(snapshot: Snapshot, plan: Plan) -> Plan:
     """What is in no group leaves paced cores for those of guaranteed work, which therefore goes before it there."""
-    beside = any(one.free and not one.applied.evicted for one in snapshot.of(PriorityClass.BEST_EFFORT))
+    beside = any(one.free for one in snapshot.of(PriorityClass.BEST_EFFORT))
     if Control.WEIGHT not in snapshot.controls or not beside:
         return plan
     settings, reasons = dict(plan.settings), dict(plan.reasons)
@@ -88,7 +88,7 @@ NOBODY_MOVES = Sets({})
 def exclusive_sets(snapshot: Snapshot) -> Sets:
     """Which group runs where. What is in force stays as long as it does as well as anything else would."""
     promised = [one for one in snapshot.of(PriorityClass.GUARANTEED) if one.free]
-    others = [one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.free and not one.applied.evicted]
+    others = [one for one in snapshot.of(PriorityClass.BEST_EFFORT) if one.free]
     theirs = _union(one.free for one in promised)
     if not promised or all(theirs.isdisjoint(one.free) for one in others):
         return NOBODY_MOVES

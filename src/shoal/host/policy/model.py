@@ -4,7 +4,7 @@ and gives each the share at which all of them together cost nine tenths of what 
 - A group that is new starts low and grows; every change is bounded, downwards less than upwards.
 - What undisturbed means is measured again by pausing best-effort work for 50 ms every few seconds. Right after that one
   group at a time goes on alone where it is not known which of several disturbs, or whether one still does (`pauses`).
-- A group that keeps more elsewhere is moved; one at its floor goes up the levels of `levels`, and comes down again.
+- A group that keeps more elsewhere is moved; one at its floor may be frozen for a time (`escalation`).
 - While a sensor is silent nothing is loosened; when all have been silent for `HOLD_TICKS`, limits are lifted.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy import pauses
 from shoal.host.policy.contention import LEAST_SENSITIVITY, TOLD, Contention, divide
-from shoal.host.policy.escalation import Escalation, climb, descend, levels, limit, older
+from shoal.host.policy.escalation import Escalation, can_escalate, cool, holds, older
 from shoal.host.policy.pauses import BASELINE_S, FRESH_S, LOOK_SHARE, NO_PAUSE, PROBE_SHARE, Pause
 from shoal.host.policy.placing import Place, better_place, may_return
 from shoal.host.policy.violation import Quiet, Seen, Violation, Watch, absorb, has_run, is_idle, look
@@ -73,8 +73,6 @@ class ModelState:
     pause: Pause = NO_PAUSE
     violation: float | None = None
     """Smoothed."""
-    pressed: int = 0
-    """For how many ticks it has been above what is allowed although every share is at its floor."""
     slow: int = 0
     easy: int = 0
     """For how many ticks violation has been above what is allowed, or far below what was predicted."""
@@ -161,7 +159,7 @@ def _forget(state: ModelState, names: Set[str]) -> ModelState:
 
 def _doubtful(snapshot: Snapshot, state: ModelState) -> list[str]:
     """The groups of which a probe is to tell how much they disturb."""
-    busy = {name: one for name, one in state.groups.items() if not (one.idle or one.escalation.level)}
+    busy = {name: one for name, one in state.groups.items() if not (one.idle or one.escalation.frozen)}
     found = []
     for name, one in busy.items():
         last = state.pause.probed.get(name)
@@ -216,12 +214,12 @@ def _running(snapshot: Snapshot) -> dict[str, float]:
     return {
         one.group.name: one.applied.share
         for one in snapshot.of(PriorityClass.BEST_EFFORT)
-        if not (one.applied.frozen or one.applied.evicted or is_idle(one))
+        if not (one.applied.frozen or is_idle(one))
     }
 
 
 def _limited(state: ModelState) -> bool:
-    return any(one.share < 1 or one.escalation.level for one in state.groups.values())
+    return any(one.share < 1 or one.escalation.frozen for one in state.groups.values())
 
 
 def _learn(snapshot: Snapshot, state: ModelState, resumed: Set[str]) -> tuple[ModelState, Seen, bool]:
@@ -312,22 +310,21 @@ def _decide(snapshot: Snapshot, state: ModelState, seen: Seen, measured: bool) -
         share, code, text = now.share, "held", "held"
         if worst is None:
             code, text = "silent", "nothing tells how guaranteed work fares: held for now"
-        elif now.non_interfering and not now.escalation.level:
+        elif now.non_interfering and not now.escalation.frozen:
             share, code, text = 1.0, "unlimited", "does no harm"
-        elif name in wanted and not now.escalation.level:
+        elif name in wanted and not now.escalation.frozen:
             told = _just_told(state, name, snapshot)
             share, code, text = _next_share(now, wanted[name], worst, hold=seen.hold, told=told)
         share = max(share, _floor(one, snapshot))
         groups[name] = Suspect(share, older(now.escalation), now.place, now.idle, now.elsewhere, now.non_interfering)
         reasons[name] = _reason(code, text, share, sensitivity.get(name), worst)
-    pressed = state.pressed
     if worst is not None and not measured:
-        pressed = _escalate(snapshot, state, seen, worst, groups, reasons)
+        _escalate(snapshot, state, seen, worst, groups, reasons)
         if Control.DOMAINS in snapshot.controls:
             _places(snapshot, wanted, worst, groups, reasons)
     moved = {name for name, one in groups.items() if one.place.domains != state.groups[name].place.domains}
     contention = state.contention.keep(groups.keys() - moved)
-    return replace(state, groups=groups, contention=contention, pressed=pressed), reasons
+    return replace(state, groups=groups, contention=contention), reasons
 
 
 def _told(state: ModelState, name: str) -> bool:
@@ -361,8 +358,8 @@ def _escalate(
     worst: Violation,
     groups: dict[str, Suspect],
     reasons: dict[str, Reason],
-) -> int:
-    """At most one group goes one escalation up or down. Returns for how long shares have not been enough."""
+) -> None:
+    """At most one group is frozen, or let go again."""
     present = {one.group.name: one for one in snapshot.of(PriorityClass.BEST_EFFORT)}
     active = [
         name for name, one in present.items()
@@ -371,32 +368,21 @@ def _escalate(
     enough = any(groups[name].share > _floor(present[name], snapshot) for name in active)
     violation = worst.value if state.violation is None else state.violation
     if violation > _ALLOWED and active and not enough:
-        steps = levels(snapshot)
-        open_groups = [name for name in active if groups[name].escalation.level < len(steps)]
-        if not open_groups or not pauses.fresh(state.pause, snapshot):
-            return state.pressed + 1
+        free = [name for name in active if not groups[name].escalation.frozen]
+        if not free or not can_escalate(snapshot) or not pauses.fresh(state.pause, snapshot):
+            return
         sensitivity = state.contention.sensitivity
-        name = max(open_groups, key=lambda one: sensitivity.get(one, 0.0) / present[one].group.weight)
-        before = groups[name].escalation
-        escalation = climb(before, steps, snapshot.at, pressed=state.pressed + 1)
-        groups[name] = replace(groups[name], escalation=escalation)
-        if escalation.level == before.level:
-            return state.pressed + 1
-        text = f"its least share is still too much for {worst.group}: {steps[escalation.level - 1].text}"
-        reasons[name] = _reason("next-level", text, groups[name].share, sensitivity.get(name), worst)
+        name = max(free, key=lambda one: sensitivity.get(one, 0.0) / present[one].group.weight)
+        if cool(groups[name].escalation, snapshot.at):
+            groups[name] = replace(groups[name], escalation=Escalation(True, snapshot.at))
+            text = f"its least share is still too much for {worst.group}: frozen but for its least share"
+            reasons[name] = _reason("next-level", text, groups[name].share, sensitivity.get(name), worst)
     elif worst.value < _RECOVERED and not seen.hold:
-        raised = [
-            name for name, one in groups.items()
-            if one.escalation.level and not present[name].applied.frozen and not present[name].applied.evicted
-        ]  # fmt: skip
-        if raised:
-            name = max(raised, key=lambda one: groups[one].escalation.changed_at or 0.0)
-            before = groups[name].escalation
-            escalation = descend(before, snapshot.at)
-            groups[name] = replace(groups[name], escalation=escalation)
-            if escalation.level < before.level:
-                reasons[name] = _reason("recovering", "one escalation down", groups[name].share, None, worst)
-    return 0
+        frozen = [name for name, one in groups.items() if one.escalation.frozen and not present[name].applied.frozen]
+        name = max(frozen, key=lambda one: groups[one].escalation.changed_at or 0.0, default="")
+        if name and cool(groups[name].escalation, snapshot.at):
+            groups[name] = replace(groups[name], escalation=Escalation(False, snapshot.at))
+            reasons[name] = _reason("recovering", "let go again", groups[name].share, None, worst)
 
 
 def _places(
@@ -439,10 +425,8 @@ def _plan(snapshot: Snapshot, state: ModelState, pause: Pause, reasons: dict[str
     for one in snapshot.of(PriorityClass.BEST_EFFORT):
         name = one.group.name
         now = state.groups[name]
-        step = limit(now.escalation, levels(snapshot), one)
-        setting = Setting(share=now.share, domains=now.place.domains)
-        if step is not None:
-            setting = replace(step.setting, share=now.share, domains=now.place.domains)
+        frozen = can_escalate(snapshot) and holds(now.escalation, one)
+        setting = Setting(share=now.share, domains=now.place.domains, frozen=frozen)
         if name in pause.probe:
             setting = replace(setting, share=max(pause.share, _floor(one, snapshot)), frozen=False)
         if name in pause.groups:

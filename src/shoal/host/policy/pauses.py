@@ -77,7 +77,7 @@ def next_pause(
     if Control.FREEZE not in snapshot.controls or not _can_be_measured(snapshot):
         return last
     best_effort = snapshot.of(PriorityClass.BEST_EFFORT)
-    if all(is_idle(one) or one.applied.frozen or one.applied.evicted for one in best_effort):
+    if all(is_idle(one) or one.applied.frozen for one in best_effort):
         return last
     age = None if last.undisturbed_at is None else snapshot.at - last.undisturbed_at
     patience = FRESH_S if doubtful else BASELINE_S if limited else CALM_BASELINE_S

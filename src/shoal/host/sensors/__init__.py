@@ -9,7 +9,6 @@ from functools import partial
 from shoal.host.fs import LINUX, Kernel
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
 from shoal.host.sensors.clock import CpuClocks
-from shoal.host.sensors.cpi import CyclesPerInstruction
 from shoal.host.sensors.latency import MemoryLatency, pinned
 from shoal.host.sensors.reports import ReportedWork, Work
 from shoal.host.sensors.resctrl import ResctrlMonitor
@@ -20,7 +19,7 @@ from shoal.host.types import Domain
 from shoal.host.write_ahead_log import WriteAheadLog
 
 __all__ = [
-    "CpuClocks", "CyclesPerInstruction", "Key", "MemoryLatency", "Quantity", "Readings", "ReportedWork",
+    "CpuClocks", "Key", "MemoryLatency", "Quantity", "Readings", "ReportedWork",
     "ResctrlMonitor", "SchedulerStatistics", "Scope", "Sensor", "StepTimes", "Thrifty", "UncoreCounters", "Work",
     "pinned", "standard",
 ]  # fmt: skip
@@ -45,7 +44,6 @@ def standard(
         ReportedWork(reports),
         thrifty(UncoreCounters(kernel=kernel)),
         thrifty(ResctrlMonitor(domains, kernel=kernel, wal=wal)),
-        thrifty(CyclesPerInstruction(kernel=kernel)),
         MemoryLatency(domains, shoot, wanted=probing),
         thrifty(CpuClocks(kernel=kernel)),
         thrifty(SchedulerStatistics(kernel=kernel), share=0.0001),

@@ -21,7 +21,6 @@ class Quantity(StrEnum):
     STEP = "step"  # CPU seconds of a unit of work, mean
     TAIL = "tail"  # the same, 99th percentile
     RATE = "rate"  # units of work per second
-    CPI = "cpi"  # cycles per instruction
     CPUS = "cpus"  # CPUs kept busy
     WAIT = "wait"  # seconds runnable but not running, per CPU-second
     THROTTLED = "throttled"  # share of enforcement periods in which its CPU quota ran out

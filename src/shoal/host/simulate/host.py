@@ -181,7 +181,7 @@ class SimulatedHost:
         left = dict(free)
         for one in active:
             setting = self._settings.get(one.group.name, UNLIMITED)
-            if one.group.priority_class is PriorityClass.GUARANTEED or setting.frozen or setting.evicted:
+            if one.group.priority_class is PriorityClass.GUARANTEED or setting.frozen:
                 continue
             allowed = sorted(setting.domains or {one.domain}, key=lambda home: (home in homes, home))
             wanted = float(min(one.cores, one.cores if setting.cores is None else setting.cores))

@@ -96,8 +96,6 @@ def oscillations(allowances: Sequence[float]) -> int:
 
 def _allowance(setting: Setting, cores: int) -> float:
     """What a setting leaves of a group, roughly; a short pause to measure is no change."""
-    if setting.evicted:
-        return 0.0
     part = 1.0 if setting.cores is None else min(1.0, setting.cores / cores)
     prefetching = 1.0 if setting.prefetching is None else 0.7 + 0.3 * min(1.0, setting.prefetching / cores)
     return setting.share * part * prefetching
