@@ -265,10 +265,7 @@ def metric_names() -> dict[str, tuple[str, str]]:
             texts = _texts((node.args if isinstance(node, ast.Call) else node.elts)[:3])
             about = next((text for text in texts[1:] if text and (text[0].isupper() or " " in text)), None)
             if texts and texts[0] and texts[0].startswith("shoal_") and about:
-                found[texts[0]] = about, "gateway" if "gateway" in path.parts else "server"
-            called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if called == "family" and "guard" in path.parts and len(texts) == 3 and all(texts):
-                found[f"shoal_guard_{texts[0]}"] = str(texts[2]), "guard"
+                found[texts[0]] = about, next((one for one in ("gateway", "guard") if one in path.parts), "server")
     return found
 
 

@@ -20,7 +20,7 @@ from shoal.host.guard.daemon import GuardDaemon
 from shoal.host.guard.history import changes, present
 from shoal.host.guard.journal import Head, Journal, Record, adapter, files_of, read_journal
 from shoal.host.guard.loop import POLICY_FAULTS, Applied, Loop, Tick, tighter
-from shoal.host.guard.metrics import Counters, render
+from shoal.host.guard.metrics import Counters, Metrics
 from shoal.host.guard.replay import replay
 from shoal.host.policy import POLICIES, make_policy
 from shoal.host.simulate import simulate, workload_set
@@ -547,11 +547,17 @@ def test_any_record_survives_json(value: float | Missing, age: float, setting: S
 LINE = re.compile(r'^[a-z0-9_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.e]+$')
 
 
+def render(tick: Tick, counters: Counters) -> str:
+    made = Metrics("model")
+    made.tick, made.counters = tick, counters
+    return made.text()
+
+
 def test_metrics_say_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     counters = Counters()
     for tick in ticks:
         counters.count(tick)
-    text = render(ticks[-1], counters, "model")
+    text = render(ticks[-1], counters)
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(LINE.fullmatch(line) for line in samples)
     assert 'shoal_guard_share_ratio{group="flood"}' in text
@@ -562,18 +568,18 @@ def test_metrics_say_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     hungry = replace(ticks[-1], at=ticks[-1].at + 2, snapshot=replace(snapshot(0.0), groups=(waits,)))
     counters.count(hungry)
     counters.count(replace(hungry, at=hungry.at + 3))
-    text = render(hungry, counters, "model")
-    assert 'shoal_guard_waiting_ratio{group="feed",class="guaranteed"} 0.75' in text
-    assert 'shoal_guard_units_per_second{group="feed",class="guaranteed"} 90' in text
+    text = render(hungry, counters)
+    assert 'shoal_guard_waiting_ratio{class="guaranteed",group="feed"} 0.75' in text
+    assert 'shoal_guard_units_per_second{class="guaranteed",group="feed"} 90' in text
     assert "throttled" not in text
     assert "steal" not in text
     held = replace(waits, throttled=Reading(0.4))
-    text = render(replace(hungry, snapshot=replace(hungry.snapshot, groups=(held,), steal=Reading(0.2))), counters, "")
-    assert 'shoal_guard_throttled_ratio{group="feed",class="guaranteed"} 0.4' in text
+    text = render(replace(hungry, snapshot=replace(hungry.snapshot, groups=(held,), steal=Reading(0.2))), counters)
+    assert 'shoal_guard_throttled_ratio{class="guaranteed",group="feed"} 0.4' in text
     assert "shoal_guard_steal_ratio 0.2" in text
     assert counters.violated_s >= 5, "no CPU time shows it, and it is slower than promised"
     blind = replace(ticks[-1], snapshot=replace(snapshot(0.0), groups=(GroupState(FEED, frozenset({0})),)))
-    assert "slowdown" not in render(blind, counters, "model"), "unknown has no sample"
+    assert "slowdown" not in render(blind, counters), "unknown has no sample"
 
 
 def config(**more: Any) -> GuardConfig:

@@ -6,8 +6,9 @@ Sensors say how fast guaranteed work runs and how contended memory is, a pure po
 What a machine lacks is reported by name, and the next best sensor or actuator takes its place.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
     from shoal.host.actuators.pace import Pace
@@ -23,30 +24,24 @@ __all__ = [
     "against_alone", "guard_process", "guarded", "make_policy", "unlimited",
 ]  # fmt: skip
 
-_FACE = {
-    "Compared": "shoal.host.bench.trial",
-    "Group": "shoal.host.types",
-    "Limit": "shoal.host.bench.limits",
-    "MemoryKernel": "shoal.host.native",
-    "POLICIES": "shoal.host.policy",
-    "Pace": "shoal.host.actuators.pace",
-    "Phase": "shoal.host.bench.rig",
-    "Plan": "shoal.host.types",
-    "Policy": "shoal.host.types",
-    "Rig": "shoal.host.bench.rig",
-    "Snapshot": "shoal.host.types",
-    "against_alone": "shoal.host.bench.trial",
-    "guard_process": "shoal.host.bench.limits",
-    "guarded": "shoal.host.bench.limits",
-    "make_policy": "shoal.host.policy",
-    "unlimited": "shoal.host.bench.rig",
-}
-"""Where each name is. They are imported on first use: the server looks at this component's extension at every start,
-and starts without the numerical libraries."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FACE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_FACE[name]), name)
-    return value
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Compared": "bench.trial",
+        "Group": "types",
+        "Limit": "bench.limits",
+        "MemoryKernel": "native",
+        "POLICIES": "policy",
+        "Pace": "actuators.pace",
+        "Phase": "bench.rig",
+        "Plan": "types",
+        "Policy": "types",
+        "Rig": "bench.rig",
+        "Snapshot": "types",
+        "against_alone": "bench.trial",
+        "guard_process": "bench.limits",
+        "guarded": "bench.limits",
+        "make_policy": "policy",
+        "unlimited": "bench.rig",
+    },
+)

@@ -10,10 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import start_http_server
 
 from shoal.base.files import write_whole
 from shoal.core import Invalid
@@ -21,7 +22,7 @@ from shoal.host.fs import LINUX, start_time
 from shoal.host.guard.config import GuardConfig
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Applied, Loop, Tick
-from shoal.host.guard.metrics import CONTENT_TYPE, Counters, render
+from shoal.host.guard.metrics import Metrics
 from shoal.host.types import TICK_S, Plan, Snapshot
 
 METRICS_EVERY_S = 1.0
@@ -36,14 +37,6 @@ class Machine(Protocol):
     def sense(self, now: float) -> Snapshot: ...
 
     def apply(self, plan: Plan) -> Applied: ...
-
-
-@dataclass(slots=True)
-class _Shown:
-    """What the metrics' thread may read."""
-
-    tick: Tick | None = None
-    counters: Counters = field(default_factory=Counters)
 
 
 class GuardDaemon:
@@ -65,10 +58,10 @@ class GuardDaemon:
         self._config, self._on_tick, self._clock = config, on_tick, clock
         self._ended = threading.Event()
         self._wait = wait or self._rest
-        self._shown = _Shown()
         self._metrics_at = float("-inf")
         policy = config.policy.make()
         self._policy = policy.name
+        self._metrics = Metrics(policy.name)
         self._loop = Loop(
             policy, machine.sense, None if dry_run else machine,
             changes_per_minute=config.limits.changes_per_minute, tick_s=config.tick_s, record=self._record,
@@ -114,24 +107,19 @@ class GuardDaemon:
         if self._journal is not None:
             self._journal.close()
 
-    def metrics(self) -> str:
-        """Prometheus text of the last tick."""
-        tick = self._shown.tick
-        return "" if tick is None else render(tick, self._shown.counters, self._policy)
-
     def _record(self, tick: Tick) -> None:
-        counters = self._shown.counters
+        counters = self._metrics.counters
         counters.count(tick)
         counters.cpu_s = time.process_time()
         if self._journal is not None:
             self._journal.write(tick)
             counters.journal_lost = self._journal.lost
-        self._shown.tick = tick
+        self._metrics.tick = tick
         if self._config.metrics.file is not None and tick.at - self._metrics_at >= METRICS_EVERY_S:
             self._metrics_at = tick.at
             with contextlib.suppress(OSError):
                 # Whole or not at all, as the node exporter wants it.
-                write_whole(self._config.metrics.file, self.metrics(), mode=0o644, durable=False)
+                write_whole(self._config.metrics.file, self._metrics.text(), mode=0o644, durable=False)
         if self._on_tick is not None:
             self._on_tick(tick)
 
@@ -143,31 +131,14 @@ class GuardDaemon:
             monotonic_at=self._clock(),
         )  # fmt: skip
 
-    def _listen(self, port: int | None) -> ThreadingHTTPServer | None:
+    def _listen(self, port: int | None) -> WSGIServer | None:
         if port is None:
             return None
-        guard = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = self.path.split("?")[0] == "/metrics"
-                body = guard.metrics().encode() if found else b"metrics are at /metrics\n"
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Scrapes are not worth a line."""
-
         try:
-            server = ThreadingHTTPServer((_LOOPBACK, port), Handler)
+            server, _ = start_http_server(port, _LOOPBACK, self._metrics.registry)
         except OSError as error:
             raise Invalid(f"metrics cannot be served: {error.strerror}", where=f"{_LOOPBACK}:{port}") from None
-        server.daemon_threads = True
-        self.metrics_port = server.server_address[1]
-        threading.Thread(target=server.serve_forever, name="guard-metrics", daemon=True).start()
+        self.metrics_port = server.server_port
         return server
 
 
