@@ -134,7 +134,7 @@ class _Cycle:
             if heap:
                 self._ring.back(name)
         if self._full:
-            for name in (name for name, heap in waiting.items() if heap):
+            for name in filter(waiting.get, waiting):
                 self._ring.competes(name)
 
     def _open(self, priority_class: PriorityClass) -> dict[str, list[_Waiting]]:
@@ -198,8 +198,7 @@ class _Cycle:
         return self._blocked(name, job, asked, needs, mask)
 
     def _sizes(self, job: Pending, needs: tuple[Need, ...], account: Account, mask: int) -> list[tuple[Need, int]]:
-        """Where to try to start it, with how many ranks: as many as capacity and quota allow, if it may
-        vary."""
+        """Where to try to start it, with how many ranks: as many as capacity and quota allow, if it may vary."""
         if job.most == job.ranks:
             return [(need, job.ranks) for need in needs]
         most = [(need, self._capacity.most(need, mask, account.most(need, job.most))) for need in needs]
@@ -302,17 +301,11 @@ class _Cycle:
         self._starts.append(Start(job.job_id, placed, reason, charge))
         end = self._now + runtime_s
         expected_end = end if job.expected_s is not None or state.mean_runtime_s is not None else None
-        insort(
-            self._started,
-            (
-                (end, job.job_id),
-                Running(
-                    job.job_id, name, job.priority_class, job.priority, job.resources, placed, self._now,
-                    expected_end=expected_end,
-                ),
-            ),
-            key=itemgetter(0),
+        running = Running(
+            job.job_id, name, job.priority_class, job.priority, job.resources, placed, self._now,
+            expected_end=expected_end,
         )  # fmt: skip
+        insort(self._started, ((end, job.job_id), running), key=itemgetter(0))
 
     def _why_started(self, job: Pending, text: str, mask: int) -> Reason:
         facts: dict[str, object] = {"tenant": job.tenant, "waited_s": max(0.0, self._now - job.queued_at)}
