@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--pace", type=float, default=0.02, help="seconds to wait after each step")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between checkpoints")
+    parser.add_argument("--hidden", type=int, default=0, help="width of a hidden layer; without, there is none")
     options = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -45,7 +46,8 @@ def main() -> None:
     x = torch.randn(2048, 64, generator=draw)
     y = (x @ torch.randn(64, 10, generator=draw)).argmax(1)
     mine = slice(rank, None, size)
-    net = nn.Linear(64, 10)
+    width = options.hidden
+    net = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)) if width else nn.Linear(64, 10)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     first = 0
     if path := train.resume_path():
@@ -54,6 +56,7 @@ def main() -> None:
         first = kept["step"]
     print(f"rank {rank} of {size} (process {os.getpid()}) begins after step {first}", flush=True)
     model = DistributedDataParallel(net)
+    began = time.monotonic()
     for step in range(first + 1, options.steps + 1):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x[mine]), y[mine])
@@ -64,11 +67,14 @@ def main() -> None:
         if (word := decide(options.every)) != GO_ON:
             path = train.checkpoint_dir() / f"step-{step}.pt"
             if rank == 0:
+                saving = time.monotonic()
                 torch.save({"net": net.state_dict(), "step": step}, path)
                 train.checkpoint(path, step=step, leave=False)
+                print(f"checkpoint of {path.stat().st_size} bytes in {time.monotonic() - saving:.5f} s", flush=True)
             dist.barrier()
             if word == KEEP_AND_LEAVE:
                 train.checkpoint(path, step=step, leave=True)
+    print(f"rank {rank} of {size}: {options.steps - first} steps in {time.monotonic() - began:.3f} s", flush=True)
     with torch.no_grad():
         accuracy = (net(x).argmax(1) == y).float().mean().item()
     print(f"rank {rank} of {size}: accuracy {accuracy:.2f}", flush=True)

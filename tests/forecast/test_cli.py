@@ -99,7 +99,7 @@ def test_a_slowdown_in_a_table_is_told_with_its_remedy(app: typer.Typer, tmp_pat
     [
         ("kind,model\n", "has no column flops, parameters, tensors, seconds"),
         ("kind,model,flops,parameters,tensors,seconds\nk80,a,0,1,1,1\n", "speeds.csv:2"),
-        ("kind,model,flops,parameters,tensors,seconds\nk80,a,1,1,1,-1\n", "must be positive seconds"),
+        ("kind,model,flops,parameters,tensors,seconds\nk80,a,1,1,1,-1\n", "must be a positive number, not -1"),
         ("kind,model,flops,parameters,tensors,seconds\nk80,a,1,1,1,1\n", "at least 2 are needed"),
     ],
 )
@@ -137,3 +137,83 @@ def test_the_hour_of_the_day_counts_where_it_was_measured(app: typer.Typer, tmp_
     path.write_text(path.read_text().replace(",1,12", ",1,24"))
     with pytest.raises(AssertionError, match="hour of the day is 0 to 23"):
         ask(app, "fit", "lifetime", path, "-o", model)
+
+
+def lives_of(tmp_path: Path) -> Path:
+    rows = [{"kind": "k80", "region": "east", "lifetime_s": 3600 * (n % 20 + 0.5), "revoked": int(n % 3 > 0)}
+            for n in range(60)]  # fmt: skip
+    (path := tmp_path / "lives.json").write_text(json.dumps(rows))
+    return path
+
+
+def test_speed_lifetime_and_total_time_are_drawn(app: typer.Typer, speeds: Path, tmp_path: Path) -> None:
+    model, lives, page = tmp_path / "m.json", tmp_path / "l.json", tmp_path / "page.html"
+    ask(app, "fit", "speed", speeds, "-o", model)
+    ask(app, "fit", "lifetime", lives_of(tmp_path), "-o", lives)
+    one = ("--flops", 1e9, "--parameters", 1e6, "--tensors", 50)
+    ask(app, "speed", "-m", model, "-k", "v100", *one, "--plot", page)
+    assert "<svg" in page.read_text()
+    assert "k80" in page.read_text()
+    ask(app, "lifetime", "-m", lives, "-k", "k80", "-r", "east", "--ahead", 12, "--plot", page)
+    assert "part that is still there" in page.read_text()
+    where = ("-m", lives, "-k", "k80", "-r", "east", "--work", 3, "--checkpoint", 10, "--restart", 60)
+    told = json.loads(ask(app, "cluster", *where, "--servers", 4, "--plot", page, "--json"))
+    assert "time between checkpoints" in page.read_text()
+    alone = json.loads(ask(app, "cluster", *where, "--json"))
+    assert told["median"] > alone["median"]
+    assert told["checkpoint_every_s"] < alone["checkpoint_every_s"]
+    assert "cannot be written" in ask(
+        app, "lifetime", "-m", lives, "-k", "k80", "-r", "east", "--plot", tmp_path, code=2
+    )
+
+
+def test_gangs_are_fitted_and_told(app: typer.Typer, tmp_path: Path) -> None:
+    servers, ring, model = tmp_path / "servers.csv", tmp_path / "ring.json", tmp_path / "gang.json"
+    lines = ["model,flops,parameters,tensors,alone_per_s,workers,servers,steps_per_s"]
+    lines += [f"m{n},1e9,{n}e6,{40 * n},10,{workers},1,{workers * 9}" for n in (1, 2) for workers in (1, 2, 4)]
+    servers.write_text("\n".join(lines))
+    ask(app, "fit", "parameter-server", servers, "-o", model)
+    words = ("gang", "-m", model, "--parameters", 1e6, "--tensors", 40, "--alone", 10, "--alone", 10)
+    assert json.loads(ask(app, *words, "--json"))["median"] == pytest.approx(18, rel=0.15)
+    rows = [
+        {"model": f"m{n}", "weight_bytes": n * 4e6, "tensors": 40, "alone_s": 0.1, "workers": workers,
+         "seconds": 0.1 + 2 * (workers - 1) / workers * n * 4e6 * 1e-9}
+        for n in (1, 2, 4) for workers in (1, 2, 4)
+    ]  # fmt: skip
+    ring.write_text(json.dumps(rows))
+    ask(app, "fit", "all-reduce", ring, "-o", model)
+    assert json.loads(ask(app, *words, "--json"))["median"] == pytest.approx(1 / 0.104, rel=0.02)
+    assert "inferred from gangs of 3 other models" in ask(app, *words)
+
+
+ROW = {"model": "m", "weight_bytes": 1, "tensors": 1, "alone_s": 1, "workers": 1, "seconds": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{}", "is no array of measurements"),
+        ("[1]", "has no model, weight_bytes"),
+        ('[{"model": "m"}]', "has no weight_bytes"),
+        ("[", "is no JSON"),
+        (json.dumps([{**ROW, "weight_bytes": -1}]), "positive number"),
+        (json.dumps([{**ROW, "workers": 0}]), "counted from 1"),
+        ("[]", "two models at least"),
+    ],
+)  # fmt: skip
+def test_wrong_measurements_are_told_by_file_and_row(app: typer.Typer, tmp_path: Path, text: str, told: str) -> None:
+    (path := tmp_path / "wrong.json").write_text(text)
+    assert told in ask(app, "fit", "all-reduce", path, "-o", tmp_path / "out.json", code=2)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"model": "lifetimes", "version": 1}', '{"model": "step-time", "version": 1}']
+)
+def test_wrong_models_are_told(app: typer.Typer, tmp_path: Path, text: str) -> None:
+    (path := tmp_path / "wrong.json").write_text(text)
+    for words in (
+        ("speed", "-k", "k80", "--flops", 1, "--parameters", 1, "--tensors", 1), ("lifetime", "-k", "a", "-r", "b"),
+        ("cluster", "-k", "a", "-r", "b", "--work", 1, "--checkpoint", 1, "--restart", 1),
+        ("gang", "--alone", 1, "--tensors", 1, "--parameters", 1),
+    ):  # fmt: skip
+        assert "wrong.json" in ask(app, *words, "-m", path, code=2)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -41,6 +42,40 @@ def test_on_risky_servers_it_takes_as_long_as_renewal_theory_says() -> None:
     found = [total_time(TRAINING, RISKY, "k80", "east", seed=seed).median for seed in range(3)]
     assert fmean(found) == pytest.approx(expected, rel=0.05)
     assert found[0] != found[1]
+
+
+def walked(training: Training, mean_s: float, servers: int, draw: random.Random) -> float:
+    """One training of a gang, second by second in steps of ten: another way to the same answer."""
+    now, done, kept, until = 0.0, 0.0, 0.0, 0.0
+    while done < training.work_s:
+        now += 10.0
+        if now <= until:  # a restart or a checkpoint
+            continue
+        if draw.random() < 1 - math.exp(-servers * 10.0 / mean_s):
+            done, until = kept, now + training.restart_s
+            continue
+        done += 10.0
+        if done - kept >= training.every_s and done < training.work_s:
+            kept, until = done, now + training.checkpoint_s
+    return now
+
+
+def test_intervals_of_gangs_hold_for_trainings_that_are_walked_through() -> None:
+    draw = random.Random(3)
+    for servers in (1, 4):
+        found = total_time(TRAINING, RISKY, "k80", "east", servers=servers)
+        walks = [walked(TRAINING, RISKY.mean_s, servers, draw) for _ in range(300)]
+        assert 0.85 <= fmean(found.low <= one <= found.high for one in walks) <= 0.95
+        assert found.median == pytest.approx(median(walks), rel=0.03)
+
+
+def test_a_gang_is_lost_with_any_of_its_servers() -> None:
+    alone, four = (total_time(TRAINING, RISKY, "k80", "east", servers=servers) for servers in (1, 4))
+    assert four.low > alone.median
+    assert "gangs of 4" in four.source
+    assert best_interval_s(10, 4e4, servers=4) == best_interval_s(10, 1e4)
+    with pytest.raises(Invalid, match="one server at least"):
+        total_time(TRAINING, RISKY, "k80", "east", servers=0)
 
 
 def test_the_same_seed_gives_the_same_distribution() -> None:

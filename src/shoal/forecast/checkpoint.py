@@ -47,9 +47,10 @@ class CheckpointTime:
         return cls(tuple(data["coefficients"]), data["width"], data["models"])
 
 
-def best_interval_s(checkpoint_s: float, mean_life_s: float) -> float:
+def best_interval_s(checkpoint_s: float, mean_life_s: float, servers: int = 1) -> float:
     """Seconds of work between checkpoints that lose the least to checkpoints and to work done again: Daly's estimate of
-    higher order (FGCS 2006), for servers that are lost at a constant rate."""
+    higher order (FGCS 2006), for servers that are lost at a constant rate. A gang is lost with any of its servers."""
+    mean_life_s /= servers
     if checkpoint_s >= 2 * mean_life_s:
         return mean_life_s
     part = checkpoint_s / (2 * mean_life_s)

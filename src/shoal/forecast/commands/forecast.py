@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
-from shoal.core import Invalid, NotFound, Speeds
+from shoal.core import Estimate, Invalid, NotFound, Speeds
+from shoal.forecast.commands import plots
+from shoal.forecast.commands.gang import ALL_REDUCE, PARAMETER_SERVER, fit_all_reduce, fit_parameter_server, gang
+from shoal.forecast.commands.inputs import Line, positive, read_model, rows_of
 from shoal.forecast.commands.measure import measure, report
+from shoal.forecast.commands.plots import PlotOption
 
 if TYPE_CHECKING:
     from shoal.forecast.lifetimes import HourlyLifetimes
@@ -28,6 +33,8 @@ forecast_app = typer.Typer(
 class Model(StrEnum):
     SPEED = "speed"
     LIFETIME = "lifetime"
+    PARAMETER_SERVER = "parameter-server"
+    ALL_REDUCE = "all-reduce"
 
 
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="What `shoal forecast fit` wrote.")]
@@ -43,6 +50,7 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "finish")(finish)
     command(forecast_app, "bottleneck")(bottleneck)
     command(forecast_app, "cluster")(cluster)
+    command(forecast_app, "gang")(gang)
     command(forecast_app, "measure")(measure)
     command(forecast_app, "report")(report)
     app.add_typer(forecast_app, name="forecast", rich_help_panel="Forecast")
@@ -51,16 +59,27 @@ def register(app: typer.Typer) -> None:
 def fit(
     context: CommandContext,
     model: Annotated[Model, typer.Argument(help="What to predict.")],
-    measured: Annotated[Path, typer.Argument(help="CSV: kind,model,flops,parameters,tensors,seconds for speed; "
+    measured: Annotated[Path, typer.Argument(help="CSV, or a JSON array of objects: "
+                                             "kind,model,flops,parameters,tensors,seconds for speed; "
                                              "kind,region,lifetime_s,revoked (1 or 0) for lifetime; with it, where "
-                                             "known, hour (0 to 23), the hour of the day of a revocation.")],
+                                             "known, hour (0 to 23), the hour of the day of a revocation; "
+                                             f"{','.join(PARAMETER_SERVER)} for parameter-server; "
+                                             f"{','.join(ALL_REDUCE)} for all-reduce.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the fitted model, as JSON.")],
     hours: Annotated[int, typer.Option("--hours", min=1, help="The longest life of a server, in hours.")] = 24,
 ) -> None:  # fmt: skip
     """Fit a model to measurements."""
-    fitted = _speed_of(measured) if model is Model.SPEED else _lifetime_of(measured, hours)
-    data = fitted.as_json()
-    out.write_text(json.dumps(data, indent=2) + "\n")
+    makers: dict[Model, Callable[[], dict[str, Any]]] = {
+        Model.SPEED: lambda: _speed_of(measured).as_json(),
+        Model.LIFETIME: lambda: _lifetime_of(measured, hours).as_json(),
+        Model.PARAMETER_SERVER: lambda: fit_parameter_server(measured),
+        Model.ALL_REDUCE: lambda: fit_all_reduce(measured),
+    }
+    data = makers[model]()
+    try:
+        out.write_text(json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise Invalid(f"cannot be written: {error.strerror}", where=str(out)) from None
     context.show(data, lambda: print(f"wrote {out}"))
 
 
@@ -120,6 +139,7 @@ def speed(
     flops: Annotated[float, typer.Option("--flops", help="Floating point operations of a step.")],
     parameters: Annotated[float, typer.Option("--parameters", help="Parameters of the model.")],
     tensors: Annotated[float, typer.Option("--tensors", help="Tensors that hold them.")],
+    plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """Steps per second of a model that was never run, from what it is made of."""
     from shoal.forecast.features import Features
@@ -130,11 +150,15 @@ def speed(
         one = Features(flops, parameters, tensors)
     except ValueError as error:
         raise Invalid(str(error)) from None
-    fitted = StepTime.from_json(_read(model))
+    fitted = read_model(model, StepTime.from_json)
     speeds: Speeds = InferredSpeeds(fitted, {"model": one})
     found = speeds.steps_per_s("model", kind)
     if found is None:
         raise NotFound(f"nothing was measured on {kind!r}", hint=f"known: {', '.join(sorted(fitted.kinds))}")
+    if plot is not None:
+        kinds = dict.fromkeys([kind, *sorted(fitted.kinds)])
+        each = {one: speeds.steps_per_s("model", one) for one in kinds}
+        plots.intervals(plot, "Speed", "steps/s", {one: of for one, of in each.items() if of is not None})
     context.show(
         found.as_json(),
         lambda: print(
@@ -151,16 +175,21 @@ def lifetime(
     ahead: Annotated[float, typer.Option("--ahead", min=0, help="Hours from now.")] = 1.0,
     clock: Annotated[float | None, typer.Option("--clock", min=0, max=24, help="The hour of the day now, to count it "
                                                 "in.")] = None,
+    plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """The probability that a transient server is still there some time from now."""
     from shoal.forecast.lifetimes import HOUR_S, HourlyLifetimes
 
-    fitted = HourlyLifetimes.from_json(_read(model))
+    fitted = read_model(model, HourlyLifetimes.from_json)
     stays = fitted.survival(kind, region, age * HOUR_S, ahead * HOUR_S, clock)
     mean = fitted.mean_life_s(kind, region) / HOUR_S
     seen = (kind, region) in fitted.seen
     others = f"of {kind} in other regions" if kind in fitted.alpha else "of all kinds and regions"
     source = f"measured for {kind} in {region}" if seen else f"{others}: none was seen of this one"
+    if plot is not None:
+        hours = [ahead * part / 48 for part in range(49)]
+        points = [(at, fitted.survival(kind, region, age * HOUR_S, at * HOUR_S, clock)) for at in hours]
+        plots.survival(plot, f"{kind} in {region}, {age:g} h old", points)
     context.show(
         {"survival": stays, "mean_life_h": mean, "source": source},
         lambda: print(f"{stays:.1%} are still there {ahead:g} h later; the mean life is {mean:.1f} h ({source})"),
@@ -175,19 +204,31 @@ def cluster(
     restart: Annotated[float, typer.Option("--restart", help="Seconds until a replacement works again.")],
     every: Annotated[float | None, typer.Option("--every", help="Seconds of work between checkpoints; else the best "
                                                 "for servers of this mean life.")] = None,
+    servers: Annotated[int, typer.Option("--servers", min=1, help="Servers that work together; the revocation of one "
+                                         "stops all.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")] = 0,
+    plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """How long a training takes on transient servers that are replaced when they are revoked (simulated)."""
     from shoal.forecast.checkpoint import best_interval_s
     from shoal.forecast.lifetimes import HOUR_S, HourlyLifetimes
     from shoal.forecast.transient import Training, total_time
 
-    fitted = HourlyLifetimes.from_json(_read(model))
+    fitted = read_model(model, HourlyLifetimes.from_json)
     if every is None:
         if checkpoint <= 0:
             raise Invalid("the best time between checkpoints is known for a positive time of a checkpoint only")
-        every = best_interval_s(checkpoint, fitted.mean_life_s(kind, region))
-    found = total_time(Training(work * HOUR_S, checkpoint, every, restart), fitted, kind, region, seed=seed)
+        every = best_interval_s(checkpoint, fitted.mean_life_s(kind, region), servers)
+    training = Training(work * HOUR_S, checkpoint, every, restart)
+    found = total_time(training, fitted, kind, region, servers=servers, seed=seed)
+    if plot is not None:
+        tried = {
+            every * factor: total_time(
+                replace(training, every_s=every * factor), fitted, kind, region, servers=servers, seed=seed
+            ).scaled(1 / HOUR_S)
+            for factor in (0.25, 0.5, 1.0, 2.0, 4.0)
+        }
+        plots.choices(plot, "Total time", "time between checkpoints", "hours", tried)
     context.show(
         {**found.as_json(), "checkpoint_every_s": every},
         lambda: print(
@@ -207,8 +248,8 @@ def bottleneck(
     from shoal.forecast.bottleneck import SENSORS, detect
 
     columns: dict[str, list[float]] = defaultdict(list)
-    for number, row in _rows(steps, "step_s", optional=tuple(SENSORS)):
-        with _Line(steps, number):
+    for number, row in rows_of(steps, "step_s", optional=tuple(SENSORS)):
+        with Line(steps, number):
             for name, text in row.items():
                 columns[name].append(float(text))
     found = detect(columns.pop("step_s", []), columns, mean_run=mean_run)
@@ -222,7 +263,7 @@ def bottleneck(
     )
 
 
-def finish(context: CommandContext, job: JobArgument, tenant: TenantOption = None) -> None:
+def finish(context: CommandContext, job: JobArgument, tenant: TenantOption = None, plot: PlotOption = None) -> None:
     """When a running job finishes, with an interval."""
     with context.client() as client:
         told = client.explain(job, tenant=tenant)
@@ -232,6 +273,11 @@ def finish(context: CommandContext, job: JobArgument, tenant: TenantOption = Non
             f"no finish time is known: {told.summary}",
             hint="the extension `forecast` must be on, and the job report five steps and their total",
         )
+    if plot is not None:
+        facts, now = cause.reason.facts, time.time()
+        median, low, high = (max(0.0, facts[name] - now) for name in ("finish_at", "finish_low", "finish_high"))
+        left = Estimate(median, low, high, facts["level"], facts["source"])
+        plots.intervals(plot, f"Time until {job} finishes", "seconds", {job: left})
     context.show(cause.reason.facts, lambda: print(cause.reason.text))
 
 
@@ -241,11 +287,11 @@ def _speed_of(path: Path) -> StepTime:
 
     features: dict[tuple[str, str], Features] = {}
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for number, row in _rows(path, "kind", "model", "flops", "parameters", "tensors", "seconds"):
+    for number, row in rows_of(path, "kind", "model", "flops", "parameters", "tensors", "seconds"):
         key = row["kind"], row["model"]
-        with _Line(path, number):
+        with Line(path, number):
             features[key] = Features(float(row["flops"]), float(row["parameters"]), float(row["tensors"]))
-            seconds[key].append(_positive(row["seconds"]))
+            seconds[key].append(positive(row["seconds"]))
     kinds = sorted({kind for kind, _ in features})
     return StepTime.fit({k: {m: (features[k, m], seconds[k, m]) for one, m in features if one == k} for k in kinds})
 
@@ -255,63 +301,14 @@ def _lifetime_of(path: Path, hours: int) -> HourlyLifetimes:
 
     lives: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
     by_hour = [0] * 24
-    for number, row in _rows(path, "kind", "region", "lifetime_s", "revoked", optional=("hour",)):
-        with _Line(path, number):
+    for number, row in rows_of(path, "kind", "region", "lifetime_s", "revoked", optional=("hour",)):
+        with Line(path, number):
             if row["revoked"] not in ("0", "1"):
                 raise ValueError(f"revoked must be 1 or 0, not {row['revoked']!r}")
-            lives[row["kind"], row["region"]].append((_positive(row["lifetime_s"]), row["revoked"] == "1"))
+            lives[row["kind"], row["region"]].append((positive(row["lifetime_s"]), row["revoked"] == "1"))
             if row.get("hour") and row["revoked"] == "1":
                 hour = int(row["hour"])
                 if not 0 <= hour < len(by_hour):
                     raise ValueError(f"an hour of the day is 0 to 23, not {hour}")
                 by_hour[hour] += 1
     return HourlyLifetimes.fit({key: Exposure.of(of, hours) for key, of in lives.items()}, by_hour)
-
-
-class _Line:
-    """Turns a wrong value into a message that names its line."""
-
-    def __init__(self, path: Path, number: int) -> None:
-        self._where = f"{path}:{number}"
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError):
-            raise Invalid(str(error), where=self._where) from None
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"must be positive seconds, not {text}")
-    return value
-
-
-def _rows(path: Path, *names: str, optional: tuple[str, ...] = ()) -> Iterator[tuple[int, Mapping[str, str]]]:
-    with _opened(path) as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in names if name not in (rows.fieldnames or ())]
-        if missing:
-            raise Invalid(f"has no column {', '.join(missing)}", where=str(path))
-        there = [*names, *(name for name in optional if name in (rows.fieldnames or ()))]
-        for row in rows:
-            yield rows.line_num, {name: row[name] or "" for name in there}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with _opened(path) as file:
-        try:
-            data = json.load(file)
-        except ValueError as error:
-            raise Invalid(f"is no JSON: {error}", where=str(path)) from None
-    if not isinstance(data, dict):
-        raise Invalid("is no fitted model", where=str(path))
-    return data
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return path.open(encoding="utf-8")
-    except OSError as error:
-        raise Invalid(f"cannot be read: {error.strerror}", where=str(path)) from None
