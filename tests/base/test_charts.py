@@ -86,6 +86,18 @@ def test_every_mark_has_its_key_and_colours_follow_the_page() -> None:
     assert not re.findall(r"#(?:1f6feb|1b1f24)", drawn)
 
 
+def test_a_legend_of_long_names_has_more_lines() -> None:
+    def right_ends(length: int) -> list[float]:
+        marks = [Line("n" * length + f"{at}", [(0, 0)]) for at in range(4)]
+        root = ElementTree.fromstring(chart("t", "d", PLAIN, PLAIN, marks))
+        keys = [found for found in root.iter("{http://www.w3.org/2000/svg}text") if (found.text or "").startswith("n")]
+        assert len(keys) == 4
+        return [float(key.attrib["x"]) + 6.0 * len(key.text or "") for key in keys]
+
+    assert max(right_ends(25)) < 720
+    assert len(set(right_ends(3))) == 4, "short ones stand beside each other"
+
+
 def test_figures_of_one_page_do_not_share_ids() -> None:
     ids = [
         set(re.findall(r'id="([^"]*)"', chart("t", "d", PLAIN, PLAIN, [Dots("a", [(0, 1)])], number=at)))

@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from shoal.base.report import Axis, Dots, Figure, Line, Linear, Report, Section, Table, chart_of, html
 from shoal.market.simulate import Outcome
 from shoal.market.ticks import Market
 
+_SHOWN = 6
+"""Lines that can be told apart; offers that were never held are left out beyond."""
+
 
 def track(market: Market, outcome: Outcome, policy: str) -> str:
-    """One page: the price of each offer that was held, while it could be had, and dots where the job was."""
-    hours = market.tick_s / 3600
-    held = list(dict.fromkeys(step.offer for step in outcome.steps if step.offer is not None))
+    """One page: the price of each offer while it could be had, and thick where the job held it."""
+    hours, steps = market.tick_s / 3600, outcome.steps
+    held = list(dict.fromkeys(step.offer for step in steps if step.offer is not None))
+    others = sorted(set(range(len(market.offers))) - set(held), key=lambda j: float(market.usd[: len(steps), j].mean()))
+    usd = np.where(market.up, market.usd / hours, np.nan)
     marks: list[Line | Dots] = []
-    top = max((float(market.usd[:, j].max()) / hours for j in held), default=1.0)
-    for number, j in enumerate(held):
-        points = [(t * hours, float(market.usd[t, j]) / hours) for t in range(len(outcome.steps)) if market.up[t, j]]
-        marks.append(Dots(market.offers[j].name, points, number))
-        at = [(t * hours, -0.04 * top * (number + 1)) for t, step in enumerate(outcome.steps) if step.offer == j]
-        marks.append(Dots(f"held: {market.offers[j].name}", at, number))
-    x = Axis("hours since the start", Linear(0, market.deadline * hours, " h"))
-    y = Axis("dollars an hour", Linear(-0.05 * top * (len(held) + 1), 1.1 * top))
+    for number, j in enumerate([*held, *others[: max(0, _SHOWN - len(held))]]):
+        marks.append(Line(market.offers[j].name, [(t * hours, float(usd[t, j])) for t in range(len(steps))], number))
+        at = [(t * hours, float(market.usd[t, j]) / hours) for t, step in enumerate(steps) if step.offer == j]
+        marks.append(Dots("", at, number))
+    top = max((y for mark in marks for _, y in mark.points if y == y), default=1.0)
+    x = Axis("hours since the start; dots where the job held the offer, a gap where it could not be had",
+             Linear(0, market.deadline * hours, " h"))  # fmt: skip
+    y = Axis("dollars an hour", Linear(0.0, 1.1 * top))
     rows = []
     before: object = ()
-    for t, step in enumerate(outcome.steps):
+    for t, step in enumerate(steps):
         if step.offer != before:
             name = "nothing" if step.offer is None else market.offers[step.offer].name
             rows.append([f"{t * hours:.2f} h", name, step.reason])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HEIGHT = 380.0
 _WIDTH = 720.0
+_KEY, _LETTER = 50.0, 6.6
+"""Widths in a legend, of a line's sample and of a letter of its name."""
 _POINT = 72.0
 """Units of an SVG by matplotlib in an inch."""
 _SERIES = ("#1f6feb", "#c2410c", "#15803d", "#8b3fc7", "#0e7490", "#b4237a", "#7a5c00", "#57606a")
@@ -164,8 +166,9 @@ def chart(
         axes.grid(visible=True, axis="x" if isinstance(y.scale, Categories) else "both")
         named = [one for one in zip(*axes.get_legend_handles_labels(), strict=True) if one[1]]
         if named:
-            keys, names = zip(*named, strict=True)
-            figure.legend(keys, [shortened(name) for name in names], loc="outside upper left", ncols=min(4, len(named)))
+            names = [shortened(name) for _, name in named]
+            columns = int(_WIDTH / (_KEY + _LETTER * max(map(len, names))))
+            figure.legend([key for key, _ in named], names, loc="outside upper left", ncols=max(1, columns))
         figure.savefig(
             text, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,6 +83,7 @@ def simulate(
 
     given = locals()
     market, prior = _market(context, given), _prior(context, given)
+    _check_possible(market, given)
     window = market.window(int(start * 3600 / tick))
     outcome, best = run(window, policy_named(policy, prior)), optimum(window)
     if plot is not None:
@@ -155,6 +157,7 @@ def plan(
     from starts in that history."""
     given = locals()
     market = _market(context, given)
+    _check_possible(market, given)
     row = {**_decided(_now(market), _prior(context, given), 1.0), "replayed": _replayed(context, market, given)}
     context.show(row, lambda: _planned(row))
 
@@ -168,7 +171,9 @@ def explain(
 ) -> None:  # fmt: skip
     """Why this offer and why now, and what would be decided if its price rose."""
     given = locals()
-    view, prior = _now(_market(context, given)), _prior(context, given)
+    market = _market(context, given)
+    _check_possible(market, given)
+    view, prior = _now(market), _prior(context, given)
     rows = [_decided(view, prior, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
     context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
 
@@ -247,6 +252,17 @@ def _market(context: CommandContext, given: dict[str, Any]) -> Market:
     if not refused and not retries:
         return market
     return market.refusing(refused, refused if retries else 0.0, retries, given.get("seed", 0))
+
+
+def _check_possible(market: Market, given: dict[str, Any]) -> None:
+    """Raises Invalid where no offer is fast enough for the deadline."""
+    ticks = market.launch + math.ceil(market.work / float(market.speed.max()) - 1e-9)
+    if ticks > market.deadline:
+        least = ticks * market.tick_s / 3600
+        raise Invalid(
+            f"{given['work']:g} h of work cannot end within {given['deadline']:g} h", where="--deadline",
+            hint=f"with its launch, the fastest offer needs {least:.1f} h",
+        )  # fmt: skip
 
 
 def _prior(context: CommandContext, given: dict[str, Any]) -> Rates | None:
