@@ -120,14 +120,14 @@ class Shared:
 
 
 async def submit(doors: Doors, jobs: int) -> None:
-    """So many jobs at once, as many to each door: each team's client has `OPEN_REQUESTS` requests open."""
+    """So many jobs at once, evenly to all doors: each team's client has `OPEN_REQUESTS` requests open."""
 
     async def ask(door: Door, left: Iterator[int]) -> None:
         for _ in left:
             async with door.request():
                 await door.plane.submit(JOB, tenant=door.tenant, actor="bench")
 
-    lefts = [(door, iter(range(jobs // len(doors)))) for door in doors]
+    lefts = [(door, iter(range(at, jobs, len(doors)))) for at, door in enumerate(doors)]
     await asyncio.gather(*(ask(*left) for _ in range(OPEN_REQUESTS) for left in lefts))
 
 

@@ -11,8 +11,8 @@ import pytest
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import ErrorCode, JobState, Outcome
 from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota, Unavailable
-from shoal.engine import Gang
-from shoal.engine.simulated import Line, Script, run
+from shoal.engine import Gang, GangStatus
+from shoal.engine.simulated import Line, Script, SimulatedEngine, run
 
 from .simulation import World, check_history, manifest, nodes, simulate
 
@@ -59,6 +59,29 @@ def test_a_job_goes_through_every_state_in_order(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert world.plane is not None
         assert world.plane.job(job).ran_s == pytest.approx(20, abs=1)  # the run and the storing of its outputs
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(("more", "written"), [({}, 1), ({"outputs": [{"from": "c", "to": "/d"}]}, 3)])
+def test_what_ended_before_it_was_seen_to_begin_is_written_down_once(
+    tmp_path: Path, more: dict[str, object], written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = SimulatedEngine.launch
+
+    async def late(engine: SimulatedEngine, gang: Gang) -> GangStatus:
+        status = await launch(engine, gang)
+        await asyncio.sleep(20.0)
+        return status
+
+    async def scene(world: World) -> None:
+        assert world.store is not None
+        monkeypatch.setattr(SimulatedEngine, "launch", late)
+        commits: list[list[str]] = []
+        world.store.subscribe(lambda events: commits.append([event.new_state or "" for event in events]))
+        await ended(world, await submit(world, **more))
+        since = next(at for at, states in enumerate(commits) if "RUNNING" in states)
+        assert len(commits[since:]) == written
 
     play(tmp_path, scene)
 

@@ -296,6 +296,23 @@ def test_a_replica_that_ran_well_for_long_starts_to_count_anew() -> None:
         assert change.after.message.endswith(f"(retry {retries['user']})")
 
 
+def test_an_attempt_that_ended_before_its_beginning_was_written_down_is_written_down_as_one_change() -> None:
+    starting = running(state=JobState.STARTING)
+    end = AttemptEnd(None, "done", started_at=12.0, ended_at=16.0, begun=replace(DONE, phase=Phase.RUNNING))
+    fresh = attempt(running_at=None)
+    change = transitions.conclude(starting, fresh, end, Restart(0), now=NOW)
+    begun = transitions.advance(starting, fresh, JobState.RUNNING, NOW, "all ranks started", end.begun)
+    assert begun is not None
+    assert begun.attempt is not None
+    ended = transitions.conclude(begun.after, begun.attempt, replace(end, begun=None), Restart(0), now=NOW)
+    assert change == replace(ended, before=starting, events=(*begun.events, *ended.events))
+    assert [(event.old_state, event.new_state) for event in change.events] == [
+        (JobState.STARTING, JobState.RUNNING), (JobState.RUNNING, JobState.SUCCEEDED)
+    ]  # fmt: skip
+    seen = transitions.conclude(running(), attempt(), end, Restart(0), now=NOW)
+    assert seen == transitions.conclude(running(), attempt(), replace(end, begun=None), Restart(0), now=NOW)
+
+
 def test_an_attempt_that_never_ran_ran_for_no_time() -> None:
     end = AttemptEnd(ErrorCode.LAUNCH, "no", ended_at=None)
     change = transitions.conclude(running(), attempt(running_at=None), end, Restart(0), now=NOW)

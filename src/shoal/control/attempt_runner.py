@@ -137,7 +137,7 @@ class AttemptRunner:
                 end = await self._phase(live, DOWNLOAD, JobState.DOWNLOADING, "fetching inputs")
                 if end.code is not None or (_stopped(live) and await self._engine.status(_run_of(live)) is None):
                     return end if end.code else AttemptEnd(ErrorCode.SIGNAL, "stopped before it began", end.ranks)
-            end = await self._phase(live, RUN, JobState.RUNNING, "all ranks started")
+            end = await self._phase(live, RUN, JobState.RUNNING, transitions.STARTED)
             finished = end.code is None and not transitions.left_early(live.job, _must(live.attempt), end)
             if phases.has_store(manifest, finished=finished):
                 try:
@@ -169,12 +169,16 @@ class AttemptRunner:
             raise LaunchFailed(status.reason.text, fault=status.fault, where=name)
         if status.ended and _stopped(live) and not any(rank.started_at for rank in status.ranks):
             return AttemptEnd(ErrorCode.SIGNAL, f"stopped before {cause}", rolled_back=True)
-        await self._jobs.change(
-            live.job.id,
-            lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
-        )
+        # What ended at once is written down as one change, its beginning with its end.
+        at_once = status.ended and phase == RUN and not phases.has_store(live.manifest, finished=True)
+        begun = status if at_once else None
+        if begun is None:
+            await self._jobs.change(
+                live.job.id,
+                lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
+            )
         ended = await self._until(live, name, phase, lambda now: now.ended)
-        end = transitions.read_end(ended, _must(live.attempt).placement, phase=phase)
+        end = replace(transitions.read_end(ended, _must(live.attempt).placement, phase=phase), begun=begun)
         if end.code is None or phase == RUN:
             return end
         # A tenant reads the log of the run; what a helper said about its failure goes into the message.

@@ -42,10 +42,14 @@ class RestartPolicy(Protocol):
         ...
 
 
+STARTED = "all ranks started"
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
     """What was seen of an attempt's end. `code` None means that it did all it had to. The times are the ranks' own;
-    None: not known. `idle_s` passed between its phases, while no process of it was there."""
+    None: not known. `idle_s` passed between its phases, while no process of it was there. `begun` is the gang if its
+    beginning was not written down before its end was seen."""
 
     code: ErrorCode | None
     message: str = ""
@@ -54,6 +58,7 @@ class AttemptEnd:
     started_at: float | None = None
     ended_at: float | None = None
     idle_s: float = 0.0
+    begun: GangStatus | None = None
 
 
 def event(job: JobRecord, now: float, kind: str, actor: str, cause: str = "", **data: Any) -> NewEvent:
@@ -270,6 +275,12 @@ def expire(job: JobRecord, now: float, actor: str) -> Change:
 def conclude(job: JobRecord, attempt: AttemptRecord, end: AttemptEnd, restart: RestartPolicy, *, now: float) -> Change:
     """The end of an attempt: its outcome, and where the job goes from here. `now` is when the end was noticed; what
     counts is when the ranks ended, which may be long before: the server may have been away."""
+    if end.begun is not None:
+        begun, rest = advance(job, attempt, JobState.RUNNING, now, STARTED, end.begun), replace(end, begun=None)
+        if begun is None or begun.attempt is None:
+            return conclude(job, attempt, rest, restart, now=now)
+        then = conclude(begun.after, begun.attempt, rest, restart, now=now)
+        return replace(then, before=job, events=(*begun.events, *then.events))
     outcome, new, code, cause = _verdict(job, attempt, end, restart)
     ended_at, remark = possible(end.ended_at, attempt.running_at or attempt.created_at, now)
     cause += remark

@@ -35,7 +35,7 @@ many rows, or as many as the usual one has."""
 _PASSES, _PATIENCE_S = 4, 0.1
 """The next round begins when the event loops have gone through what they were woken for: so many passes, or so long."""
 
-_REST, _REST_S = 4.0, 0.25
+_REST, _REST_S = 4.0, 0.5
 """A round of several stores is followed by a rest, so many times as long as what it took of the processor, or so long.
 So what busy stores write gathers in few transactions."""
 
