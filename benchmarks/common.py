@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Row:
 
 def report(title: str, rows: Sequence[Row], *, as_json: bool) -> int:
     """Print the rows; exit code 1 when a target was missed."""
+    rows = [replace(row, ok=None if row.ok is None else bool(row.ok)) for row in rows]  # numpy has its own bool
     if as_json:
         rows_json = [row.__dict__ for row in rows]
         print(json.dumps({"benchmark": title, "command": command(), "machine": machine(), "rows": rows_json}))
