@@ -86,6 +86,20 @@ def test_what_ended_before_it_was_seen_to_begin_is_written_down_once(
     play(tmp_path, scene)
 
 
+def test_jobs_with_the_same_manifest_share_it_after_a_restart(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        jobs = [await submit(world, name) for name in ("one", "one", "other")]
+        await world.restart()
+        assert world.plane is not None
+        first, same, other = (world.plane.cache[job].manifest for job in jobs)
+        assert first is same
+        assert [first.name, other.name] == ["one", "other"]
+        for job in jobs:
+            await ended(world, job)
+
+    play(tmp_path, scene)
+
+
 def test_a_guaranteed_job_preempts_and_the_victim_resumes(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         victim = await submit(world, "victim", resources={"accelerators": 4})

@@ -124,6 +124,10 @@ class JobCache:
         for tenant in tenants:
             self.index.set_tenant(tenant)
         known = [self._register(Live(job, attempts.get(job.id))) for job in jobs]
+        alike: dict[str, JobManifest] = {}
+        for live in known:  # to read manifests is most of the time of a restart, and many jobs have the same
+            if live._manifest is None:
+                live._manifest = alike.get(live.job.manifest) or alike.setdefault(live.job.manifest, live.manifest)
         for live in sorted(known, key=lambda live: not live.job.state.active):  # these count against limits of arrays
             self._take_up(live)
 

@@ -30,14 +30,16 @@ _CHECKPOINT_PAGES = 4_000
 _WRITER_CACHE_KIB = 64 << 10
 _LOG_LIMIT_BYTES = 64 << 20
 _READER_MMAP_BYTES = 128 << 20
-_SQLITE = {"check_same_thread": False, "cached_statements": 256}
+# Statements of hundreds of rows take hundreds of kilobytes each. One store is faster with all of them; a hundred stores
+# are not, and together they would fill the memory.
+_STATEMENTS, _STATEMENTS_OF_MANY = 256, 8
 
 
 class Database:
     """Makes connections: one kind that writes, and a pool that can only read.
 
-    A database in memory has a single connection, which readers share with the writer under `lock`. With `flush_apart` a
-    commit to SQLite is on disk only after `flush`, so that a thread can flush while another one commits elsewhere.
+    A database in memory has a single connection, which readers share with the writer under `lock`. `flush_apart` is for
+    one of many: a commit to SQLite is on disk only after `flush`, so that many are flushed at once.
     """
 
     def __init__(self, url: str, *, sync: bool = True, flush_apart: bool = False) -> None:
@@ -50,6 +52,8 @@ class Database:
         self.lock = threading.RLock()
         """Held by the thread that uses the writing connection."""
         self._flush_apart = sync and flush_apart and self.path is not None
+        statements = _STATEMENTS_OF_MANY if flush_apart else _STATEMENTS
+        self._connecting = {"check_same_thread": False, "cached_statements": statements}
         self._sync = sync and not self._flush_apart
         self._log: int | None = None
         self._writers = self._sqlite_writers() if self.is_sqlite else self._postgresql_writers()
@@ -175,7 +179,7 @@ class Database:
         return self._sqlite_readers() if self.is_sqlite else self._postgresql_readers()
 
     def _sqlite_writers(self) -> Engine:
-        engine = create_engine(self.url, poolclass=NullPool, connect_args=_SQLITE)
+        engine = create_engine(self.url, poolclass=NullPool, connect_args=self._connecting)
 
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _record: Any) -> None:
@@ -199,7 +203,7 @@ class Database:
         return engine
 
     def _sqlite_readers(self) -> Engine:
-        engine = create_engine(self.url, pool_size=8, max_overflow=24, connect_args=_SQLITE)
+        engine = create_engine(self.url, pool_size=8, max_overflow=24, connect_args=self._connecting)
 
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _record: Any) -> None:
