@@ -186,9 +186,31 @@ def test_a_checkpoint_is_recorded_and_found_again(place: Place) -> None:
     place.hooks.checkpoint(path)
     assert place.hooks.resume_path() == path == Hooks(place.environ).resume_path()
     assert place.lines()[-2]["step"] == 7, "reports come before the checkpoint that follows them"
-    assert place.lines()[-1] == {"at": 1_000_000.0, "checkpoint": str(path), "step": 7}
+    assert place.lines()[-1] == {
+        "at": 1_000_000.0, "checkpoint": str(path), "step": 7, "seconds": None, "bytes": len(b"weights")
+    }  # fmt: skip
     assert json.loads((place.checkpoints / "latest.json").read_text())["path"] == "step-7.npz"
     assert sorted(item.name for item in place.checkpoints.iterdir()) == ["latest.json", "step-7.npz"]
+
+
+def test_how_long_a_checkpoint_took_is_counted_from_the_answer_that_asked_for_it(place: Place) -> None:
+    (path := place.hooks.checkpoint_dir() / "step").mkdir()
+    for name in ("a", "b"):
+        (path / name).write_bytes(b"12345")
+    assert not place.hooks.should_checkpoint(every_s=5)
+    place.clock.elapsed += 5
+    assert place.hooks.should_checkpoint(every_s=5)
+    place.clock.elapsed += 1.5
+    place.hooks.checkpoint(path, step=1)
+    assert (place.lines()[-1]["seconds"], place.lines()[-1]["bytes"]) == (1.5, 10)
+    place.hooks.checkpoint(path, step=2)
+    assert place.lines()[-1]["seconds"] is None, "nobody asked for this one"
+    place.ask_to_stop()
+    place.clock.elapsed += 1
+    assert place.hooks.stop_requested()
+    place.clock.elapsed += 2
+    place.hooks.checkpoint(path, step=3, leave=False)
+    assert place.lines()[-1]["seconds"] == 2.0
 
 
 def test_a_checkpoint_may_be_a_directory_and_lie_elsewhere(place: Place, tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ class JobRecord(_Evolving):
     `attempt` is the number of the current or last attempt (0: none yet). `retries` counts used retries per fault.
     `not_before` delays the next attempt (back-off). `reason` is the JSON of the last recorded `Reason`, `wait_cause`
     that of the wait that ended last. `progress` is what the training hooks reported last (step, total, rate_per_s,
-    eta_s, checkpoint_at, checkpoint_step, metrics), and `finish`, the Unix time at which it ends as an extension
-    predicts it (median, low, high, level, source); no change touches it, nor `read_position`. `owner_id` names
-    what an extension has this job for; it is among that extension's own rows. `array_id` names the job array of which
-    it is a task; its own id is that with its index behind it.
+    eta_s, checkpoint_at, checkpoint_step, checkpoint_s, checkpoint_bytes, metrics), and `finish`, the Unix time at
+    which it ends as an extension predicts it (median, low, high, level, source); no change touches it, nor
+    `read_position`. `owner_id` names what an extension has this job for; it is among that extension's own rows.
+    `array_id` names the job array of which it is a task; its own id is that with its index behind it.
     """
 
     id: str

@@ -179,6 +179,7 @@ def _absorb(
     step = _integer(read.get("step"))
     if "checkpoint" in read:
         progress |= {"checkpoint_at": at, "checkpoint_step": step, "checkpoint": str(read["checkpoint"])[:4096]}
+        progress |= {"checkpoint_s": _number(read.get("seconds")), "checkpoint_bytes": _integer(read.get("bytes"))}
         return []
     for name in ("total", "rate_per_s", "eta_s"):
         value = _number(read.get(name))

@@ -55,6 +55,12 @@ def replace(path: Path, text: str) -> None:
     sync(path.parent, deep=False)
 
 
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files in a directory."""
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return sum(each.stat().st_size for each in files)
+
+
 def sync(path: Path, *, deep: bool = True) -> None:
     """Wait until a file, or a directory with all in it, is on disk. Raises OSError, FileNotFoundError among them."""
     if deep and path.is_dir():

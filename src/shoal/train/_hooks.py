@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.train._files import LineFile, replace, sync
+from shoal.train._files import LineFile, replace, size, sync
 
 if TYPE_CHECKING:
     from shoal.train._steps import Steps
@@ -63,6 +63,7 @@ class Hooks:
         self._asked = False
         self._look_at = float("-inf")
         self._kept_at = monotonic()
+        self._due_at: float | None = None
 
     def is_managed(self) -> bool:
         """True when Shoal runs this process."""
@@ -116,11 +117,17 @@ class Hooks:
         elapsed = self._monotonic()
         if elapsed >= self._look_at:
             self._look(elapsed)
-        return self._asked or (every_s is not None and elapsed - self._kept_at >= every_s)
+        due = self._asked or (every_s is not None and elapsed - self._kept_at >= every_s)
+        if due:
+            self._due_at = elapsed
+        return due
 
     def stop_requested(self) -> bool:
         """True once the script was asked to checkpoint and leave."""
-        self._look(self._monotonic())
+        elapsed = self._monotonic()
+        self._look(elapsed)
+        if self._asked:
+            self._due_at = elapsed
         return self._asked
 
     def checkpoint_dir(self) -> Path:
@@ -131,7 +138,8 @@ class Hooks:
     def checkpoint(self, path: str | os.PathLike[str], *, step: int | None = None, leave: bool | None = None) -> None:
         """Say that a complete checkpoint is at `path` (a file or a directory); the next attempt may resume from it.
 
-        It is on disk when this returns. Then, if the script was asked to stop, the process ends with exit code 75;
+        It is on disk when this returns. How long it took is counted from the last `should_checkpoint` or
+        `stop_requested` that said so. Then, if the script was asked to stop, the process ends with exit code 75;
         `leave` decides that instead where it is given, as a gang must, whose ranks have to leave together. Of a
         gang, rank 0 alone records the checkpoint, so it calls this when the other ranks have written their parts.
         `step` defaults to the last one reported. Raises OSError when the checkpoint is missing or the disk is full.
@@ -144,7 +152,7 @@ class Hooks:
             sync(path)
         if self._steps is not None:
             self._steps.interrupted()
-        self._kept_at = self._monotonic()
+        self._kept_at, self._due_at = self._monotonic(), None
         if self.stop_requested() if leave is None else leave:
             self._flush()
             raise SystemExit(EXIT_RESUMABLE)
@@ -162,12 +170,14 @@ class Hooks:
         directory = self.checkpoint_dir().absolute()
         kept = path.relative_to(directory) if path.is_relative_to(directory) else path
         at = self._now()
+        took = None if self._due_at is None else round(self._monotonic() - self._due_at, 6)
         sync(path.parent, deep=False)
         replace(directory / _LATEST, json.dumps({"path": str(kept), "step": step, "at": at}) + "\n")
         if self._lines is not None:
             with self._lock:
                 self._flush()
-                self._lines.append(json.dumps({"at": at, "checkpoint": str(path), "step": step}) + "\n")
+                told = {"at": at, "checkpoint": str(path), "step": step, "seconds": took, "bytes": size(path)}
+                self._lines.append(json.dumps(told) + "\n")
 
     def _look(self, elapsed: float) -> None:
         if self._run is None:

@@ -48,7 +48,7 @@ def measure(shell: Shell, out: Path, *words: str, line: tuple[str, ...], code: i
 def test_each_setting_is_measured_once_and_kept(shell: Shell, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text(SCRIPT)
     out, line = tmp_path / "profile.json", (sys.executable, str(script), "{batch}")
-    words = "--seconds", "3", "--batch", "10"
+    words = "--seconds", "3", "--batch", "10", "--beside"
     found = json.loads(measure(shell, out, *words, line=line).stdout)["cells"]
     assert [(one["ranks"], one["batch"]) for one in found] == [(1, 10)]
     (one,) = found
@@ -58,9 +58,12 @@ def test_each_setting_is_measured_once_and_kept(shell: Shell, tmp_path: Path) ->
     assert one["leave_s"] > 0
     assert one["restart_s"] > 0
     assert one["input_wait_s"] == pytest.approx(0.25)
+    assert one["checkpoint_s"] > 0
+    assert 1 <= one["checkpoint_bytes"] <= 6
+    assert one["beside_step_s"]["median"] >= 0.01
     assert json.loads(out.read_text())["cells"] == found
     assert json.loads(measure(shell, out, *words, line=line).stdout)["cells"] == found
-    assert len(shell.json("jobs", "--all")["jobs"]) == 1
+    assert len(shell.json("jobs", "--all")["jobs"]) == 3
     assert shell.json("forecast", "report", str(out))["profiles"][0]["cells"] == found
     assert "RESTART" in shell("forecast", "report", str(out)).stdout
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -39,6 +40,7 @@ def measure(
     kinds: Annotated[list[str] | None, typer.Option("--kind", help="Kinds of accelerator; may repeat.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of steps, in each setting.")] = 10.0,
     patience: Annotated[float, typer.Option("--patience", min=1, help="Seconds until a step or restart.")] = 120.0,
+    beside: Annotated[bool, typer.Option("--beside", help="Also beside another job of the same setting.")] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="The profile; settings that it has are skipped.")] = Path(
         "profile.json"
     ),
@@ -58,7 +60,7 @@ def measure(
         task = bar.add_task("measuring", total=len(todo))
         for cell in todo:
             bar.update(task, description=f"{cell.ranks}x {cell.kind}" + (f", batch {cell.batch}" if batching else ""))
-            profile["cells"].append({**asdict(cell), **_run(client, cell, line, seconds, patience)})
+            profile["cells"].append({**asdict(cell), **_run(client, cell, line, seconds, patience, beside)})
             _keep(out, profile)
             bar.advance(task)
     context.show(profile, lambda: _show([profile]))
@@ -72,8 +74,26 @@ def report(
     context.show({"profiles": found}, lambda: _show(found))
 
 
-def _run(client: Any, cell: Cell, line: Sequence[str], seconds: float, patience: float) -> dict[str, Any]:
-    """Submit a job, watch its steps, stop and resume it where its script can do that, and cancel it."""
+def _run(client: Any, cell: Cell, line: Sequence[str], seconds: float, patience: float, beside: bool) -> dict[str, Any]:
+    """Submit a job, watch its steps, stop and resume it where its script can do that, and cancel it; then watch another
+    one beside a neighbour, if that is asked for."""
+    with _job(client, cell, line) as job:
+        found = _steps(client, job, seconds, patience)
+        if found.pop("cooperative"):
+            found |= _restart(client, job, patience)
+            progress = client.job(job).progress
+            found |= {name: progress.get(name) for name in ("checkpoint_s", "checkpoint_bytes")}
+    if beside:
+        with _job(client, cell, line) as neighbour, _job(client, cell, line) as job:
+            _first_step(client, neighbour, patience)
+            found["beside_step_s"] = _steps(client, job, seconds, patience)["step_s"]
+            if client.job(neighbour).terminal:
+                raise Unavailable(f"the neighbour {neighbour} ended too early", hint="a script that runs for longer")
+    return found
+
+
+@contextmanager
+def _job(client: Any, cell: Cell, line: Sequence[str]) -> Iterator[str]:
     words = [word.replace(_BATCH, str(cell.batch)) for word in line]
     manifest = {
         "name": "forecast-measure", "command": ["/bin/sh", "-c", _CHANGE_DIRECTORY, "sh", str(Path.cwd()), *words],
@@ -82,11 +102,16 @@ def _run(client: Any, cell: Cell, line: Sequence[str], seconds: float, patience:
     }  # fmt: skip
     job = client.submit(manifest).id
     try:
-        found = _steps(client, job, seconds, patience)
-        return {**found, **(_restart(client, job, patience) if found.pop("cooperative") else {})}
+        yield job
     finally:
         if not client.job(job).terminal:
             client.cancel(job, cause="measured")
+
+
+def _first_step(client: Any, job: str, patience: float) -> None:
+    for now in _looks(client, job, patience):
+        if now.terminal or now.progress.get("step") is not None:
+            return
 
 
 def _steps(client: Any, job: str, seconds: float, patience: float) -> dict[str, Any]:
@@ -185,8 +210,15 @@ def _show(profiles: Sequence[dict[str, Any]]) -> None:
     for profile in profiles:
         for one in profile["cells"]:
             step = one["step_s"]
-            times = [output.duration(one.get(name)) for name in ("startup_s", "leave_s", "restart_s")]
+            times = [output.duration(one.get(name)) for name in ("startup_s", "leave_s", "restart_s", "checkpoint_s")]
             between = f"{step['low']:.3g} to {step['high']:.3g}"
-            rows.append([one["kind"], one["ranks"], one["batch"] or "-", f"{step['median']:.3g}", between, *times])
-    columns = ["kind", "ranks", "batch", "step (s)", "90% between", "start", "leave", "restart"]
+            size = one.get("checkpoint_bytes")
+            slower = one["beside_step_s"]["median"] / step["median"] if "beside_step_s" in one else None
+            rows.append([
+                one["kind"], one["ranks"], one["batch"] or "-", f"{step['median']:.3g}", between,
+                "-" if slower is None else f"{slower:.2f}x", *times, "-" if size is None else f"{size / 1e6:.3g} MB",
+            ])  # fmt: skip
+    columns = [
+        "kind", "ranks", "batch", "step (s)", "90% between", "beside", "start", "leave", "restart", "checkpoint", "size"
+    ]  # fmt: skip
     output.put(output.table(columns, rows))
