@@ -8,15 +8,22 @@ import re
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from shoal.cli import views
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.models import JobView
+from shoal.contract.records import Event
 from shoal.control.api.responses import job_view
 from shoal.control.extensions import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.core import Estimate
 from shoal.engine.local import LocalEngine
+from shoal.extension import LiveJob, Server
 from shoal.forecast.live.extension import Forecast, ForecastSection
 from shoal.serve.live.extension import Serve
 from shoal.store import open_store
@@ -110,3 +117,32 @@ def test_while_off_the_server_says_what_it_lacks() -> None:
         False,
         "running jobs have no finish time, and none is told what holds it back",
     )
+
+
+def followed(forecast: Forecast, name: str, steps: int, total: int) -> Estimate | None:
+    """What is said after so many steps of a second each."""
+    live = SimpleNamespace(job=SimpleNamespace(id=name), attempt=SimpleNamespace(number=1, placement=[]))
+    said = None
+    for step in range(1, steps + 1):
+        said = forecast.finish(cast("LiveJob", live), {"reported_at": float(step), "step": step, "total": total})
+    return said
+
+
+def ended(name: str, at: float, state: JobState) -> Event:
+    return Event(1, at, "job.state", "attempt-runner", "over", "ada", name, 1, "RUNNING", state, {})
+
+
+def test_what_jobs_took_from_their_last_step_to_their_end_is_counted_in() -> None:
+    forecast = Forecast(cast("Server", SimpleNamespace(active_jobs=list)), ForecastSection(enabled=True))
+    first = followed(forecast, "a", 20, 20)
+    assert first is not None
+    assert first.median == 20.0
+    forecast.committed([ended("a", 20.5, JobState.SUCCEEDED)])
+    followed(forecast, "b", 20, 20)
+    forecast.committed([ended("b", 29.0, JobState.CANCELLED)])
+    followed(forecast, "c", 15, 20)
+    forecast.committed([ended("c", 29.0, JobState.SUCCEEDED)])  # it left early: nobody knows when its last step was
+    second = followed(forecast, "d", 10, 20)
+    assert second is not None
+    assert second.median == pytest.approx(20.5)
+    assert forecast.status() == {"jobs": 1}

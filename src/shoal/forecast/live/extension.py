@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("shoal.forecast")
 
+_MOST_EXITS = 32
 _MOST_KINDS = 1024
 """A tenant that names each job a kind of its own must not make memory grow for ever."""
 
@@ -63,6 +65,16 @@ class MadeOf(BaseModel):
     tensors: float = Field(gt=0, allow_inf_nan=False)
 
 
+@dataclass
+class _Followed:
+    """An attempt of a running job; `total` is the last one that it told."""
+
+    attempt: int
+    track: Track
+    watch: Watch
+    total: int | None = None
+
+
 class Forecast(Extension):
     """Follows the steps of running jobs. A job is forgotten when it leaves its place."""
 
@@ -76,8 +88,9 @@ class Forecast(Extension):
         from shoal.forecast.live.watch import Watch
 
         self._server = server
-        self._new: Callable[[], tuple[Track, Watch]] = lambda: (Track(), Watch(settings.mean_run))
-        self._jobs: dict[str, tuple[int, Track, Watch]] = {}
+        self._new: Callable[[int], _Followed] = lambda number: _Followed(number, Track(), Watch(settings.mean_run))
+        self._jobs: dict[str, _Followed] = {}
+        self._exits_s: deque[float] = deque(maxlen=_MOST_EXITS)
         self._writer = _Writer()
         self._speeds = None if not settings.speeds else _fitted(Path(settings.speeds).expanduser())
         self._features: OrderedDict[str, Features] = OrderedDict()
@@ -102,14 +115,18 @@ class Forecast(Extension):
         if at is None or step is None or job.attempt is None:
             return None
         followed = self._jobs.get(job.job.id)
-        if followed is None or followed[0] != job.attempt.number:
-            followed = self._jobs[job.job.id] = job.attempt.number, *self._new()
-        _, track, watch = followed
+        if followed is None or followed.attempt != job.attempt.number:
+            followed = self._jobs[job.job.id] = self._new(job.attempt.number)
+        track, watch, followed.total = followed.track, followed.watch, None if total is None else int(total)
         track.observe(at, step)
         if watch.observe(at, step, {**progress.get("metrics", {}), **self._beside(job)}):
             self._tell(job.job, watch)
-        left = None if total is None else track.remaining(int(total))
-        return None if left is None else left.later(track.points[-1][0])
+        left = None if followed.total is None else track.remaining(followed.total)
+        return None if left is None else left.later(track.points[-1][0] + self._exit_s())
+
+    def _exit_s(self) -> float:
+        """Seconds from a job's last step to its end, as the jobs before took."""
+        return median(self._exits_s) if self._exits_s else 0.0
 
     def moved(self, job: LiveJob) -> None:
         """Learn what a waiting job says that its model is made of; of the newest kinds of jobs that say so."""
@@ -149,14 +166,17 @@ class Forecast(Extension):
     def committed(self, events: Iterable[Event]) -> None:
         for event in events:
             if event.job_id in self._jobs and event.new_state is not None and not JobState(event.new_state).active:
-                del self._jobs[event.job_id]
+                followed = self._jobs.pop(event.job_id)
+                last_at, last = followed.track.points[-1]
+                if event.new_state == JobState.SUCCEEDED and last == followed.total:
+                    self._exits_s.append(max(0.0, event.at - last_at))
 
     async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:  # noqa: ARG002
         told = await usual()
         if job.job.state is not JobState.RUNNING:
             return told
         followed = self._jobs.get(job.job.id)
-        reasons = (self._finish(job), None if followed is None else _slowdown(followed[2]))
+        reasons = (self._finish(job), None if followed is None else _slowdown(followed.watch))
         more = (Blocker(one.code, False, one) for one in reasons if one is not None)
         return replace(told, causes=(*told.causes, *more))
 
