@@ -1,12 +1,12 @@
 """Whether running jobs finish when they are said to: real jobs, a real server, asked at a quarter of the work.
 
-    python benchmarks/forecast_finish.py [--jobs 96] [--seconds 16] [--json]
+    python benchmarks/forecast_finish.py [--jobs 96] [--seconds 16] [--seed 18] [--json]
 
 Each job trains a small NumPy network and pauses between steps, as the demo's jobs do, and checkpoints every second.
 Drawn for each job, and not known to the server: mean step time (20 to 80 ms), spread of a step (2 to 30 %), and how
 much steps become slower or faster over the whole job (normal, 5 %). Eight run at a time on the machine's cores. The
 forecast is read through the API in the first picture that shows a quarter of the steps; the truth is when the server
-has the job as succeeded. Cost: CPU of `Forecast.finish` for a report, in this process, with
+has the job as succeeded. The least width of the interval was chosen with seed 17. Cost: CPU of `Forecast.finish` for a report, in this process, with
 the search for slowdowns.
 """
 
@@ -112,7 +112,7 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=96)
     arguments.add_argument("--seconds", type=float, default=16.0, help="run time of a job, about")
-    arguments.add_argument("--seed", type=int, default=17)
+    arguments.add_argument("--seed", type=int, default=18)
     options = arguments.parse_args()
     cost = cost_ms(5000)
     found = play(options.jobs, options.seconds, options.seed)

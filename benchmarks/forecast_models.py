@@ -9,7 +9,7 @@ the others alone, calibrated among themselves. Lifetimes: the joint log-likeliho
 against the pooled empirical hazard (one pseudo-revocation in ten) and an exponential one. The model knows that regions
 differ, so that each server tells of the next; the row of servers alone does without that. Finish time: recorded runs
 of one and more workers, cut at a quarter of their steps. They are recorded speeds of others' jobs, not jobs of this
-machine. The least width of the interval was chosen on the runs of K80, and the rows of P100 test it.
+machine. The least width of the interval was chosen on the runs of K80 and on jobs of this machine; P100 tests it.
 
 With scikit-learn, CM-DARE's own models stand beside ours: on the whole networks left out, and, where --published names
 data/processed_data/checkpoint/whole_data.csv of its repository, on its own random split of rows.
