@@ -6,8 +6,8 @@ Each job trains a small NumPy network and pauses between steps, as the demo's jo
 Drawn for each job, and not known to the server: mean step time (20 to 80 ms), spread of a step (2 to 30 %), and how
 much steps become slower or faster over the whole job (normal, 5 %). Eight run at a time on the machine's cores. The
 forecast is read through the API in the first picture that shows a quarter of the steps; the truth is when the server
-has the job as succeeded. The least width of the interval was chosen with seed 17. Cost: CPU of `Forecast.finish` for a report, in this process, with
-the search for slowdowns.
+has the job as succeeded. The least width of the interval was chosen with seed 17. Cost: CPU of `Forecast.finish` for a
+report, in this process, with the search for slowdowns.
 """
 
 from __future__ import annotations
