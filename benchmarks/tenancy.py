@@ -13,6 +13,8 @@ through a plane is kept twice. Parts:
 - `sleep`: the first request of a plane that slept, of 200 among all; what sleeping planes add to the process.
 - `awake`: so many planes awake at once.
 - `held`: what a job that waits adds to the process; one comparison of both sides; a restart with all of them.
+
+Give `sleep`, `awake` and `held` a run each: memory that an earlier part gave back would be used again, and not count.
 """
 
 from __future__ import annotations
