@@ -176,6 +176,27 @@ def test_a_plane_goes_on_from_its_backup_here_or_as_another_plane(tmp_path: Path
     play(tmp_path, scene)
 
 
+def test_a_plane_whose_database_is_damaged_says_so_and_others_go_on(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        admin, own = bearer(token), bearer((await made(client, token))["token"])
+        other = await client.post("/v1/planes", json={"name": "other", "tenant": "red"}, headers=admin)
+        kept = await client.get("/v1/planes/vision/backup", headers=admin)
+        await asyncio.sleep(3600)  # both are asleep
+        (database,) = tmp_path.glob("planes/vision/shoal.db")
+        database.write_text("damaged " * 1000)
+        refused = await client.get("/planes/vision/v1/jobs", headers=own)
+        assert refused.status_code == 503
+        assert "plane vision cannot be opened: the database is damaged" in refused.json()["error"]["what"]
+        assert "shoal plane restore vision FILE" in refused.json()["error"]["hint"]
+        assert str(tmp_path) not in refused.text
+        assert (await client.get("/planes/other/v1/jobs", headers=bearer(other.json()["token"]))).status_code == 200
+        back = await client.put("/v1/planes/vision/backup", content=kept.content, headers=admin)
+        assert back.status_code == 200, back.text
+        assert (await client.get("/planes/vision/v1/jobs", headers=own)).status_code == 200
+
+    play(tmp_path, scene)
+
+
 def test_a_viewer_of_a_plane_looks_and_changes_nothing(tmp_path: Path) -> None:
     async def scene(client: httpx.AsyncClient, token: str) -> None:
         plane = await made(client, token)

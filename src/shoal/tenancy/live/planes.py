@@ -32,6 +32,7 @@ from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
 from shoal.tenancy.models import AuditList, UsageView
 from shoal.tenancy.records import PlaneRecord, PlaneState
+from shoal.tenancy.returning import cleared
 from shoal.tenancy.usage import audited, usage_of
 
 log = structlog.get_logger("shoal.tenancy")
@@ -268,7 +269,7 @@ class Planes:
         self._count(name)
         async with self._entrance.turn(name):
             pass  # others have their turns before its next request begins
-        awake = self._awake.get(name) or await self._awaken(name)
+        awake = self._awake.get(name) or await self._awaken_or_say(name)
         awake.requests += 1
         try:
             yield awake.door.app
@@ -319,6 +320,16 @@ class Planes:
             if state is PlaneState.SUSPENDED:
                 await self._leave(name)
         return changed
+
+    async def _awaken_or_say(self, name: str) -> Awake:
+        """Who asks a plane hears why it cannot be opened, and nothing of the shared server's folders."""
+        try:
+            return await self._awaken(name)
+        except Unavailable as error:
+            log.error("a plane cannot be opened", plane=name, error=str(error), where=error.where)
+            why = cleared(error.what, None, str, paths=True)
+            hint = f"the admin of the shared server can put a backup in its place: shoal plane restore {name} FILE"
+            raise Unavailable(f"plane {name} cannot be opened: {why}", where=name, hint=hint) from error
 
     async def _awaken(self, name: str) -> Awake:
         async with self._lock(name):
