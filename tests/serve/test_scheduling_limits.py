@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid
-from shoal.serve.scheduling import CostBucket, take_all
+from shoal.serve.scheduling import CostBucket
 
 GRID = st.integers(0, 2000).map(lambda n: Fraction(n, 1000))
 
@@ -96,14 +96,6 @@ def test_a_clock_that_stands_still_or_goes_back_fills_nothing() -> None:
     bucket = CostBucket(1.0, 1.0, now=10.0)
     bucket.take(1.0, 10.0)
     assert bucket.level_s(9.0) == bucket.level_s(10.0) == 0.0
-
-
-def test_takes_from_all_or_from_none() -> None:
-    tenant, service = CostBucket(1.0, 1.0), CostBucket(0.1, 0.5)
-    assert take_all([tenant, service], 0.5, 0.0) == 0.0
-    assert take_all([tenant, service], 0.4, 0.0) == pytest.approx(4.0)
-    assert tenant.level_s(0.0) == 0.5
-    assert take_all([], 9.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(("rate", "burst", "wrong"), [(0.0, 1.0, "rate"), (1.0, -1.0, "burst_s")])

@@ -19,7 +19,7 @@ from shoal.serve.scheduling.base import SharedDevice
 from shoal.serve.scheduling.deadline import DeadlineScheduler
 from shoal.serve.scheduling.fair import FairScheduler
 from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection, Scheduler
-from shoal.serve.scheduling.limits import CostBucket, take_all
+from shoal.serve.scheduling.limits import CostBucket
 from shoal.serve.scheduling.profile import ExecutionProfile, Profiles
 
 DEFAULT_SCHEDULER = "deadline"
@@ -49,5 +49,5 @@ def make_scheduler(
 __all__ = [
     "DEFAULT_SCHEDULER", "SCHEDULERS", "AimdScheduler", "AllShareScheduler", "Batch", "CostBucket", "DeadlineScheduler",
     "Decision", "ExecutionProfile", "FairScheduler", "Item", "Profiles", "QueueSpec", "Rejection", "Scheduler",
-    "make_scheduler", "take_all",
+    "make_scheduler",
 ]  # fmt: skip

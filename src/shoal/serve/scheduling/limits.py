@@ -6,8 +6,6 @@ with cheap requests may send more of them under the same limit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shoal.core import Invalid
 
 _ROUNDING_S = 1e-9
@@ -54,12 +52,3 @@ class CostBucket:
     def settle(self, expected_s: float, actual_s: float, now: float) -> None:
         """What was taken as `expected_s` turned out to be `actual_s` (0 if it was not executed after all)."""
         self._level_s = min(self.burst_s, self.level_s(now) + expected_s - actual_s)
-
-
-def take_all(buckets: Sequence[CostBucket], cost_s: float, now: float) -> float:
-    """Takes the cost from each (a tenant's and a service's, say) or from none; returns as `take` does."""
-    retry_after_s = max((bucket.retry_after_s(cost_s, now) for bucket in buckets), default=0.0)
-    if retry_after_s == 0.0:
-        for bucket in buckets:
-            bucket.take(cost_s, now)
-    return retry_after_s
