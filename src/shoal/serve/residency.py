@@ -2,7 +2,6 @@
 
 `gdsf` is Greedy-Dual-Size-Frequency (Cherkasova, 1998): a model is worth its uses times its load time per byte, on top
 of what the cache had to give up last when it was used. So what was popular long ago is overtaken by what is used now.
-`lru` is the classic to compare with.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ class Resident:
     bytes: int
     load_s: float
     uses: int = 0
-    used_at: float = 0.0
     age: float = 0.0
     pinned: bool = False
 
@@ -31,19 +29,14 @@ def worth(model: Resident) -> float:
     return model.age + max(1, model.uses) * model.load_s / max(1, model.bytes)
 
 
-def make_room(
-    residents: Sequence[Resident], wanted_bytes: int, budget_bytes: int, *, by: str = "gdsf"
-) -> tuple[str, ...]:
+def make_room(residents: Sequence[Resident], wanted_bytes: int, budget_bytes: int) -> tuple[str, ...]:
     """The keys of those to evict so that `wanted_bytes` more fit, least worth first; none if they fit already.
 
     Raises Unavailable if the pinned ones leave too little room. One that is larger than the whole budget may be loaded
     alone: its owner chose to deploy it.
     """
     over = sum(model.bytes for model in residents) + wanted_bytes - budget_bytes
-    order = sorted(
-        (model for model in residents if not model.pinned),
-        key=(lambda model: (model.used_at, model.key)) if by == "lru" else (lambda model: (worth(model), model.key)),
-    )
+    order = sorted((model for model in residents if not model.pinned), key=lambda model: (worth(model), model.key))
     evicted: list[Resident] = []
     for model in order:
         if over <= 0:
@@ -63,7 +56,7 @@ def make_room(
 
 
 class ModelCache:
-    """What one replica has loaded, and how it was used; by keys of the caller's choice. Times are of one clock.
+    """What one replica has loaded, and how it was used; by keys of the caller's choice.
 
     `inflation` is the greatest worth that was ever evicted from it.
     """
@@ -82,15 +75,15 @@ class ModelCache:
     def bytes(self) -> int:
         return sum(model.bytes for model in self)
 
-    def put(self, key: str, size: int, load_s: float, now: float) -> None:
+    def put(self, key: str, size: int, load_s: float) -> None:
         """It was loaded, in the place of one with this key if there is one, and takes `size` bytes."""
-        self._residents[key] = Resident(key, size, load_s, used_at=now, age=self.inflation)
+        self._residents[key] = Resident(key, size, load_s, age=self.inflation)
 
-    def use(self, key: str, now: float, times: int = 1) -> None:
+    def use(self, key: str, times: int = 1) -> None:
         """Nothing for one that is not there any more."""
         model = self._residents.get(key)
         if model is not None:
-            self._residents[key] = replace(model, uses=model.uses + times, used_at=now, age=self.inflation)
+            self._residents[key] = replace(model, uses=model.uses + times, age=self.inflation)
 
     def take(self, key: str) -> None:
         """It was unloaded because it is no longer wanted."""

@@ -271,7 +271,7 @@ class ReplicaSet(ReplicaEvents):
         """The replica of this name executed so many requests: what memory goes by."""
         member = self.members.get(name)
         if member is not None and member.budget:
-            member.cache.use(key, _now(), times)
+            member.cache.use(key, times)
 
     async def load(self, service_id: str, key: str) -> None:
         """Load the model, anew where it is loaded, in all of the service's replicas that have it deployed. Raises
@@ -305,7 +305,7 @@ class ReplicaSet(ReplicaEvents):
         self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)
         if member.budget:
-            member.cache.put(key, report.resident_bytes, report.load_s + report.warmup_s, _now())
+            member.cache.put(key, report.resident_bytes, report.load_s + report.warmup_s)
 
     def _all_changed(self, member: Member) -> None:
         for key in member.specs:
@@ -448,7 +448,3 @@ class ReplicaSet(ReplicaEvents):
 
 def _tensors(report: LoadReport) -> object:
     return report.metadata.inputs, report.metadata.outputs
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
