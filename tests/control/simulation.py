@@ -23,7 +23,7 @@ from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.extensions import Chosen, Facilities
 from shoal.control.plane import ControlPlane
-from shoal.core import Device, Fault, Node, PriorityClass, Quota
+from shoal.core import Device, Fault, Node, PriorityClass, Quota, Unavailable
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock
 from shoal.extension import Server
@@ -33,7 +33,7 @@ from shoal.schedule.presets import ScheduleSettings
 from shoal.serve import lifecycle as services
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.extension import Serve, ServeSection
-from shoal.serve.live.gateway import Gateway, NoGateway
+from shoal.serve.live.gateway import Gateway, GatewayDesired, ObservedGateway
 from shoal.serve.live.manager import ServiceManager
 from shoal.serve.live.records import ServiceFilter
 from shoal.serve.live.repository import ServiceRepository
@@ -138,6 +138,26 @@ class World:
         async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.5)
+
+
+class NoGateway:
+    """For servers that serve nothing."""
+
+    socket = ""
+
+    def require(self) -> None:
+        raise Unavailable("this server has no gateway")
+
+    def serve(self, desired: GatewayDesired) -> None: ...
+
+    def rest(self) -> bool:
+        return True
+
+    def observe(self) -> ObservedGateway:
+        return ObservedGateway(None, "this server has no gateway")
+
+    def killed(self, name: str, since: float) -> str | None:
+        return None
 
 
 def chosen(*, gateway: Gateway | None = None, schedule: ScheduleSettings | None = None) -> list[Chosen]:

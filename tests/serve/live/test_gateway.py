@@ -18,7 +18,7 @@ from shoal.base.processes import start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayStatus, ReplicaKill, TenantEntry
-from shoal.serve.live.gateway import GatewayDesired, LocalGateway, NoGateway
+from shoal.serve.live.gateway import GatewayDesired, LocalGateway
 from shoal.serve.live.settings import ServeSettings
 from shoal.serve.types import ModelSpec, ServiceSpec
 
@@ -205,13 +205,3 @@ def test_where_it_listens_is_what_was_set(folder: Path, starts: Starts) -> None:
     config = contract.read_config(folder)
     assert config is not None
     assert (config.http.port, config.grpc.port) == (41017, 41018)
-
-
-def test_without_a_gateway_nothing_is_deployed() -> None:
-    none = NoGateway()
-    none.serve(DESIRED)
-    assert none.rest()
-    assert none.observe().status is None
-    assert none.killed("ada/a-0-1", 0.0) is None
-    with pytest.raises(Unavailable, match="no gateway"):
-        none.require()

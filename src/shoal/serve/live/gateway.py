@@ -84,27 +84,6 @@ class Gateway(Protocol):
         ...
 
 
-class NoGateway:
-    """For servers that serve nothing."""
-
-    socket = ""
-
-    def require(self) -> None:
-        raise Unavailable("this server has no gateway", hint="start it with `shoal up`")
-
-    def serve(self, desired: GatewayDesired) -> None:  # noqa: ARG002 - the protocol's
-        return
-
-    def rest(self) -> bool:
-        return True
-
-    def observe(self) -> ObservedGateway:
-        return ObservedGateway(None, "this server has no gateway")
-
-    def killed(self, name: str, since: float) -> str | None:  # noqa: ARG002 - the protocol's
-        return None
-
-
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
 
 
