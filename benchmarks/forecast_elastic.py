@@ -45,11 +45,11 @@ def lifetimes(data: Path) -> tuple[HourlyLifetimes, str]:
     return HourlyLifetimes.fit(seen), risky[1]
 
 
-def manifest(name: str, ranks: int, *words: Any) -> dict[str, Any]:
+def manifest(name: str, ranks: int, *words: Any, memory: str = "2GiB") -> dict[str, Any]:
     return {
         "name": name, "command": [sys.executable, str(EXAMPLE), *map(str, words)], "ranks": ranks,
         "restart": {"limits": {"user": 100}, "backoff": "100ms"}, "env": {"OMP_NUM_THREADS": "1"},
-        "resources": {"cpus": 0, "memory": "64MiB", "accelerators": 1},
+        "resources": {"cpus": 0, "memory": memory, "accelerators": 1},
     }  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def main() -> int:
         measured = {}
         for width in (4000, 10_000, 25_000, 60_000, 120_000):
             words = ("--hidden", width, "--steps", 12, "--every", 0.01, "--pace", 0.0)
-            job = ended(client, client.submit(manifest(f"checkpoint-{width}", 1, *words)).id)
+            job = ended(client, client.submit(manifest(f"checkpoint-{width}", 1, *words, memory="8GiB")).id)
             found = re.findall(r"checkpoint of (\d+) bytes in ([\d.]+) s", lines(client, job.id))
             measured[str(width)] = ((float(found[0][0]) / 1e6, 0.0), [float(one[1]) for one in found[1:]])
         errors = []

@@ -147,6 +147,11 @@ class TestCheckpoints:
         assert found.low < 0.75 < found.high
         assert CheckpointTime.from_json(json.loads(json.dumps(model.as_json()))) == model
 
+    def test_sizes_without_a_graph_are_no_trouble(self) -> None:
+        found = CheckpointTime.fit({f"m{mb}": ((float(mb), 0.0), [1.0 + 0.1 * mb] * 3) for mb in (10, 20, 40, 80)})
+        assert found.predict((30.0, 0.0)).median == pytest.approx(4.0, rel=0.03)
+        assert found.predict((30.0, 50.0)).median == found.predict((30.0, 0.0)).median
+
     def test_two_models_are_too_few(self) -> None:
         with pytest.raises(Invalid, match="checkpoint times of 2 models"):
             CheckpointTime.fit({str(n): ((n + 1.0, 1.0), [1.0]) for n in range(2)})

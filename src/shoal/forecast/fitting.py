@@ -21,15 +21,18 @@ those that set a term to zero fail on the first model that needs it."""
 
 
 def non_negative(terms: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[float, ...]:
-    """The coefficients >= 0 of the sum of terms with the least squares of relative errors, after Lawson and Hanson."""
+    """The coefficients >= 0 of the sum of terms with the least squares of relative errors, after Lawson and Hanson.
+    That of a term which all measurements have as 0 is 0."""
     relative = np.asarray(terms, float) / np.asarray(seconds, float)[:, None]
-    usual = relative.mean(axis=0)
-    count = relative.shape[1]
+    seen = relative.any(axis=0)
+    usual = relative[:, seen].mean(axis=0)
+    count = len(usual)
     root = math.sqrt(_RIDGE)
-    rows = np.vstack([relative / usual, root * np.eye(count)])
+    rows = np.vstack([relative[:, seen] / usual, root * np.eye(count)])
     wanted = np.concatenate([np.ones(len(relative)), np.full(count, root / count)])
-    found, _ = nnls(rows, wanted)
-    return tuple(float(one) for one in found / usual)
+    coefficients = np.zeros(len(seen))
+    coefficients[seen] = nnls(rows, wanted)[0] / usual
+    return tuple(coefficients.tolist())
 
 
 def interval_width(errors: Sequence[Sequence[float]], level: float = LEVEL) -> float:
