@@ -26,6 +26,7 @@ _spec.loader.exec_module(loadgen)
 oip_system, referee, run_loadgen = loadgen.oip_system, loadgen.referee, loadgen.run_loadgen
 
 
+@pytest.mark.slow
 def test_both_agree_on_what_is_clear() -> None:
     # A goal that one stall of the machine cannot miss, and a load that misses it by far.
     goal = Goal(0.5, 0.5)
