@@ -18,7 +18,7 @@ NEAR, FAR = 0, 1
 
 def assigned(
     need: list[int], *, count: int = 6, column: list[int] | None = None, far: float = 0.5,
-    partner: list[int] | None = None, stays: list[int] = [], before: dict[int, Any] | None = None,  # noqa: B006
+    stays: list[int] = [], before: dict[int, Any] | None = None,  # noqa: B006
     offered: bool = True,
 ) -> Assigned:  # fmt: skip
     """Jobs of these sizes in a pool of machines of two; `far` is their rate where they are spread."""
@@ -29,7 +29,7 @@ def assigned(
     return assign(
         problem,
         np.array(column or [NEAR] * rows, np.intp), np.array(need, np.intp),
-        np.array(partner or [-1] * rows, np.intp), np.isin(np.arange(rows), stays), before or {},
+        np.isin(np.arange(rows), stays), before or {},
     )  # fmt: skip
 
 
@@ -46,11 +46,6 @@ def test_who_stays_keeps_its_machines() -> None:
 @pytest.mark.parametrize("gone", [3, 4, 9])
 def test_who_stays_where_machines_are_gone_is_placed_anew(gone: int) -> None:
     assert assigned([2], stays=[0], before={0: ((gone, 2),)}).nodes == {0: ((0, 2),)}
-
-
-def test_a_pair_shares_the_machines_of_its_first() -> None:
-    found = assigned([2, 2], partner=[1, 0])
-    assert found.nodes == {0: ((0, 2),), 1: ((0, 2),)}
 
 
 def test_a_gang_that_finds_no_whole_machine_is_spread_at_that_speed() -> None:
@@ -85,7 +80,7 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     rows = np.zeros(3, np.bool_)
     found = Round(
         7, 0.0, problem,
-        column=np.array([0, -1, 1]), accelerators=np.array([1, 0, 1]), partner=np.array([-1, -1, 0]), kept=rows,
+        column=np.array([0, -1, 1]), accelerators=np.array([1, 0, 1]), kept=rows,
         restarted=np.array([True, False, False]), stopped=rows,
         share=np.array([[0.25, 0.0], [0.0, 0.0], [0.5, 0.1234567]]),
         deficit=np.array([[1.26, 0.0], [0.0, 3.0], [0.0, 0.0]]),
@@ -95,7 +90,7 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     first = found.reason(0)
     assert (first.code, first.text) == ("started", "starts on a")
     assert first.facts == {
-        "round": 7, "column": "a", "accelerators": 1, "beside": None, "shares": {"a": 0.25}, "deficit_s": 1.3,
+        "round": 7, "column": "a", "accelerators": 1, "shares": {"a": 0.25}, "deficit_s": 1.3,
         "restarted": True,
     }  # fmt: skip
     second = found.reason(1)
@@ -103,7 +98,7 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     assert (second.facts["column"], second.facts["shares"], second.facts["deficit_s"]) == (None, {}, 3.0)
     third = found.reason(2)
     assert third.code == "no-share"
-    assert third.text == "waits: the policy gives it no time now, and nothing is left over, beside x"
+    assert third.text == "waits: the policy gives it no time now, and nothing is left over"
     assert third.facts["shares"] == {"a": 0.5, "b": 0.123457}
 
 
@@ -125,7 +120,7 @@ def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
     problem = Problem.columnar((Pool("a", 2),), [[1.0]])
     rows, one = np.zeros(1, np.bool_), np.zeros(1, np.intp)
     found = Round(
-        1, 0.0, problem, column=one, accelerators=one + 1, partner=one - 1, kept=rows, restarted=rows, stopped=rows,
+        1, 0.0, problem, column=one, accelerators=one + 1, kept=rows, restarted=rows, stopped=rows,
         share=np.ones((1, 1)), deficit=np.full((1, 1), 3.0), judge=lambda: np.array([why], np.int8), nodes={},
         reserved=one - 1,
     )  # fmt: skip

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from shoal.core import Invalid
 from shoal.schedule import Allocation, Pool, Problem
-from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings, Published
-from shoal.schedule.simulate import cluster_of, run_of, simulate
-from shoal.schedule.workloads import gavel_jobs
-from tests.schedule.kit import cluster, gavel_table
+from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
+from shoal.schedule.simulate import Faults, cluster_of, run_of, simulate
+from shoal.schedule.workloads import PriceChange, gavel_jobs
+from tests.schedule.kit import cluster, gavel_table, throughputs, workload
 
 POOLS = (Pool("a", 2), Pool("b", 2))
-PRIORITY = GavelSettings()
+GAVEL, PUBLISHED = GavelSettings(), GavelSettings(published=True)
 
 
 def jobs(names: str, *, gang: int = 1) -> Problem:
@@ -28,13 +30,13 @@ def allotted(problem: Problem, share: list[list[float]]) -> Allocation:
 def test_the_smallest_share_decides_who_has_what_is_left() -> None:
     problem = jobs("abcd")
     share = [[1.0, 0.0], [1.0, 0.0], [0.0, 1e-9], [0.0, 1e-8]]
-    for mechanism, places in ((Published, [0, 0, 1, 1]), (GavelRounds, [0, 0, 1, 1])):
-        rounds = mechanism(PRIORITY)
+    for settings in (PUBLISHED, GAVEL):
+        rounds = GavelRounds(settings)
         rounds.enter(problem, allotted(problem, share), now=0.0)
-        assert rounds.next(0.0).column.tolist() == places
+        assert rounds.next(0.0).column.tolist() == [0, 0, 1, 1]
     one = Problem.columnar((Pool("a", 1),), np.ones((3, 1)), ids=list("abc"))
-    for mechanism, runs in ((Published, 2), (GavelRounds, 0)):
-        rounds = mechanism(PRIORITY)
+    for settings, runs in ((PUBLISHED, 2), (GAVEL, 0)):
+        rounds = GavelRounds(settings)
         rounds.enter(one, Allocation(one, "given", np.array([[1e-9], [1e-8], [1e-7]]), np.zeros(1)), now=0.0)
         assert int(np.flatnonzero(rounds.next(0.0).column == 0)[0]) == runs
 
@@ -43,7 +45,7 @@ def test_a_newcomer_keeps_a_place_empty_until_the_next_allocation() -> None:
     def jobs_on_two(names: str) -> Problem:
         return Problem.columnar((Pool("a", 2),), np.ones((len(names), 1)), ids=list(names))
 
-    rounds = Published(PRIORITY)
+    rounds = GavelRounds(PUBLISHED)
     first, more = jobs_on_two("a"), jobs_on_two("ab")
     rounds.enter(first, Allocation(first, "given", np.ones((1, 1)), np.zeros(1)), now=0.0)
     assert rounds.next(0.0).column.tolist() == [0]
@@ -53,23 +55,11 @@ def test_a_newcomer_keeps_a_place_empty_until_the_next_allocation() -> None:
     assert rounds.next(720.0).column.tolist() == [0, 0]
 
 
-def test_time_received_counts_for_a_job_that_stops_early() -> None:
-    """A job that failed after a tenth of its round has had that tenth, and the one that had nothing comes next."""
-    problem = Problem.columnar((Pool("a", 2),), np.ones((2, 1)), gang=2)
-    rounds = GavelRounds(PRIORITY)
-    rounds.enter(problem, Allocation(problem, "given", np.full((2, 1), 0.5), np.zeros(1)), now=0.0)
-    assert rounds.next(0.0).column.tolist() == [0, -1]
-    rounds.left(0, at=36.0)
-    after = rounds.next(360.0)
-    assert after.deficit[0, 0] == pytest.approx(0.5 * 360.0 - 36.0)
-    assert after.column.tolist() == [-1, 0]
-
-
 def test_columns_are_shuffled_as_pythons_generator_says() -> None:
     """One job that may run anywhere goes to the column that is visited first."""
     pools = tuple(Pool(name, 1) for name in "xyz")
     problem = Problem.columnar(pools, np.ones((1, 3)))
-    rounds = Published(GavelSettings(shuffle=7))
+    rounds = GavelRounds(GavelSettings(shuffle=7, published=True))
     rounds.enter(problem, Allocation(problem, "given", np.full((1, 3), 1 / 3), np.zeros(3)), now=0.0)
     expected, chance = [], random.Random(7 + 5)
     for _ in range(12):
@@ -100,3 +90,18 @@ def test_objectives_that_leave_much_open_are_not_filled_in() -> None:
     ours = simulate(made, run_of("blend"))
     assert ours.jct_s.mean() < 0.8 * theirs.jct_s.mean()
     assert ours.ended <= theirs.ended * 1.05
+
+
+@pytest.mark.parametrize("options", [{"unsaved": 0.5}, {"faults": Faults(mtbf_h=20.0)}])
+def test_what_gavels_jobs_never_do_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="Gavel's jobs all save their work, and none fails"):
+        run_of("max-min", mechanism="published", **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"pools": [Pool("fast", 4, per_node=2)]}, {"prices": [PriceChange(0.0, "fast", 1.0)]}]
+)
+def test_what_gavels_clusters_do_not_have_is_refused(options: dict[str, Any]) -> None:
+    made = cluster_of(workload([3600.0]), options.pop("pools", [Pool("fast", 4)]), throughputs(), **options)
+    with pytest.raises(Invalid, match="no machines, and no prices that change"):
+        simulate(made, run_of("max-min", mechanism="gavel"))

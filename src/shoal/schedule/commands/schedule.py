@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from shoal.base.console.command import CommandContext, JsonFlag, guarded
 from shoal.base.console.quiet import hushed
 from shoal.core import Invalid
+from shoal.schedule.choices import Durations, Mechanism
 
 if TYPE_CHECKING:
     from shoal.schedule.types import Allocation
@@ -25,21 +26,10 @@ _JOBS, _CLUSTER, _POLICY, _COSTS, _OUTPUT = "Jobs", "Cluster", "Policy", "Costs 
 _TAILS = "Heavy-tailed"
 
 
-class Mechanism(StrEnum):
-    SHOAL = "shoal"
-    GAVEL = "gavel"
-    PUBLISHED = "published"
-
-
 class Kind(StrEnum):
     GAVEL = "gavel"
     PHILLY = "philly"
     HEAVY_TAILED = "heavy-tailed"
-
-
-class Durations(StrEnum):
-    LOGNORMAL = "lognormal"
-    PARETO = "pareto"
 
 
 TraceOption = Annotated[
@@ -194,7 +184,7 @@ def simulate(
         )  # fmt: skip
         found = played(
             inputs, _names(policy), round_s=round, restart_s=restart_cost, seed=seed, agnostic=agnostic,
-            space_sharing=space_sharing, lengths=lengths, mechanism=mechanism.value,
+            space_sharing=space_sharing, lengths=lengths, mechanism=mechanism,
             checkpoint=checkpoint, mtbf_h=mtbf, elastic=elastic, unsaved=unsaved,
         )  # fmt: skip
         view.outcome(found, inputs, as_json=context.json, files=files, lengths=lengths, restart_s=restart_cost)
@@ -312,7 +302,7 @@ def generate(
         else:
             work = workloads.heavy_tailed_jobs(
                 table, count=jobs, accelerators=accelerators, load=load, seed=seed,
-                durations=workloads.Durations(durations.value), tail=tail, median_s=60.0 * median, burst=burst,
+                durations=durations, tail=tail, median_s=60.0 * median, burst=burst,
                 gangs=mix_of(gang_mix),
             )  # fmt: skip
         written.write("".join(f"{line}\n" for line in workloads.gavel_lines(work, table)))

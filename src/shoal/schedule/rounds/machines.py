@@ -27,14 +27,13 @@ class Assigned(NamedTuple):
     dropped: list[int]
 
 
-def assign(problem: Problem, column: Index, need: Index, partner: Index, stays: Mask, before: Nodes) -> Assigned:
-    """Machines for every job that runs in a pool that has machines. A pair shares those of its first job."""
+def assign(problem: Problem, column: Index, need: Index, stays: Mask, before: Nodes) -> Assigned:
+    """Machines for every job that runs in a pool that has machines."""
     found = Assigned({}, {}, [])
     for pool, each in enumerate(problem.pools):
         if each.per_node is None:
             continue
-        mine = positions((column >= 0) & (problem.pool_of[np.maximum(column, 0)] == pool))
-        mine = mine[(partner[mine] < 0) | (mine < partner[mine])].tolist()
+        mine = positions((column >= 0) & (problem.pool_of[np.maximum(column, 0)] == pool)).tolist()
         free = [each.per_node] * (each.count // each.per_node) + [each.count % each.per_node]
         new = []
         for job in mine:
@@ -43,9 +42,6 @@ def assign(problem: Problem, column: Index, need: Index, partner: Index, stays: 
         new.sort(key=lambda job: -need[job])
         for job in new:
             _place(problem, found, free, job, int(column[job]), int(need[job]), before.get(job, ()))
-    for job in list(found.nodes):
-        if partner[job] >= 0:
-            found.nodes[int(partner[job])] = found.nodes[job]
     return found
 
 

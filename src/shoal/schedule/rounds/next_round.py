@@ -48,7 +48,7 @@ def next_round(
         since = _since(known, problem, now)
     used = np.where(running, problem.gang, 0)
     known = _allotted(known, allocation, settings)
-    size = _sizes(allocation)
+    size = sizes(allocation)
     stay_s = np.where(running, np.maximum(0.0 if kept_s is None else kept_s, settings.min_run_s - (now - since)), 0.0)
     held = running & (problem.held | (stay_s > 0.0))
     filling = Filling(problem)
@@ -72,7 +72,7 @@ def next_round(
     why = partial(_why, runs, stays, entitled, held, known, reserved, problem, size)
     found_round = Round(
         number=known.number + 1, start=now, problem=problem, column=column, accelerators=need,
-        partner=np.full(problem.jobs, -1, np.intp), kept=stays, restarted=runs & known.ran & ~stays,
+        kept=stays, restarted=runs & known.ran & ~stays,
         stopped=running & ~runs, share=known.share, deficit=known.deficit_s, judge=why, nodes=found, reserved=reserved,
     )  # fmt: skip
     after = replace(
@@ -177,7 +177,7 @@ def _allotted(known: State, allocation: Allocation, settings: Settings) -> State
     return replace(known, share=share, deficit_s=deficit_s)
 
 
-def _sizes(allocation: Allocation) -> Index:
+def sizes(allocation: Allocation) -> Index:
     """(m,) accelerators that each job shall have."""
     problem = allocation.problem
     size = problem.gang.astype(np.intp)
@@ -252,7 +252,7 @@ def _spare(problem: Problem, known: State, settings: Settings, waits: Mask, used
 def _on_machines(problem: Problem, column: Index, need: Index, used: Index, before: Nodes) -> Nodes:
     """Machines for those who run; in place, who finds no place together runs spread, or waits."""
     stays = (column >= 0) & (column == problem.placed) & (need == used)
-    found = assign(problem, column, need, np.full(problem.jobs, -1, np.intp), stays, before)
+    found = assign(problem, column, need, stays, before)
     for job, other in found.spread.items():
         column[job] = other
     for job in found.dropped:

@@ -38,19 +38,18 @@ Codes = NDArray[np.int8]
 @dataclass(frozen=True, eq=False)
 class Round:
     """One round of the jobs of `problem`, begun at `start`. `column` (m,) is where each runs or -1, `accelerators`
-    (m,) what it holds there, `partner` (m,) whom it shares them with or -1, `nodes` which machines hold it in pools
-    that have machines ((machine, accelerators) pairs by job). `kept` (m,) are jobs that stay where they are;
-    `restarted` (m,) ran before and must be started anew: they come from another place, or from waiting; `stopped` (m,)
-    ran until now and wait. `share` and `deficit` (m, n) are what each should have in a column, and the seconds that it
-    had too little there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
-    `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
+    (m,) what it holds there, `nodes` which machines hold it in pools that have machines ((machine, accelerators) pairs
+    by job). `kept` (m,) are jobs that stay where they are; `restarted` (m,) ran before and must be started anew: they
+    come from another place, or from waiting; `stopped` (m,) ran until now and wait. `share` and `deficit` (m, n) are
+    what each should have in a column, and the seconds that it had too little there; `judge` finds out why it is where
+    it is (most rounds of a simulation are never asked). `reserved` (m,) is the column in which places are kept free for
+    a waiting gang, or -1."""
 
     number: int
     start: float
     problem: Problem
     column: Index
     accelerators: Index
-    partner: Index
     kept: Mask
     restarted: Mask
     stopped: Mask
@@ -82,7 +81,6 @@ class Round:
             "round": self.number,
             "column": problem.columns[column].name if column >= 0 else None,
             "accelerators": int(self.accelerators[job]),
-            "beside": problem.ids[int(self.partner[job])] if self.partner[job] >= 0 else None,
             "shares": {
                 problem.columns[at].name: round(float(self.share[job, at]), 6)
                 for at in np.flatnonzero(self.share[job] > 0)
@@ -108,5 +106,4 @@ class Round:
             Why.BEHIND: f"waits: its deficit is {deficit}, and jobs that keep their places leave too little room",
             Why.NOWHERE: "waits: its gang fits in no pool (and quota) that it has a throughput for",
         }
-        beside = f", beside {facts['beside']}" if facts["beside"] is not None else ""
-        return texts[why] + beside
+        return texts[why]

@@ -4,10 +4,11 @@
 `simulate` plays it. A run depends on its inputs and its seed only: no wall time, no unseeded chance.
 """
 
+from shoal.schedule.choices import Mechanism
 from shoal.schedule.simulate.cluster import Cluster, cluster_of
 from shoal.schedule.simulate.engine import simulate
 from shoal.schedule.simulate.lengths import Knows, Lengths
-from shoal.schedule.simulate.options import Faults, Mechanism, Run, run_of
+from shoal.schedule.simulate.options import Faults, Run, run_of
 from shoal.schedule.simulate.result import Simulated
 
 __all__ = [

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.rounds import Round
 from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, Rows, columns_of
 from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
 
@@ -54,16 +53,6 @@ class Cluster:
         configurations = self._configurations(jobs)
         return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
 
-    def rate_of(self, jobs: Index, plan: Round, rows: Index) -> Array:
-        """(k,) how fast jobs (the plan's `rows`) are in a round."""
-        column = plan.column[rows]
-        rate = self.speed(jobs, column, plan.accelerators[rows])
-        if self.pair_rate is not None:
-            kind, partner = plan.problem.kind, plan.partner[rows]
-            shares = np.flatnonzero(partner >= 0)
-            rate[shares] = self.pair_rate[kind[rows[shares]], kind[partner[shares]], column[shares]]
-        return rate
-
     def speed(self, jobs: Index, column: Index, accelerators: Index) -> Array:
         """(k,) how fast jobs are alone in these columns, with so many accelerators."""
         rate: Array = self.rate[jobs, column]
@@ -85,6 +74,14 @@ class Cluster:
         whole, enough = self._isolated
         speed: Array = whole[jobs] * np.minimum(enough[jobs] / among, 1.0)
         return np.where(speed > 0.0, speed, 1.0)
+
+    def stuck(self, jobs: Index, policy: str) -> Invalid:
+        """What to raise where these jobs never come to run."""
+        return Invalid(
+            f"{policy} never lets {len(jobs)} jobs run, among them {', '.join(self.ids_of(jobs[:5]))}",
+            where=self.workload.where(int(jobs[0])),
+            hint="its gang, its tenant's quota or its deadline may leave no room",
+        )
 
     def _configurations(self, jobs: Index) -> Configurations | None:
         if not self.sizes:

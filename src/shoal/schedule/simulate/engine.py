@@ -117,12 +117,7 @@ class _Simulation:
             return soonest
         self._idle = 0 if len(self._there.running) or soonest < math.inf else self._idle + 1
         if self._idle > IDLE_ROUNDS:
-            names = ", ".join(self._cluster.ids_of(self._active[:5]))
-            raise Invalid(
-                f"{self._run.policy} never lets {len(self._active)} jobs run, among them {names}",
-                where=self._cluster.workload.where(int(self._active[0])),
-                hint="its gang, its tenant's quota or its deadline may leave no room",
-            )
+            raise self._cluster.stuck(self._active, self._run.policy)
         return min(soonest, self._round_at)
 
     def _arrive(self) -> bool:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core import Invalid
-from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings, Published
+from shoal.schedule.baselines.gavel import GavelSettings
+from shoal.schedule.choices import Mechanism
 from shoal.schedule.policies import POLICIES
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.simulate.lengths import Lengths
-
-GAVEL_RESET_S = 1920.0
-"""Gavel computes an allocation at most this often, however often jobs come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,10 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Gavel's way to carry a policy out: what the policy is `given`, and how its rounds are made. `reset_s` is the
-    least time between two allocations."""
+    """Gavel's way to carry a policy out: what the policy is `given`, and how its rounds are made."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
     rounds: GavelSettings = field(default_factory=GavelSettings)
-    mechanism: type[GavelRounds] = GavelRounds
-    reset_s: float = GAVEL_RESET_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +69,6 @@ class Run:
         return self.settings.restart_cost_s
 
 
-class Mechanism:
-    """What carries a policy out: the loop of the control plane; Gavel's rounds; or Gavel's published rounds and
-    programs to the letter (nothing is filled in that its objectives leave open)."""
-
-    SHOAL = "shoal"
-    GAVEL = "gavel"
-    PUBLISHED = "published"
-    ALL = (SHOAL, GAVEL, PUBLISHED)
-
-
 def run_of(
     policy: str,
     *,
@@ -102,22 +87,22 @@ def run_of(
     known = POLICIES.get(policy)
     if known is None:
         raise Invalid(f"there is no policy {policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
-    if mechanism not in Mechanism.ALL:
-        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint=", ".join(Mechanism.ALL))
+    if mechanism not in list(Mechanism):
+        raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint=", ".join(Mechanism))
     if space_sharing and mechanism == Mechanism.SHOAL:
         raise Invalid("the control plane does not let jobs share accelerators", where="space sharing",
                       hint="with --mechanism gavel, to compare")  # fmt: skip
     blind = agnostic and known.agnostic
     baseline = None
     if mechanism != Mechanism.SHOAL:
-        if unsaved:
-            raise Invalid("Gavel's jobs all save their work", where="unsaved", hint="with --mechanism shoal")
+        if unsaved or (faults is not None and faults != Faults()):
+            raise Invalid("Gavel's jobs all save their work, and none fails", hint="with --mechanism shoal")
         given: dict[str, Any] = {"agnostic": True} if blind else {}
         if space_sharing and known.space_sharing:
             given["space_sharing"] = True
         elif mechanism == Mechanism.PUBLISHED and known.central:
             given["central"] = True
-        rounds = GavelSettings(round_s=round_s, spare=policy != "fifo", shuffle=seed if blind else None)
-        baseline = Baseline(given, rounds, Published if mechanism == Mechanism.PUBLISHED else GavelRounds)
+        shuffle, published = seed if blind else None, mechanism == Mechanism.PUBLISHED
+        baseline = Baseline(given, GavelSettings(round_s, policy != "fifo", shuffle, published))
     settings = ScheduleSettings(policy, blind, round_s, restart_s)
     return Run(settings, faults or Faults(), lengths or Lengths(), seed, unsaved, baseline)

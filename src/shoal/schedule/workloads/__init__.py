@@ -4,10 +4,11 @@ A `Workload` is the jobs in columns, `Throughputs` how fast they are. Whatever i
 names the file and the line.
 """
 
+from shoal.schedule.choices import Durations
 from shoal.schedule.workloads.example import EXAMPLE, example_throughputs
 from shoal.schedule.workloads.gavel import read_gavel
 from shoal.schedule.workloads.generate import gavel_jobs, philly_jobs
-from shoal.schedule.workloads.heavy_tailed import Durations, heavy_tailed_jobs
+from shoal.schedule.workloads.heavy_tailed import heavy_tailed_jobs
 from shoal.schedule.workloads.philly import read_philly
 from shoal.schedule.workloads.prices import read_prices
 from shoal.schedule.workloads.snapshot import Snapshot, is_snapshot, read_snapshot, snapshot_lines

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.choices import Durations
 from shoal.schedule.types import Array, Index
 from shoal.schedule.workloads.generate import GAVEL_KINDS
 from shoal.schedule.workloads.types import Throughputs, Workload
@@ -22,11 +22,6 @@ GANG_MIX: Mapping[int, float] = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
 
 LONGEST = 1000.0
 """No job takes longer than so many medians: of a tail without a mean one job would be all of the work."""
-
-
-class Durations(StrEnum):
-    LOGNORMAL = "lognormal"
-    PARETO = "pareto"
 
 
 def heavy_tailed_jobs(

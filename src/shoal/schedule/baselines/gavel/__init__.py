@@ -1,9 +1,5 @@
-"""Gavel's scheduler (OSDI'20): its rounds and its accounting, with our policies or with its own programs.
+"""Gavel's scheduler (OSDI'20), to compare with: its rounds and accounting, with our policies or its programs."""
 
-`GavelRounds` is its mechanism, `Published` the same with the habits of its code, `simulate` its simulator.
-"""
+from shoal.schedule.baselines.gavel.rounds import GavelRounds, GavelSettings
 
-from shoal.schedule.baselines.gavel.mechanism import GavelRounds, GavelSettings
-from shoal.schedule.baselines.gavel.published import Published
-
-__all__ = ["GavelRounds", "GavelSettings", "Published"]
+__all__ = ["GavelRounds", "GavelSettings"]
