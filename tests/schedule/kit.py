@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.schedule import Pool
+from shoal.schedule.rounds import WINDOW, State
 from shoal.schedule.simulate import Cluster, cluster_of
 from shoal.schedule.workloads import Throughputs, Workload
 from shoal.schedule.workloads.generate import GAVEL_KINDS
@@ -105,3 +106,21 @@ def gavel_table(seed: int = 0) -> Throughputs:
     rate = np.array([base[kind] * gang * 0.9 ** (gang > 1) for kind, gang in keys])
     pair = np.repeat((rate * 0.6)[:, None, :], len(keys), axis=1)
     return Throughputs("made up", ("v100", "p100", "k80"), keys, rate, pair)
+
+
+def remembered(columns: str, jobs: dict[str, dict[str, Any]], *, number: int = 3, settled: float = 0.0) -> State:
+    """What rounds remember of these jobs: fields of `State`, zero or nowhere where nothing is said."""
+    count, names = len(jobs), tuple(columns)
+
+    def by_column(field: str) -> np.ndarray:
+        return np.array([[job.get(field, {}).get(name, 0.0) for name in names] for job in jobs.values()])
+
+    at = [names.index(job["column"]) if "column" in job else -1 for job in jobs.values()]
+    since, ran = ([job.get(field, 0) for job in jobs.values()] for field in ("since", "ran"))
+    none = np.zeros((count, WINDOW))
+    return State(
+        number, settled, tuple(jobs), names, share=by_column("share"), deficit_s=by_column("deficit_s"),
+        column=np.array(at, np.intp), since=np.array(since, np.float64), ran=np.array(ran, np.bool_),
+        worked_s=np.zeros(count), arrived=np.zeros(count), promised_s=none, received_s=none,
+        why=np.full((count, WINDOW), -1, np.int8),
+    )  # fmt: skip

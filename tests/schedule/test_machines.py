@@ -127,23 +127,6 @@ def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
     assert found.reason(0).text == text
 
 
-def test_a_state_is_kept_without_what_says_nothing() -> None:
-    jobs = {
-        "x": {"column": "b", "since": 5.0, "ran": True, "share": {"a": 0.5}, "deficit_s": {"b": 2.0}},
-        "y": {"share": {"a": 0.25}},
-        "z": {"column": "a"},
-    }
-    past = [[1.0, 0.5, 2]] * WINDOW
-    none = [[0.0, 0.0, -1]] * WINDOW
-    document = {
-        "version": 2, "number": 3, "settled": 9.0, "took_s": [], "fair": None,
-        "jobs": {name: {**job, "past": past if name == "x" else none} for name, job in jobs.items()},
-    }  # fmt: skip
-    state = State.from_json(document)
-    assert state.columns[:2] == ("b", "a")
-    assert state.as_json() == document
-
-
 # --- what rounds are told, and what they say when less was received than promised
 
 

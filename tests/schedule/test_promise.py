@@ -100,7 +100,7 @@ def test_places_are_reserved_only_for_as_long_as_it_takes_others_to_be_movable()
     jobs = {"gang": [1, 1, 2, 1], "placed": [0, 0, -1, -1], "ids": ["j", "k", "gang", "new"]}
     problem = Problem.columnar((Pool("a", 3),), np.ones((4, 1)), **jobs)
     owed = {"gang": {"deficit_s": {"a": 40.0}, "share": {"a": 0.5}}}
-    state = State.from_json({"version": 2, "number": 3, "settled": 100.0, "jobs": owed})
+    state = remembered("a", owed, settled=100.0)
     allocation = decide("max-min", replace(problem, placed=np.full(4, -1)))
     for kept_s, reserved in ((4.0, 0), (90.0, -1)):
         found, _ = next_round(

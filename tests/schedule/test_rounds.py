@@ -252,7 +252,7 @@ def test_a_gang_without_machines_of_its_own_is_spread_where_that_is_offered() ->
 
 def test_a_job_may_ask_to_be_held() -> None:
     problem = plain([[1.0, 0.0]] * 3, held=[True, False, False], placed=[0, -1, -1])
-    state = State.from_json({"version": 2, "number": 7, "settled": 0.0, "jobs": {"0": {"column": "a", "ran": True}}})
+    state = remembered("a", {"0": {"column": "a", "ran": True}}, number=7)
     found, after = next_round(state, problem, shares(problem, [[0, 0], [1, 0], [1, 0]]), 100.0, Settings())
     assert (found.number, after.number) == (8, 8)
     assert found.column[0] == 0
@@ -268,7 +268,7 @@ def test_time_owed_is_what_shares_promise_less_what_ran(
     """`started`: how long after the last round the job came to run; None if it does not."""
     problem = Problem.columnar((Pool("v", 1),), [[1.0]], ids=["j"], placed=-1 if started is None else 0)
     job = {"since": -5.0 if placed else 0.0, "share": {"v": share}} | ({"column": "v"} if placed else {})
-    state = State.from_json({"version": 2, "number": 3, "settled": 0.0, "jobs": {"j": job}})
+    state = remembered("v", {"j": job})
     since = np.array([-5.0 if placed else started or 0.0])
     found, after = next_round(state, problem, shares(problem, [[1.0]]), elapsed, Settings(), since=since)
     ran = elapsed if placed else 0.0 if started is None else max(0.0, elapsed - started)
@@ -284,7 +284,7 @@ def test_time_owed_is_what_shares_promise_less_what_ran(
 def test_what_is_owed_is_bounded_and_forgotten_where_there_is_no_share() -> None:
     problem = plain([[1.0, 1.0]])
     owed = {"a": 9_000.0, "b": -9_000.0}
-    state = State.from_json({"version": 2, "number": 1, "settled": 0.0, "jobs": {"0": {"deficit_s": owed}}})
+    state = remembered("ab", {"0": {"deficit_s": owed}})
     found, _ = next_round(state, problem, shares(problem, [[0.5, 0.5]]), 0.0, Settings(time_slice_s=100.0))
     assert found.deficit.tolist() == [[1000.0, -1000.0]]
     other, _ = next_round(
@@ -299,14 +299,12 @@ def test_what_is_owed_is_bounded_and_forgotten_where_there_is_no_share() -> None
         (lambda: Settings(round_s=0.0), "0 seconds"),
         (lambda: Settings(keep_s=-1.0), "-1 seconds"),
         (lambda: State.from_json({"version": 9}), "version 9"),
-        (lambda: State.from_json({"version": 2, "number": 1, "settled": 0, "jobs": {"a": {"since": "x"}}}), "no state"),
-        (lambda: State.from_json({"version": 2, "number": 1, "settled": float("nan"), "jobs": {}}), "not finite"),
-        (
-            lambda: State.from_json(
-                {"version": 2, "number": 1, "settled": 0, "jobs": {"a": {"past": [[float("inf"), 0, 0]] * WINDOW}}}
-            ),
-            "not finite",
-        ),
+        (lambda: State.from_json({"version": 3}), "no state"),
+        (lambda: State.from_json(State().as_json() | {"since": ["x"]}), "no state"),
+        (lambda: State.from_json(State().as_json() | {"share": [[1.0]]}), "no state"),
+        (lambda: State.from_json(State().as_json() | {"settled": float("nan")}), "not finite"),
+        (lambda: State.from_json(State().as_json() | {"took_s": [float("inf")]}), "not finite"),
+        (lambda: State.from_json(State().as_json() | {"ids": ["a"], "since": [0.0], "column": [2]}), "no state"),
     ],
 )
 def test_faults_are_named(fault: Any, message: str) -> None:

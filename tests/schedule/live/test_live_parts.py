@@ -280,7 +280,7 @@ class TestMemory:
         oracle = Oracle()
         oracle.observe([Sample("j", "k", "v", 5.0, 1.0, 0.0)])
         job = {"column": "v", "since": 2.0, "deficit_s": {"v": 3.0}, "ran": True}
-        state = State.from_json({"version": 2, "number": 7, "settled": 12.0, "jobs": {"j": job}})
+        state = remembered("v", {"j": job}, number=7, settled=12.0)
         save(tmp_path / "m.json", state, oracle)
         found, beliefs = load(tmp_path / "m.json")
         assert found.as_json() == state.as_json()
@@ -289,7 +289,7 @@ class TestMemory:
         assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
         assert (tmp_path / "m.json").stat().st_mode & 0o077 == 0
 
-    @pytest.mark.parametrize("text", ["", "[1]", "{", '{"version": 1}', '{"version": 2, "rounds": 3, "oracle": {}}'])
+    @pytest.mark.parametrize("text", ["", "[1]", "{", '{"version": 1}', '{"version": 3, "rounds": 3, "oracle": {}}'])
     def test_what_cannot_be_read_is_left_aside(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "m.json").write_text(text)
         assert load(tmp_path / "m.json")[0] is NOTHING

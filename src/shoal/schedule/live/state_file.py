@@ -18,7 +18,7 @@ from shoal.schedule.rounds import State
 
 log = structlog.get_logger("shoal.scheduling")
 
-VERSION = 2
+VERSION = 3
 NOTHING = State()
 
 
