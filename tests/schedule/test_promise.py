@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.rounds import WINDOW, Settings, State, Why, next_round, noted, shortfall
+from tests.schedule.kit import remembered
 
 LIVE = Settings(round_s=3.0, keep_s=5.0, time_slice_s=5.0, min_run_s=5.0)
 """Of `shoal up` with rounds of 3 s and restarts that cost 0.5 s."""

@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shoal.core import Invalid, Quota, Tenant
 from shoal.schedule import Allocation, Configurations, Pool, Problem, decide
 from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
-from shoal.schedule.rounds import WINDOW, Round, Settings, State, Why, next_round
+from shoal.schedule.rounds import Round, Settings, State, Why, next_round
+from tests.schedule.kit import remembered
 
 POOLS = (Pool("a", 4, per_node=2, unconsolidated="a_far"), Pool("b", 6, per_node=4), Pool("c", 3))
 COLUMNS = 4

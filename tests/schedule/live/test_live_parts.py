@@ -31,7 +31,6 @@ from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.live.state_file import NOTHING, load, save
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.presets import ScheduleSettings
-from shoal.schedule.rounds import State
 from tests.admission.cases import (
     NOW,
     B,
@@ -46,6 +45,7 @@ from tests.admission.cases import (
     node,
     running,
 )
+from tests.schedule.kit import remembered
 
 RUNS = settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
 POLICIES = ("max-min", "fifo", "hierarchical", "blend", "finish-time")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
@@ -32,10 +32,9 @@ _ARRAYS: Mapping[str, tuple[type, tuple[str, ...]]] = MappingProxyType({
 """The arrays of a state, with their types and shapes."""
 
 
-def _empty(name: str) -> Any:
-    """The field of an array that has nothing yet."""
+def _empty(name: str) -> Callable[[], Any]:
     kind, shape = _ARRAYS[name]
-    return field(default_factory=lambda: np.empty([WINDOW if each == "rounds" else 0 for each in shape], kind))
+    return lambda: np.empty([WINDOW if each == "rounds" else 0 for each in shape], kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +52,17 @@ class State:
     settled: float | None = None
     ids: Sequence[str] = ()
     columns: tuple[str, ...] = ()
-    share: Array = _empty("share")
-    deficit_s: Array = _empty("deficit_s")
-    column: Index = _empty("column")
-    since: Array = _empty("since")
-    ran: Mask = _empty("ran")
-    worked_s: Array = _empty("worked_s")
-    arrived: Array = _empty("arrived")
-    took_s: Array = _empty("took_s")
-    promised_s: Array = _empty("promised_s")
-    received_s: Array = _empty("received_s")
-    why: Codes = _empty("why")
+    share: Array = field(default_factory=_empty("share"))
+    deficit_s: Array = field(default_factory=_empty("deficit_s"))
+    column: Index = field(default_factory=_empty("column"))
+    since: Array = field(default_factory=_empty("since"))
+    ran: Mask = field(default_factory=_empty("ran"))
+    worked_s: Array = field(default_factory=_empty("worked_s"))
+    arrived: Array = field(default_factory=_empty("arrived"))
+    took_s: Array = field(default_factory=_empty("took_s"))
+    promised_s: Array = field(default_factory=_empty("promised_s"))
+    received_s: Array = field(default_factory=_empty("received_s"))
+    why: Codes = field(default_factory=_empty("why"))
     fair: State | None = None
 
     @property
@@ -87,7 +86,7 @@ class State:
         try:
             ids, columns = tuple(map(str, found["ids"])), tuple(map(str, found["columns"]))
             sizes = {"jobs": len(ids), "columns": len(columns), "rounds": WINDOW, "any": -1}
-            arrays = {
+            arrays: dict[str, Any] = {
                 name: np.array(found[name], kind).reshape([sizes[each] for each in shape])
                 for name, (kind, shape) in _ARRAYS.items()
             }
@@ -96,7 +95,7 @@ class State:
             state = cls(int(found["number"]), settled, ids, columns, fair=fair, **arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Invalid(f"no state of rounds: {error}") from None
-        if not all(np.isfinite(each).all() for each in (settled or 0.0, *arrays.values())):
+        if not all(np.isfinite(each).all() for each in (np.array(settled or 0.0), *arrays.values())):
             raise Invalid("no state of rounds: a number is not finite")
         if not ((state.column >= -1) & (state.column < len(columns))).all():
             raise Invalid("no state of rounds: a job is in no column that there is")

@@ -61,7 +61,8 @@ class PairShares(NamedTuple):
     received: Array
 
     def kept(self, keep: Mask) -> PairShares:
-        return PairShares(*(part[keep] for part in self))
+        first, second, column, share, received = self
+        return PairShares(first[keep], second[keep], column[keep], share[keep], received[keep])
 
 
 class GavelRounds:
@@ -81,7 +82,8 @@ class GavelRounds:
         self._row_of: dict[str, int] = {}
         self._allotted: frozenset[str] = frozenset()
         self._share = self._credit = self._received = np.empty((0, 0))
-        self._placed = self._used = self._size = self._partner = self._rank = np.empty(0, np.intp)
+        self._placed = self._used = self._size = self._partner = np.empty(0, np.intp)
+        self._rank = self._at = self._in = np.empty(0, np.intp)
         self._ran = np.empty(0, np.bool_)
         self._pairs = PairShares(*no_pairs(), np.empty(0))
 
