@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from statistics import fmean
 
@@ -100,3 +101,33 @@ def test_nonsense_is_refused(seconds: list[float], sensors: dict[str, list[float
 def test_a_mean_run_of_a_few_steps_is_refused() -> None:
     with pytest.raises(Invalid, match="at least 10 steps"):
         threshold_of(5)
+
+
+def test_a_sensor_that_no_more_than_trembles_is_no_cause() -> None:
+    seconds, _ = job(4, factor=1.3)
+    clock = [1980.0 if n < 150 else 1965.0 for n in range(300)]
+    found = detect(seconds, {"clock_mhz": clock, "cpu_wait": [0.0] * 150 + [0.015] * 150}, mean_run=10_000)
+    assert found is not None
+    assert found.cause == ""
+    assert found.why == "no sensor moved with it"
+
+
+def test_a_hint_is_named_only_where_no_other_sensor_moved() -> None:
+    seconds, sensors = job(4, factor=1.3, moved="memory_latency_ns")
+    found = detect(seconds, {**sensors, "neighbour_busy": [0.0] * 150 + [1.0] * 150}, mean_run=10_000)
+    assert found is not None
+    assert found.sensor == "memory_latency_ns"
+
+
+@pytest.mark.parametrize(("known", "named"), [(7, ""), (8, "input_wait_s")])
+def test_a_sensor_that_told_little_is_not_named(known: int, named: str) -> None:
+    seconds, sensors = job(4, factor=1.3, moved="input_wait_s")
+    alone = detect(seconds, {}, mean_run=10_000)
+    assert alone is not None
+    began = alone.began
+    waits = [math.nan] * (began - known) + sensors["input_wait_s"][began - known :]
+    found = detect(seconds, {"input_wait_s": waits}, mean_run=10_000)
+    assert found is not None
+    assert found.sensor == named
+    if named:
+        assert (found.before, found.after) == (pytest.approx(1.0, abs=0.1), pytest.approx(1.2, abs=0.1))

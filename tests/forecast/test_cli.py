@@ -89,7 +89,7 @@ def test_a_slowdown_in_a_table_is_told_with_its_remedy(app: typer.Typer, tmp_pat
     assert "no slowdown" in told(quiet)
     slow = told([*quiet, *[(0.7, 0.3)] * 10])
     assert "from about step 40 on" in slow
-    assert "input pipeline: give the job more cores" in slow
+    assert "input pipeline; give the job more cores" in slow
     assert json.loads(told(quiet, "--json")) == {"slowdown": None}
     assert "positive seconds" in told([(-1, 0)], code=2)
 

@@ -23,7 +23,7 @@ from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason
 from shoal.engine import Engine, Gang
-from shoal.extension import Decide, Explain, Extension, Manifest, Section, Server
+from shoal.extension import Decide, Explain, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
 
 E = TypeVar("E", bound=Extension)
@@ -89,6 +89,9 @@ class Facilities:
     def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
         told = (one.steps_per_s(job, kind, workers) for one in self.extensions())
         return next((found for found in told if found is not None), None)
+
+    def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        return {name: value for one in self.extensions() for name, value in one.sensed(job).items()}
 
     def snapshot(self) -> Snapshot:
         return self.cache.index.snapshot(self.clock.now())

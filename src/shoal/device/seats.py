@@ -32,6 +32,11 @@ class Seat:
     transform: bool = True
 
 
+def rank_name(job_id: str, rank: int) -> str:
+    """What the process of a job's rank is called on a page."""
+    return f"{job_id}.{rank}"
+
+
 def folder() -> Path:
     """Where this user's pages and kernel profiles are: in memory where that is possible, or where SHOAL_DEVICE_FOLDER
     says. Raises Unavailable."""

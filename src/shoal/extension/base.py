@@ -105,6 +105,11 @@ class Extension:
         """How fast a kind of job (`kind_of`) is on a kind of accelerator, where this extension can forecast it."""
         return None
 
+    def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        """What sensors say of the resources that a running job uses, by their names. Asked at each report of the job,
+        so answer from what is known already; what is not known is left out."""
+        return {}
+
     def bundles(self) -> Iterable[tuple[str, str]]:
         """The (tenant, digest) of working files that this extension needs, beside those that jobs name."""
         return ()

@@ -106,6 +106,10 @@ class Server(Protocol):
         """What an extension forecasts of a kind of job (`kind_of`): the server is `shoal.core.Speeds`."""
         ...
 
+    def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        """What the extensions' sensors say of the resources that a running job uses."""
+        ...
+
     def snapshot(self) -> Snapshot:
         """What admission decides from, now."""
         ...

@@ -133,7 +133,9 @@ def ended(name: str, at: float, state: JobState) -> Event:
 
 
 def test_what_jobs_took_from_their_last_step_to_their_end_is_counted_in() -> None:
-    forecast = Forecast(cast("Server", SimpleNamespace(active_jobs=list)), ForecastSection(enabled=True))
+    forecast = Forecast(
+        cast("Server", SimpleNamespace(active_jobs=list, sensed=lambda _: {})), ForecastSection(enabled=True)
+    )
     first = followed(forecast, "a", 20, 20)
     assert first is not None
     assert first.median == 20.0

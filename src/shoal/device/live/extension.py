@@ -13,6 +13,7 @@ import structlog
 from shoal.base.loops import Defects
 from shoal.core import CPU_SLOT, Capability, Node, Share, ShoalError
 from shoal.device import seats
+from shoal.device.live.sensed import Clocks, Look, seen, sensed
 from shoal.device.live.settings import DeviceSettings
 from shoal.engine import Gang, RankSpec
 from shoal.extension import Extension, LiveJob, Section, Server
@@ -26,6 +27,7 @@ log = structlog.get_logger("shoal.device")
 
 _REAP_S = 5.0
 """Gates ignore the processes that are gone by themselves; this frees their slots."""
+_SENSE_S = 1.0
 _CONSEQUENCE = "{} are given out whole: jobs that ask for a share of one never fit"
 
 
@@ -41,7 +43,10 @@ class Devices(Extension):
         self._problems = {accelerator: seats.problem(accelerator=accelerator) for accelerator in (True, False)}
         self._pages: dict[str, Page] = {}
         self._defects = Defects(log)
-        self._reaper: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._clocks = Clocks()
+        self._wanted: set[str] = set()
+        self._looks = Look(0.0), Look(0.0)
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -54,16 +59,41 @@ class Devices(Extension):
         return seats.capabilities()
 
     async def open(self) -> None:
-        self._reaper = asyncio.create_task(self._reap(), name="device-reaper")
+        self._loops = [asyncio.create_task(one, name=f"device-{one.__name__}") for one in (self._reap(), self._sense())]
 
     async def close(self) -> None:
         """Running jobs keep their seats: a server that comes back finds the pages."""
-        if self._reaper is not None:
-            self._reaper.cancel()
-            await asyncio.gather(self._reaper, return_exceptions=True)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         for page in self._pages.values():
             page.close()
         self._pages.clear()
+
+    # --- sense ---
+
+    def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        if job.attempt is None:
+            return {}
+        ranks = [
+            (seats.rank_name(job.job.id, one.rank), device) for one in job.attempt.placement for device in one.devices
+        ]
+        self._wanted.update(device for _, device in ranks)
+        return sensed(*self._looks, ranks)
+
+    async def _sense(self) -> None:
+        """Look at the devices whose sensors were asked for since the last time."""
+        while True:
+            await asyncio.sleep(_SENSE_S)
+            wanted, self._wanted = self._wanted, set()
+            if not wanted:
+                continue
+            try:
+                clocks = await asyncio.to_thread(self._clocks.read, sorted(wanted))
+                found = {device: seen(page.occupants()) for device, page in self._pages.items() if device in wanted}
+                self._looks = self._looks[1], Look(self._server.clock.monotonic(), found, clocks)
+            except Exception as error:
+                self._defects.note("devices cannot be sensed", error)
 
     # --- decide ---
 
@@ -99,7 +129,7 @@ class Devices(Extension):
         seat = seats.Seat(
             device,
             job.job.priority_class,
-            f"{job.job.id}.{rank.rank}",
+            seats.rank_name(job.job.id, rank.rank),
             weight=max(1, round(tenant.weight * 100)) if tenant is not None else 100,
             memory_bytes=gang.device_memory_bytes,
         )

@@ -241,7 +241,7 @@ def cluster(
 def bottleneck(
     context: CommandContext,
     steps: Annotated[Path, typer.Argument(help="CSV: a row a step, its step_s and, where known, network_wait_s, "
-                                          "input_wait_s, memory_stall, neighbour_busy, clock_mhz.")],
+                                          "input_wait_s, memory_stall, clock_mhz and other sensors.")],
     mean_run: Annotated[float, typer.Option("--mean-run", help="Steps until a false alarm, on average.")] = 100_000,
 ) -> None:  # fmt: skip
     """When a job became slower than it was, and what holds it back."""
@@ -251,15 +251,14 @@ def bottleneck(
     for number, row in rows_of(steps, "step_s", optional=tuple(SENSORS)):
         with Line(steps, number):
             for name, text in row.items():
-                columns[name].append(float(text))
+                columns[name].append(float(text or "nan"))
     found = detect(columns.pop("step_s", []), columns, mean_run=mean_run)
     if found is None:
         context.show({"slowdown": None}, lambda: print(f"no slowdown (a false alarm every {mean_run:g} steps)"))
         return
-    cause = f"{found.cause}: {found.remedy}" if found.cause else "no sensor moved with it"
     context.show(
         {"slowdown": found.as_json()},
-        lambda: print(f"from about step {found.began} on, steps take {found.factor:.2f} times as long; {cause}"),
+        lambda: print(f"from about step {found.began} on, steps take {found.factor:.2f} times as long: {found.why}"),
     )
 
 

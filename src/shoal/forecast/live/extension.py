@@ -119,7 +119,8 @@ class Forecast(Extension):
             followed = self._jobs[job.job.id] = self._new(job.attempt.number)
         track, watch, followed.total = followed.track, followed.watch, None if total is None else int(total)
         track.observe(at, step)
-        if watch.observe(at, step, {**progress.get("metrics", {}), **self._beside(job)}):
+        sensed = {**progress.get("metrics", {}), **self._beside(job), **self._server.sensed(job)}
+        if watch.observe(at, step, sensed):
             self._tell(job.job, watch)
         left = None if followed.total is None else track.remaining(followed.total)
         return None if left is None else left.later(track.points[-1][0] + self._exit_s())
@@ -213,9 +214,9 @@ def _slowdown(watch: Watch) -> Reason | None:
     if found is None:
         return None
     since = time.strftime("%H:%M:%S", time.localtime(watch.since))
-    why = f"{found.cause}; {found.remedy}" if found.cause else "no sensor moved with it"
-    text = f"since {since}, steps take {found.factor:.2f} times as long: {why}"
+    text = f"since {since}, steps take {found.factor:.2f} times as long: {found.why}"
     facts = {"since": watch.since, "factor": found.factor, "cause": found.cause, "remedy": found.remedy}
+    facts |= {"sensor": found.sensor, "before": found.before, "after": found.after}
     return Reason("slowdown", text, facts)
 
 

@@ -3,6 +3,7 @@ change-point test. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import median
 
@@ -44,12 +45,13 @@ class Watch:
         return False
 
     def _take(self, step_s: float, at: float, sensors: Mapping[str, float]) -> None:
-        if not self._step_s:  # a sensor that comes later has nothing to be compared with until the next beginning
-            self._sensors = {name: [] for name in SENSORS if name in sensors}
+        for name in SENSORS:
+            if name in sensors and name not in self._sensors:
+                self._sensors[name] = [math.nan] * len(self._step_s)
         self._step_s.append(step_s)
         self._ends.append(at)
         for name, values in self._sensors.items():
-            values.append(sensors.get(name, values[-1] if values else 0.0))
+            values.append(sensors.get(name, math.nan))
 
     def _judge(self) -> bool:
         count = len(self._step_s)

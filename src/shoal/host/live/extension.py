@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from shoal.contract.records import Event
 from shoal.core import Capability
-from shoal.extension import Extension, Section, Server
+from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.host.live.settings import GuardSettings
 
 
@@ -43,6 +43,9 @@ class Guard(Extension):
 
     def committed(self, events: Iterable[Event]) -> None:
         self.reconciler.committed(events)
+
+    def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        return self.reconciler.sensed.of(job.job.owner_id or job.job.id)
 
     def capabilities(self) -> Sequence[Capability]:
         return (self.reconciler.capability(),)

@@ -14,7 +14,8 @@ from shoal.contract.records import Event
 from shoal.core import Capability, ShoalError
 from shoal.extension import Server
 from shoal.host.live.groups import groups
-from shoal.host.live.process import GuardProcess
+from shoal.host.live.process import JOURNAL_FILE, GuardProcess
+from shoal.host.live.sensed import Sensed
 from shoal.host.live.settings import GuardSettings
 
 log = structlog.get_logger("shoal.guard")
@@ -35,6 +36,7 @@ class GuardReconciler(BackgroundLoop):
         self._settings = settings
         self._process = process or GuardProcess(server.home / "guard", settings, clock=server.clock)
         self._every_s = every_s
+        self.sensed = Sensed(server.home / "guard" / JOURNAL_FILE, server.clock.monotonic)
         self._defects = Defects(log)
         self._wake = asyncio.Event()
 
@@ -64,6 +66,8 @@ class GuardReconciler(BackgroundLoop):
         while True:
             self._wake.clear()
             try:
+                if self.sensed.wanted:
+                    await asyncio.to_thread(self.sensed.look)
                 await asyncio.to_thread(self._process.tell, self.groups())
                 self._process.tend()  # not in a thread: the guard ends with the thread that started it
             except ShoalError as error:
