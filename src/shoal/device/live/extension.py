@@ -59,7 +59,10 @@ class Devices(Extension):
         return seats.capabilities()
 
     async def open(self) -> None:
-        self._loops = [asyncio.create_task(one, name=f"device-{one.__name__}") for one in (self._reap(), self._sense())]
+        self._loops = [
+            asyncio.create_task(self._reap(), name="device-reaper"),
+            asyncio.create_task(self._sense(), name="device-sensors"),
+        ]
 
     async def close(self) -> None:
         """Running jobs keep their seats: a server that comes back finds the pages."""
