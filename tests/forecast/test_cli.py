@@ -217,3 +217,22 @@ def test_wrong_models_are_told(app: typer.Typer, tmp_path: Path, text: str) -> N
         ("gang", "--alone", 1, "--tensors", 1, "--parameters", 1),
     ):  # fmt: skip
         assert "wrong.json" in ask(app, *words, "-m", path, code=2)
+
+
+def test_a_start_up_is_fitted_to_launches_and_told_by_its_place(app: typer.Typer, tmp_path: Path) -> None:
+    rows = [f"spot,east,k80,{seconds}" for seconds in (80, 85, 90, 95, 100)]
+    rows += [f"spot,west,p100,{seconds}" for seconds in (110, 120)]
+    (launches := tmp_path / "launches.csv").write_text("\n".join(["offer,region,kind,seconds", *rows]))
+    model, page = tmp_path / "start-up.json", tmp_path / "page.html"
+    ask(app, "fit", "start-up", launches, "--out", model)
+    told = ["start-up", "-m", model, "--offer", "spot"]
+    here = json.loads(ask(app, *told, "-r", "east", "-k", "k80", "--plot", page, "--json"))
+    assert here["median"] == pytest.approx(90, rel=0.01)
+    assert here["low"] < 80 < 100 < here["high"]
+    assert here["source"] == "measured on 5 servers of the same place"
+    assert "spot k80 in east" in page.read_text()
+    assert "inferred from 2 places with spot servers" in ask(app, *told, "-r", "north", "-k", "k80")
+    wrong = ["start-up", "-m", model, "--offer", "lease", "-r", "east", "-k", "k80"]
+    assert "no 'lease' server was measured" in ask(app, *wrong, code=3)
+    launches.write_text("offer,region,kind,seconds\nspot,east,k80,-3\n")
+    assert f"{launches}:2" in ask(app, "fit", "start-up", launches, "--out", model, code=2)

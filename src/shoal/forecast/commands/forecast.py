@@ -20,6 +20,7 @@ from shoal.forecast.commands.gang import ALL_REDUCE, PARAMETER_SERVER, fit_all_r
 from shoal.forecast.commands.inputs import Line, positive, read_model, rows_of
 from shoal.forecast.commands.measure import measure, report
 from shoal.forecast.commands.plots import PlotOption
+from shoal.forecast.commands.start_up import LAUNCHES, fit_start_up, start_up
 
 if TYPE_CHECKING:
     from shoal.forecast.lifetimes import HourlyLifetimes
@@ -35,6 +36,7 @@ class Model(StrEnum):
     LIFETIME = "lifetime"
     PARAMETER_SERVER = "parameter-server"
     ALL_REDUCE = "all-reduce"
+    START_UP = "start-up"
 
 
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="What `shoal forecast fit` wrote.")]
@@ -47,6 +49,7 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "devices")(devices)
     command(forecast_app, "speed")(speed)
     command(forecast_app, "lifetime")(lifetime)
+    command(forecast_app, "start-up")(start_up)
     command(forecast_app, "finish")(finish)
     command(forecast_app, "bottleneck")(bottleneck)
     command(forecast_app, "cluster")(cluster)
@@ -64,7 +67,8 @@ def fit(
                                              "kind,region,lifetime_s,revoked (1 or 0) for lifetime; with it, where "
                                              "known, hour (0 to 23), the hour of the day of a revocation; "
                                              f"{','.join(PARAMETER_SERVER)} for parameter-server; "
-                                             f"{','.join(ALL_REDUCE)} for all-reduce.")],
+                                             f"{','.join(ALL_REDUCE)} for all-reduce; "
+                                             f"{','.join(LAUNCHES)} for start-up.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the fitted model, as JSON.")],
     hours: Annotated[int, typer.Option("--hours", min=1, help="The longest life of a server, in hours.")] = 24,
 ) -> None:  # fmt: skip
@@ -74,6 +78,7 @@ def fit(
         Model.LIFETIME: lambda: _lifetime_of(measured, hours).as_json(),
         Model.PARAMETER_SERVER: lambda: fit_parameter_server(measured),
         Model.ALL_REDUCE: lambda: fit_all_reduce(measured),
+        Model.START_UP: lambda: fit_start_up(measured),
     }
     data = makers[model]()
     try:
