@@ -12,7 +12,9 @@ import pytest
 
 from shoal.contract.records import JobFilter
 from shoal.core import Unavailable
-from shoal.store import WriterThreads, open_store
+from shoal.store import WriterThreads, open_store, writer_threads
+from shoal.store.announcing import announce
+from shoal.store.writer import Writer
 from shoal.store.writer_threads import whose_turn
 
 
@@ -107,6 +109,33 @@ def test_what_cannot_be_flushed_is_not_acknowledged(tmp_path, make, monkeypatch)
     asyncio.run(scene())
     store.close()
     threads.close()
+
+
+def test_after_a_pause_the_first_are_told_before_the_last_are_written(tmp_path, make, monkeypatch):
+    threads, steps = WriterThreads(2), []
+    stores = [open_store(f"sqlite:///{tmp_path / f'{at}.db'}", threads=threads) for at in range(30)]
+    committed = Writer.commit
+
+    def commit(writer, limit):
+        steps.append("written")
+        return committed(writer, limit)
+
+    def tell(told):
+        steps.append("told")
+        return announce(told)
+
+    async def scene():
+        for at, store in enumerate(stores):
+            store.acquire(f"holder-{at}")
+        await asyncio.gather(*(store.submit(make.job("job"), []) for store in stores))
+
+    monkeypatch.setattr(Writer, "commit", commit)
+    monkeypatch.setattr(writer_threads, "announce", tell)
+    asyncio.run(scene())
+    for store in stores:
+        store.close()
+    threads.close()
+    assert "told" in steps[: len(stores)]
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,10 @@ _PASSES, _PATIENCE_S = 4, 0.1
 _REST, _REST_S = 4.0, 0.5
 """A round of several stores is followed by a rest, so many times as long as what it took of the processor, or so long.
 So what busy stores write gathers in few transactions."""
+
+_BURST_S, _BURST_STORES = 0.5, 25
+"""For so long after there was nothing to write, nothing is gathered: the callers of so few stores go on while the others
+are written, and there is no rest. Machines that are free have their first work sooner."""
 
 
 class WriterThreads:
@@ -64,7 +69,9 @@ class WriterThreads:
     def _serve(self) -> None:
         waiting: dict[Writer, int] = {}
         closing = False
+        burst_until = 0.0
         while waiting or not closing:
+            idle = not waiting and self._ready.empty()
             for writer in self._arrived(wait=not waiting):
                 if writer is None:
                     closing = True
@@ -75,7 +82,10 @@ class WriterThreads:
                 del waiting[writer]
             for writer in waiting:
                 waiting[writer] += 1
-            self._round(turns)
+            now = time.monotonic()
+            if idle:
+                burst_until = now + _BURST_S
+            self._round(turns, burst=now < burst_until)
             for writer in turns:
                 writer.due = False
                 if writer.backlog:  # queued since it looked
@@ -88,18 +98,24 @@ class WriterThreads:
             while True:
                 yield self._ready.get_nowait()
 
-    def _round(self, turns: dict[Writer, int]) -> None:
+    def _round(self, turns: dict[Writer, int], *, burst: bool) -> None:
         began = time.thread_time()
+        left = iter(turns.items())
+        loops: list[asyncio.AbstractEventLoop] = []
+        while part := dict(islice(left, _BURST_STORES if burst else None)):
+            loops = self._write(part)
+        _pass_through(loops)
+        if len(turns) > 1 and not burst:
+            time.sleep(min(_REST_S, _REST * (time.thread_time() - began)))
+
+    def _write(self, turns: dict[Writer, int]) -> list[asyncio.AbstractEventLoop]:
         with contextlib.ExitStack() as using:
             for writer in turns:
                 using.enter_context(writer.lock)
             groups = [(writer, writer.commit(limit)) for writer, limit in turns.items()]
             flush = map if len(groups) == 1 else self._flushing.map
             told: list[Announcement] = list(flush(lambda each: each[0].flush(each[1]), groups))
-            loops = announce(told)
-        _pass_through(loops)
-        if len(groups) > 1:
-            time.sleep(min(_REST_S, _REST * (time.thread_time() - began)))
+            return announce(told)
 
 
 def whose_turn(waiting: dict[Writer, int]) -> dict[Writer, int]:
