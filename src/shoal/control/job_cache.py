@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.admission import ClusterIndex, Pending, Running, Spread
@@ -31,8 +31,15 @@ class Live:
     """Since when it waits for a cause of this kind."""
     queue: Reason | None = None
     """Why the cluster that it was handed over to has not started it, as it said last."""
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake: asyncio.Event | None = None
     _manifest: JobManifest | None = None
+
+    @property
+    def wake(self) -> asyncio.Event:
+        """Set when something of it changed. Made when it is asked for: jobs that wait, which are many, need none."""
+        if self._wake is None:
+            self._wake = asyncio.Event()
+        return self._wake
 
     @property
     def manifest(self) -> JobManifest:
@@ -165,7 +172,8 @@ class JobCache:
         return None
 
     def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
-        live = self._register(Live(job, attempt, _manifest=manifest))
+        # A copy of its columns takes half the memory of a record that was filled one column after the other.
+        live = self._register(Live(job.evolve(), attempt, _manifest=manifest))
         self._followed(live)
         self._take_up(live)
 

@@ -27,12 +27,13 @@ _BUSY_TIMEOUT_MS = 10_000
 # Pages of 4 KiB: a checkpoint each 16 MiB keeps the log short without a checkpoint per group.
 _CHECKPOINT_PAGES = 4_000
 # The writer comes back to the newest jobs and to index pages all over: it should not read those again each time.
-_WRITER_CACHE_KIB = 64 << 10
+# A hundred stores would fill the memory so: what those read again is in the system's own cache.
+_WRITER_CACHE_KIB, _WRITER_CACHE_OF_MANY_KIB = 64 << 10, 256
 _LOG_LIMIT_BYTES = 64 << 20
 _READER_MMAP_BYTES = 128 << 20
 # Statements of hundreds of rows take hundreds of kilobytes each. One store is faster with all of them; a hundred stores
 # are not, and together they would fill the memory.
-_STATEMENTS, _STATEMENTS_OF_MANY = 256, 8
+_STATEMENTS, _STATEMENTS_OF_MANY = 256, 4
 
 
 class Database:
@@ -53,6 +54,7 @@ class Database:
         """Held by the thread that uses the writing connection."""
         self._flush_apart = sync and flush_apart and self.path is not None
         statements = _STATEMENTS_OF_MANY if flush_apart else _STATEMENTS
+        self._cache_kib = _WRITER_CACHE_OF_MANY_KIB if flush_apart else _WRITER_CACHE_KIB
         self._connecting = {"check_same_thread": False, "cached_statements": statements}
         self._sync = sync and not self._flush_apart
         self._log: int | None = None
@@ -190,7 +192,7 @@ class Database:
                 journal_mode="WAL",
                 synchronous="FULL" if self._sync else "NORMAL",
                 busy_timeout=_BUSY_TIMEOUT_MS,
-                cache_size=-_WRITER_CACHE_KIB,
+                cache_size=-self._cache_kib,
                 foreign_keys="ON",
                 wal_autocheckpoint=_CHECKPOINT_PAGES,
                 journal_size_limit=_LOG_LIMIT_BYTES,

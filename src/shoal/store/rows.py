@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -159,7 +160,7 @@ def job_of(row: Sequence[Any]) -> JobRecord:
         name=row[2],
         state=JobState(row[3]),
         version=row[4],
-        manifest=row[5],
+        manifest=sys.intern(row[5]),
         resources=resources_of(row[6]),
         ranks=row[7],
         priority_class=PriorityClass(row[8]),

@@ -41,8 +41,8 @@ _REST, _REST_S = 4.0, 0.5
 So what busy stores write gathers in few transactions."""
 
 _BURST_S, _BURST_STORES = 0.5, 25
-"""For so long after there was nothing to write, nothing is gathered: the callers of so few stores go on while the others
-are written, and there is no rest. Machines that are free have their first work sooner."""
+"""For so long after there was nothing to write, nothing is gathered: the callers of so few stores go on while the
+others are written, and there is no rest. Machines that are free have their first work sooner."""
 
 
 class WriterThreads:
