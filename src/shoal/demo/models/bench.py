@@ -26,8 +26,8 @@ BATCH = 8
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The least seconds of many runs; `batch_of_8_s` is for eight calls made at once, None for a network without batches.
-    `load_s` is a single observation: reading, checking and preparing the model."""
+    """The least seconds of many runs; `batch_of_8_s` is for eight calls made at once, None for a network without
+    batches. `load_s` is a single observation: reading, checking and preparing the model."""
 
     name: str
     load_s: float
