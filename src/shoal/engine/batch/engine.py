@@ -1,6 +1,6 @@
 """The protocol over a cluster with a scheduler of its own and a directory that all its nodes share.
 
-What differs between clusters is a `Cluster`: its nodes as the control plane sees them, and its jobs.
+What differs between clusters is a `BatchCluster`: its nodes as the control plane sees them, and its jobs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import py_compile
 import secrets
 import signal
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from shoal.base.files import write_whole
 from shoal.base.locks import lock_file
 from shoal.core import Capability, Clock, Conflict, Fault, SystemClock, Unavailable
 from shoal.engine.batch import handover, rank
+from shoal.engine.batch.cluster import BatchCluster
 from shoal.engine.batch.gangs import BatchGang, Gangs
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.batch.layout import BatchDir
@@ -28,7 +28,6 @@ from shoal.engine.local.changes import Changes
 from shoal.engine.local.layout import Launched
 from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
 from shoal.engine.local.supervisor import ABORT, GO
-from shoal.engine.present import Present
 from shoal.engine.protocol import (
     Gang,
     GangStatus,
@@ -43,75 +42,16 @@ _RETRY_S = 1.0
 _BEFORE = (Phase.QUEUED, Phase.STARTING)
 
 
-class Cluster(Protocol):
-    """A cluster as the engine uses it. Whatever asks it raises Unavailable where it does not answer, and NotTaken where
-    it says no. `pooled`: it picks the nodes of a gang itself; they are shown as one pool."""
-
-    present: Present[Inventory]
-    keeps_jobs: bool
-    """Whether a job that is over stays until it is cancelled."""
-
-    @property
-    def pooled(self) -> bool: ...
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def look(self) -> Inventory:
-        """What there is now. Where it does not answer, what was known before takes no new work."""
-        ...
-
-    def close_all(self, why: str) -> None:
-        """Nothing can be asked of any node now."""
-        ...
-
-    def close_blind(self, names: Iterable[str], why: str) -> None:
-        """These nodes do not see the shared directory."""
-        ...
-
-    def device_types(self) -> Mapping[tuple[str, str], str]: ...
-
-    def check(self, gang: Gang) -> None:
-        """Raise LaunchFailed for a gang that can have no place here."""
-        ...
-
-    def capabilities(self) -> tuple[Capability, ...]: ...
-
-    def own_address(self) -> str:
-        """The address of this machine by which its nodes reach it."""
-        ...
-
-    # --- jobs ---
-
-    async def submit(self, gang: Gang, gang_dir: Path, token: str, runner: Path, key: str, mark: str) -> str:
-        """Hand a gang over as one job; its id. Every rank runs `handover.command`, with `SHOAL_SEAL` set to `key`.
-        Raises LaunchFailed for one that is refused."""
-        ...
-
-    async def jobs(self, mark: str) -> tuple[BatchJob, ...]:
-        """All jobs with this mark."""
-        ...
-
-    async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
-        """Why a job is over, in words, and what its command left with."""
-        ...
-
-    async def cancel(self, job: str) -> None: ...
-
-
 class BatchEngine(RecordedGangs[BatchGang]):
     """Runs gangs as jobs of a cluster. `home` lies on a directory that all nodes see under the same path.
 
     A gang that the cluster has given up is lost `lease_s` later, when no process of it can be left. Nodes are asked for
-    every `look_every_s`, jobs every `poll_s` while any is there. `freed` is told of each gang that ended: how many
-    devices it had, and for how many seconds.
+    every `look_every_s`, jobs every `poll_s` while any is there.
     """
 
     def __init__(
-        self, name: str, home: Path, cluster: Cluster, *,
+        self, name: str, home: Path, cluster: BatchCluster, *,
         lease_s: float = 15.0, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
-        freed: Callable[[int, float], None] = lambda _places, _held_s: None,
     ) -> None:  # fmt: skip
         self.name = name
         self._home = home.absolute()
@@ -120,7 +60,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
         self._clock = clock or SystemClock()
         self._look_every_s = look_every_s
         self._poll_s = poll_s
-        self._freed = freed
         self._changes = Changes()
         self._gangs = self._new_gangs()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -168,7 +107,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
     def _new_gangs(self) -> Gangs:
         return Gangs(
             self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
-            blind=self._cluster.close_blind, freed=self._freed,
+            blind=self._cluster.close_blind, freed=self._cluster.freed,
         )  # fmt: skip
 
     async def close(self) -> None:

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from shoal.core import Capability, Clock, Fault, Unavailable
 from shoal.engine.batch import handover
+from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.kubernetes import objects
 from shoal.engine.kubernetes.api import Api, Exists, Mirror, Missing
 from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, read_jobs, released
 from shoal.engine.kubernetes.nodes import Machines, read_nodes
 from shoal.engine.kubernetes.settings import KubernetesSettings
-from shoal.engine.pool import pool_of
-from shoal.engine.present import Present
+from shoal.engine.pool import Pace
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed, Refused
 
 POOL = "kubernetes"
 _REMEMBERED = 1000
 """So many of the last Jobs that were released are known without a look."""
-_BLIND_S = 60.0
-"""A node that did not see the shared volume gets no gang's first try again for so long."""
 
 
-class Cluster:
+class Cluster(BatchCluster):
     """`mount` is where the volume with the server's home is mounted."""
 
-    pooled = True
+    pool = POOL
     keeps_jobs = True
 
     def __init__(self, settings: KubernetesSettings, mount: Path, mark: str, clock: Clock, api: Api) -> None:
-        self.present = Present(Inventory(()))
+        super().__init__(clock, Pace(settings.ahead))
         self.changed: Callable[[], None] = lambda: None
         self._settings = settings
         self._mount = mount
-        self._clock = clock
         self._api = api
-        self._machines = Machines()
+        self._known = Machines()
         self._pod_groups = False
-        self._blind: dict[str, float] = {}
         ours = {MARK: mark}
         self._nodes = Mirror(api, "Node", self._show)
         self._jobs = Mirror(api, "Job", self._tell, ours)
@@ -72,58 +67,32 @@ class Cluster:
             await mirror.close()
         await self._api.close()
 
-    async def look(self) -> Inventory:
-        with contextlib.suppress(Unavailable, NotTaken):
+    async def _read(self) -> Inventory:
+        with contextlib.suppress(Unavailable, NotTaken):  # the watch may still know
             await self._nodes.refresh()
-        self._show()
-        return self.present.value
-
-    def close_all(self, why: str) -> None:
-        shown = self.present.value
-        self.present.set(Inventory(shown.nodes, {node.name: why for node in shown.nodes}))
-
-    def close_blind(self, names: Iterable[str], why: str) -> None:
-        del why
-        self._blind |= {name: self._clock.now() + _BLIND_S for name in names}
-        self._show()
+        return self._machines
 
     def _show(self) -> None:
         try:
-            self._machines = read_nodes(self._nodes.objects(), self._settings)
+            self._known = read_nodes(self._nodes.objects(), self._settings)
         except Unavailable as problem:
             self.close_all(problem.what)
             return
-        now = self._clock.now()
-        self._blind = {name: until for name, until in self._blind.items() if until > now}
-        found = self._machines.inventory
-        ready = [node for node in found.nodes if node.name not in found.closed and node.name not in self._blind]
-        self.present.set(Inventory((pool_of(POOL, ready, ahead=self._settings.ahead),)))
+        self._machines = self._known.inventory
+        super()._show()
 
     def _tell(self) -> None:
         self.changed()
 
-    def device_types(self) -> dict[tuple[str, str], str]:
-        return {}
-
-    def check(self, gang: Gang) -> None:
-        for spec in gang.ranks:
-            if spec.node != POOL:
-                where = f"{gang.name}: rank {spec.rank}"
-                hint = f"the cluster is one pool, {POOL!r}"
-                raise LaunchFailed(f"there is no node {spec.node!r}", fault=Fault.PLATFORM, where=where, hint=hint)
-
     def capabilities(self) -> tuple[Capability, ...]:
-        nodes, closed = self._machines.inventory.nodes, self._machines.inventory.closed
-        kinds = sorted({device.type for node in nodes for device in node.devices})
-        count = sum(len(node.devices) for node in nodes)
+        closed = self._machines.closed
         gangs = "pod groups of the coscheduling plugin" if self._pod_groups else "no pod groups are served"
         if self._settings.queue:
             gangs += f", Kueue's queue {self._settings.queue}"
         alone = not self._pod_groups and not self._settings.queue
         return (
             Capability("kubernetes", True, f"{self._api.server}, namespace {self._settings.namespace}"),
-            Capability("accelerators", bool(count), f"{count} on {len(nodes)} nodes: {', '.join(kinds)}" if count else
-                       "no node is there", "" if count else "no job can start until one is"),
+            self._accelerators(),
             Capability("open-nodes", not closed, "; ".join(f"{name}: {why}" for name, why in sorted(closed.items())) or
                        "all", "these nodes take no pods" if closed else ""),
             Capability("gang-scheduling", not alone, gangs, "pods of a gang are placed one by one: two gangs may each "
@@ -131,13 +100,8 @@ class Cluster:
         )  # fmt: skip
 
     def own_address(self) -> str:
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                parts = urlsplit(self._api.server)
-                probe.connect((parts.hostname or "127.0.0.1", parts.port or 443))
-                return str(probe.getsockname()[0])
-        except (OSError, ValueError):
-            return "127.0.0.1"
+        parts = urlsplit(self._api.server)
+        return address_towards(parts.hostname or "127.0.0.1", parts.port or 443)
 
     # --- jobs ---
 
@@ -145,7 +109,7 @@ class Cluster:
         command = handover.command(gang_dir, token, python=self._settings.python, runner=runner)
         wanted = objects.job(
             gang, mark=mark, token=token, command=f"exec 2>&1; {command}", user=(os.getuid(), os.getgid()),
-            sealed=bool(key), mount=self._mount, settings=self._settings, kinds=self._machines.kinds,
+            sealed=bool(key), mount=self._mount, settings=self._settings, kinds=self._known.kinds,
             pod_groups=self._pod_groups,
         )  # fmt: skip
         name = wanted["metadata"]["name"]
@@ -190,7 +154,7 @@ class Cluster:
         jobs = [job for job in jobs if released(job)]
         there = {job["metadata"]["uid"] for job in jobs}
         self._gone = {uid: pod for uid, pod in self._gone.items() if owner_of(pod) in there}
-        return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._clock.now(), self._machines.unreachable))
+        return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._clock.now(), self._known.unreachable))
 
     def _was_cut_short(self, job: dict[str, Any]) -> bool:
         """Whether a server was killed while it made this Job, or was refused a part: its gang is launched anew."""

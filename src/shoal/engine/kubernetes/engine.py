@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shoal.core import Clock, Invalid, SystemClock
 from shoal.engine.batch import handover
+from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.kubernetes.api import Api
 from shoal.engine.kubernetes.cluster import Cluster
@@ -35,9 +36,7 @@ class KubernetesEngine(BatchEngine):
 
 
 def kubernetes_engine(options: EngineOptions) -> KubernetesEngine:
-    if options.slots is not None:
-        hint = "leave `slots` out: the cluster's nodes say what they have"
-        raise Invalid("CPU slots cannot be declared on a Kubernetes cluster", where="slots", hint=hint)
+    refuse_slots(options, "Kubernetes")
     section = options.settings
     assert isinstance(section, KubernetesSettings)
     return KubernetesEngine(options.home, section)

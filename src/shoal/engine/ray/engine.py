@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.core import Clock, Invalid, SystemClock
+from shoal.core import Clock, SystemClock
+from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.pool import AHEAD, Pace
 from shoal.engine.protocol import EngineOptions
@@ -24,17 +25,12 @@ class RayEngine(BatchEngine):
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
         cluster = Cluster(bridge or Bridge(), home.absolute(), clock, pace=Pace(ahead))
-        super().__init__(
-            "ray", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s,
-            freed=cluster.freed,
-        )  # fmt: skip
+        super().__init__("ray", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s)
 
 
 def ray_engine(options: EngineOptions) -> RayEngine:
     """The cluster that this machine is part of, or the one that the settings name."""
-    if options.slots is not None:
-        hint = "leave `slots` out: Ray's nodes say what they have"
-        raise Invalid("CPU slots cannot be declared on a Ray cluster", where="slots", hint=hint)
+    refuse_slots(options, "Ray")
     section = options.settings
     assert isinstance(section, RaySettings)
     bridge = Bridge(section.address, python=section.python)

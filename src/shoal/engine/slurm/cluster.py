@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core import Capability, Clock, Fault, Node, Unavailable
+from shoal.core import Capability, Clock, Fault, Unavailable
+from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.job import BatchJob, NotTaken
-from shoal.engine.pool import Pace, pool_of
-from shoal.engine.present import Present
+from shoal.engine.pool import Pace
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
 from shoal.engine.slurm.commands import Commands
@@ -22,31 +20,17 @@ from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, read_facts, rea
 from shoal.engine.slurm.nodes import default_partition, read_nodes, read_switches
 from shoal.engine.slurm.submission import Target
 
-_BLIND_S = 60.0
-"""A node that did not see the shared directory is not tried again for so long."""
 
-
-class Cluster:
-    """`pooled`: the nodes are shown as one pool, with more places than it has, as `pace` says."""
-
-    keeps_jobs = False
-
+class Cluster(BatchCluster):
     def __init__(
         self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, pace: Pace | None = None
     ) -> None:
+        super().__init__(clock, pace)
         self.target = target
         self.facts: dict[str, str] = {}
-        self.present = Present(Inventory(()))
         self.pooled = pooled
-        self._pace = pace or Pace()
-        self._ahead = self._pace.least
         self._slurm = slurm
-        self._clock = clock
-        self._machines = Inventory(())
-        self._seen = False
         self._switches: dict[str, str] = {}
-        self._blind: dict[str, tuple[str, float]] = {}
-        self._looking = asyncio.Lock()
 
     async def open(self) -> None:
         """Raises Unavailable where no controller answers, and where there is no such partition."""
@@ -62,64 +46,18 @@ class Cluster:
             hint = f"its partitions are: {', '.join(names) or 'none'}; set slurm.partition"
             raise Unavailable(what, where="slurm", hint=hint)
         self.target = replace(self.target, partition=partition)
+        self.pool = partition
         if self.facts.get("TopologyPlugin", "").startswith("topology/tree"):
             self._switches = read_switches(await self._slurm.run("scontrol", "show", "topology"))
         else:
             self.target = replace(self.target, together_s=0)
         await self.look()
 
-    async def close(self) -> None:
-        pass
-
-    async def look(self) -> Inventory:
-        """What there is now. Where no controller answers, what was known before takes no new work."""
-        async with self._looking:
-            try:
-                printed = await self._slurm.run("scontrol", "show", "node", "-o")
-            except (Unavailable, NotTaken) as problem:
-                if not self._seen:
-                    raise Unavailable(problem.what, where=problem.where, hint=problem.hint) from problem
-                self.close_all(problem.what)
-                return self.present.value
-            self._seen = True
-            self._machines = read_nodes(printed, self.target.partition, self._switches)
-            self.target = replace(self.target, memory_share_mib=_memory_share(self.facts, self._machines))
-            self._show()
-            return self.present.value
-
-    def close_all(self, why: str) -> None:
-        """Nothing can be asked of any node now."""
-        shown = self.present.value
-        self.present.set(Inventory(shown.nodes, {node.name: why for node in shown.nodes}))
-
-    def close_blind(self, names: Iterable[str], why: str) -> None:
-        """These nodes do not see the shared directory."""
-        self._blind |= {name: (why, self._clock.now() + _BLIND_S) for name in names}
-        self._show()
-
-    def _show(self) -> None:
-        now = self._clock.now()
-        self._blind = {name: told for name, told in self._blind.items() if told[1] > now}
-        nodes = self._machines.nodes
-        blind = {node.name: self._blind[node.name][0] for node in nodes if node.name in self._blind}
-        closed = {**self._machines.closed, **blind}
-        if self.pooled:
-            ready = [node for node in nodes if node.name not in closed]
-            self._ahead = self._pace.ahead(_capacity(ready), now)
-            self.present.set(Inventory((pool_of(self.target.partition, ready, ahead=self._ahead),)))
-        else:
-            self.present.set(Inventory(nodes, closed))
-
-    def freed(self, places: int, held_s: float) -> None:
-        """A gang ended that had so many devices for so long."""
-        if self.pooled and self.present.value.nodes:
-            now = self._clock.now()
-            self._pace.ended(places, held_s, now)
-            if self._pace.ahead(_capacity(self._machines.nodes), now) > self._ahead:
-                self._show()
-
-    def device_types(self) -> dict[tuple[str, str], str]:
-        return {(node.name, device.id): device.type for node in self._machines.nodes for device in node.devices}
+    async def _read(self) -> Inventory:
+        printed = await self._slurm.run("scontrol", "show", "node", "-o")
+        found = read_nodes(printed, self.target.partition, self._switches)
+        self.target = replace(self.target, memory_share_mib=_memory_share(self.facts, found))
+        return found
 
     def check(self, gang: Gang) -> None:
         """Raise LaunchFailed for a gang on nodes or devices that are not there."""
@@ -135,16 +73,10 @@ class Cluster:
                 raise LaunchFailed(what, fault=Fault.PLATFORM, where=where)
 
     def capabilities(self) -> tuple[Capability, ...]:
-        nodes = self._machines.nodes
-        kinds = sorted({device.type for node in nodes for device in node.devices})
-        count = sum(len(node.devices) for node in nodes)
         who = "Slurm picks nodes" if self.pooled else "Shoal picks nodes"
         version = self.facts.get("SLURM_VERSION", "unknown")
-        return (
-            Capability("slurm", True, f"version {version}, partition {self.target.partition}; {who}"),
-            Capability("accelerators", bool(count), f"{count} on {len(nodes)} nodes: {', '.join(kinds)}" if count else
-                       "no node is there", "" if count else "no job can start until one is"),
-        )  # fmt: skip
+        about = f"version {version}, partition {self.target.partition}; {who}"
+        return (Capability("slurm", True, about), self._accelerators())
 
     # --- jobs ---
 
@@ -175,20 +107,9 @@ class Cluster:
         await self._slurm.run("scancel", job)
 
     def own_address(self) -> str:
-        """The address of this machine towards the controller: its nodes reach it there too."""
         told = self.facts.get("SlurmctldHost[0]", "")
         host = re.sub(r".*\((.*)\)", r"\1", told)
-        port = self.facts.get("SlurmctldPort", "6817").partition("-")[0]
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((host or "127.0.0.1", int(port)))
-                return str(probe.getsockname()[0])
-        except (OSError, ValueError):
-            return "127.0.0.1"
-
-
-def _capacity(nodes: Iterable[Node]) -> int:
-    return sum(len(node.devices) for node in nodes)
+        return address_towards(host or "127.0.0.1", self.facts.get("SlurmctldPort", "6817").partition("-")[0])
 
 
 def settings_of(printed: str) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.core import Clock, Invalid, SystemClock
+from shoal.core import Clock, SystemClock
+from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.pool import AHEAD, Pace
 from shoal.engine.protocol import EngineOptions
@@ -25,17 +26,12 @@ class SlurmEngine(BatchEngine):
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
         cluster = Cluster(commands or Commands(), target or Target(), clock, pooled=delegate, pace=Pace(ahead))
-        super().__init__(
-            "slurm", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s,
-            freed=cluster.freed,
-        )  # fmt: skip
+        super().__init__("slurm", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s)
 
 
 def slurm_engine(options: EngineOptions) -> SlurmEngine:
     """The cluster that this machine is a client of."""
-    if options.slots is not None:
-        hint = "leave `slots` out: Slurm's nodes say what they have"
-        raise Invalid("CPU slots cannot be declared on a Slurm cluster", where="slots", hint=hint)
+    refuse_slots(options, "Slurm")
     section = options.settings
     assert isinstance(section, SlurmSettings)
     target = Target(section.partition, section.account, section.qos, together_s=section.together_s)
