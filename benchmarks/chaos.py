@@ -61,11 +61,11 @@ def main() -> int:
         outside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-chaos-")))
         home, is_small = stack.enter_context(small_disk())
         if options.engine == "slurm":
-            cluster = stack.enter_context(slurm.private_cluster())
+            cluster = stack.enter_context(slurm.PrivateSlurm())
             os.environ |= {**cluster.environment, "SHOAL_ENGINE": "slurm"}
             chaos: Chaos = SlurmChaos(Server(home, None), outside, draw, cluster)
         elif options.engine == "ray":
-            nodes = stack.enter_context(ray.private_cluster((0, 4, 4)))
+            nodes = stack.enter_context(ray.PrivateRay((0, 4, 4)))
             nodes.enter()
             os.environ |= {"SHOAL_ENGINE": "ray", "SHOAL_RAY__ADDRESS": nodes.address, "SHOAL_RAY__LEASE_S": "5"}
             chaos = RayChaos(Server(home, None), outside, draw, nodes)
@@ -289,7 +289,7 @@ class Chaos:
 class SlurmChaos(Chaos):
     faults = ("rank", "rank", "rank", "supervisor", "supervisor", "slurmstepd", "slurmd", "slurmctld", "server")
 
-    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: slurm.PrivateCluster) -> None:
+    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: slurm.PrivateSlurm) -> None:
         super().__init__(server, outside, draw, is_small=False)
         self.cluster = cluster
 
@@ -311,7 +311,7 @@ class RayChaos(Chaos):
     faults = ("rank", "rank", "rank", "supervisor", "supervisor", "actor", "actor", "raylet", "node", "server")
     lengths_s = (0.3, 1.0, 3.0)  # to start an actor takes as long: shorter ranks would not be met
 
-    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: ray.PrivateCluster) -> None:
+    def __init__(self, server: Server, outside: Path, draw: random.Random, cluster: ray.PrivateRay) -> None:
         super().__init__(server, outside, draw, is_small=False)
         self.cluster = cluster
 

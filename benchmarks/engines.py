@@ -16,7 +16,7 @@ from statistics import fmean
 
 from common import Row, parser, report, server
 
-from shoal.engine.slurm.private import PrivateCluster, missing, private_cluster
+from shoal.engine.slurm.private import PrivateSlurm, missing
 
 LATENCY_TARGET_MS, RATE_TARGET, ADOPTED_TARGET_S = 60.0, 0.9, 2.0
 _WITHIN_S = 900.0
@@ -33,11 +33,11 @@ def main() -> int:
         print(f"no Slurm here ({', '.join(missing())} not found): nothing was measured", file=sys.stderr)
         return 0
     per_node = max(4, -(-options.gangs // 3))
-    with private_cluster() as cluster:
+    with PrivateSlurm() as cluster:
         os.environ |= {**cluster.environment, "SHOAL_ENGINE": "slurm"}
         plain, ours = idle(cluster, options.runs)
         alone_s, with_us_s = drained(cluster, options.jobs, options.turns)
-    with private_cluster((per_node,) * 3) as cluster:
+    with PrivateSlurm((per_node,) * 3) as cluster:
         os.environ |= cluster.environment
         adopted_s, found = adopted(options.gangs)
     more_ms = (fmean(ours) - fmean(plain)) * 1000
@@ -55,7 +55,7 @@ def main() -> int:
     return report("engines: Shoal on Slurm", rows, as_json=options.json)
 
 
-def idle(cluster: PrivateCluster, runs: int) -> tuple[list[float], list[float]]:
+def idle(cluster: PrivateSlurm, runs: int) -> tuple[list[float], list[float]]:
     """Seconds of each run, plain and through Shoal, taking turns."""
     plain, ours = [], []
     with server(slots=None) as one:
@@ -71,13 +71,13 @@ def idle(cluster: PrivateCluster, runs: int) -> tuple[list[float], list[float]]:
     return plain, ours
 
 
-def _sbatch(cluster: PrivateCluster, _client: object, note: Path) -> None:
+def _sbatch(cluster: PrivateSlurm, _client: object, note: Path) -> None:
     cluster.run("sbatch", "--gres=gpu:1", "-o", "/dev/null", "--wrap", f"touch {note}")
     while not note.exists():
         time.sleep(0.002)
 
 
-def _submit(_cluster: PrivateCluster, client: object, note: Path) -> None:
+def _submit(_cluster: PrivateSlurm, client: object, note: Path) -> None:
     job = client.submit(_job(note.name.strip("_").replace("_", "-"), "touch", str(note)))
     client.wait(job.id, timeout_s=60)
 
@@ -87,7 +87,7 @@ def _job(name: str, *command: str) -> dict[str, object]:
     return {"name": name, "tenant": "bench", "command": list(command), "resources": needs}
 
 
-def drained(cluster: PrivateCluster, count: int, turns: int) -> tuple[float, float]:
+def drained(cluster: PrivateSlurm, count: int, turns: int) -> tuple[float, float]:
     """Mean seconds until so many jobs of one slot are over: by Slurm alone, and through Shoal."""
     alone, with_us = [], []
     with server(slots=None) as one:

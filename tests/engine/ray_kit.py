@@ -12,7 +12,7 @@ import pytest
 
 from shoal.engine.local.processes import marked
 from shoal.engine.ray import RayEngine
-from shoal.engine.ray.private import PrivateCluster, missing
+from shoal.engine.ray.private import PrivateRay, missing
 from tests.engine.local_kit import LocalKit
 
 needs_ray = pytest.mark.skipif(bool(missing()), reason=f"no Ray here: {missing()}")
@@ -23,7 +23,7 @@ class RayKit(LocalKit):
 
     engine: RayEngine  # type: ignore[assignment]
 
-    def __init__(self, root: Path, cluster: PrivateCluster, **options: Any) -> None:
+    def __init__(self, root: Path, cluster: PrivateRay, **options: Any) -> None:
         self.cluster = cluster
         super().__init__(root, **options)
 
@@ -57,7 +57,7 @@ class RayKit(LocalKit):
 
 
 @contextlib.asynccontextmanager
-async def ray_kit(root: Path, cluster: PrivateCluster, **options: Any) -> AsyncIterator[RayKit]:
+async def ray_kit(root: Path, cluster: PrivateRay, **options: Any) -> AsyncIterator[RayKit]:
     """An open kit that leaves no process and no job behind, and fails the test that did."""
     kit = RayKit(root, cluster, **options)
     await kit.engine.open()

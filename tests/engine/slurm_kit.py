@@ -15,7 +15,7 @@ from shoal.engine import GangStatus, RankSpec
 from shoal.engine.local.processes import marked
 from shoal.engine.slurm import SlurmEngine
 from shoal.engine.slurm.commands import Commands
-from shoal.engine.slurm.private import PrivateCluster, missing
+from shoal.engine.slurm.private import PrivateSlurm, missing
 from tests.engine.local_kit import LocalKit
 
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=f"no Slurm here: {', '.join(missing())} not found")
@@ -26,7 +26,7 @@ class SlurmKit(LocalKit):
 
     engine: SlurmEngine  # type: ignore[assignment]
 
-    def __init__(self, root: Path, cluster: PrivateCluster, **options: Any) -> None:
+    def __init__(self, root: Path, cluster: PrivateSlurm, **options: Any) -> None:
         self.cluster = cluster
         super().__init__(root, **options)
 
@@ -66,7 +66,7 @@ class SlurmKit(LocalKit):
 
 @contextlib.asynccontextmanager
 async def slurm_kit(
-    root: Path, cluster: PrivateCluster, kind: type[SlurmKit] = SlurmKit, **options: Any
+    root: Path, cluster: PrivateSlurm, kind: type[SlurmKit] = SlurmKit, **options: Any
 ) -> AsyncIterator[SlurmKit]:
     """An open kit that leaves no process and no job behind, and fails the test that did."""
     kit = kind(root, cluster, **options)

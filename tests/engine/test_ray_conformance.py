@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.ray.private import PrivateCluster, private_cluster
+from shoal.engine.ray.private import PrivateRay
 from tests.engine.conformance import EngineConformance
 from tests.engine.ray_kit import RayKit, needs_ray, ray_kit
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with private_cluster((8, 1)) as cluster:
+def cluster() -> Iterator[PrivateRay]:
+    with PrivateRay((8, 1)) as cluster:
         yield cluster
 
 
@@ -22,7 +22,7 @@ def cluster() -> Iterator[PrivateCluster]:
 @pytest.mark.slow
 class TestRay(EngineConformance):
     @pytest.fixture
-    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[RayKit]:
+    async def kit(self, tmp_path: Path, cluster: PrivateRay) -> AsyncIterator[RayKit]:
         async with ray_kit(tmp_path, cluster) as kit:
             yield kit
             await kit.restore_devices()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.engine import GangStatus, Phase
-from shoal.engine.ray.private import PrivateCluster, private_cluster
+from shoal.engine.ray.private import PrivateRay
 from tests.engine.conformance import IgnoreTerm, RunForever
 from tests.engine.local_kit import until_exists
 from tests.engine.ray_kit import RayKit, needs_ray, ray_kit
@@ -29,14 +29,14 @@ with open("out", "a", buffering=1) as out:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
+def cluster() -> Iterator[PrivateRay]:
     """The head has no device: a node that is lost is never the one with Ray's own tables."""
-    with private_cluster((0, 1, 1)) as cluster:
+    with PrivateRay((0, 1, 1)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def kit(tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[RayKit]:
+async def kit(tmp_path: Path, cluster: PrivateRay) -> AsyncIterator[RayKit]:
     async with ray_kit(tmp_path, cluster) as kit:
         yield kit
         for name in cluster.names[1:]:  # whatever the test left of a node makes way for a new one
@@ -60,7 +60,7 @@ async def _lost(kit: RayKit, name: str) -> GangStatus:
     return status
 
 
-async def test_a_dead_nodes_rank_is_given_up_and_begins_again_on_another(kit: RayKit, cluster: PrivateCluster) -> None:
+async def test_a_dead_nodes_rank_is_given_up_and_begins_again_on_another(kit: RayKit, cluster: PrivateRay) -> None:
     launched = await kit.launch(kit.gang("a.1.run", RunForever()))
     first = launched.ranks[0].node
     cluster.kill_node(first)
@@ -73,7 +73,7 @@ async def test_a_dead_nodes_rank_is_given_up_and_begins_again_on_another(kit: Ra
     assert again.ranks[0].node in set(cluster.names[1:]) - {first}
 
 
-async def test_when_one_node_of_a_gang_dies_the_other_ranks_are_stopped(kit: RayKit, cluster: PrivateCluster) -> None:
+async def test_when_one_node_of_a_gang_dies_the_other_ranks_are_stopped(kit: RayKit, cluster: PrivateRay) -> None:
     launched = await kit.launch(replace(kit.gang("a.1.run", RunForever(), ranks=2), ranks_per_node=1))
     await kit.in_effect("a.1.run")
     cluster.kill_node(launched.ranks[1].node)
@@ -86,7 +86,7 @@ async def test_when_one_node_of_a_gang_dies_the_other_ranks_are_stopped(kit: Ray
 
 @pytest.mark.parametrize("frozen", ["raylet", "supervisor"])
 async def test_an_orphan_of_a_node_that_is_cut_off_stops_writing_first(
-    kit: RayKit, cluster: PrivateCluster, frozen: str
+    kit: RayKit, cluster: PrivateRay, frozen: str
 ) -> None:
     """The node lives on, and so would its ranks. The fence ends them, or the lease, where the shared directory does
     not answer: as for a supervisor that waits for it for ever."""

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.slurm.private import PrivateCluster, private_cluster
+from shoal.engine.slurm.private import PrivateSlurm
 from tests.engine.conformance import EngineConformance
 from tests.engine.slurm_kit import SlurmKit, needs_slurm, slurm_kit
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with private_cluster((8, 1)) as cluster:
+def cluster() -> Iterator[PrivateSlurm]:
+    with PrivateSlurm((8, 1)) as cluster:
         yield cluster
 
 
 @needs_slurm
 class TestSlurm(EngineConformance):
     @pytest.fixture
-    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[SlurmKit]:
+    async def kit(self, tmp_path: Path, cluster: PrivateSlurm) -> AsyncIterator[SlurmKit]:
         async with slurm_kit(tmp_path, cluster) as kit:
             yield kit
             await kit.restore_devices()
@@ -42,7 +42,7 @@ class PooledKit(SlurmKit):
 @needs_slurm
 class TestPooledSlurm(EngineConformance):
     @pytest.fixture
-    async def kit(self, tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[SlurmKit]:
+    async def kit(self, tmp_path: Path, cluster: PrivateSlurm) -> AsyncIterator[SlurmKit]:
         async with slurm_kit(tmp_path, cluster, PooledKit, delegate=True) as kit:
             yield kit
             await kit.restore_devices()

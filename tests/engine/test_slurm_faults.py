@@ -17,7 +17,7 @@ from shoal.engine import LaunchFailed, Phase, Refused
 from shoal.engine.local.processes import marked
 from shoal.engine.slurm import SlurmEngine
 from shoal.engine.slurm.commands import Commands
-from shoal.engine.slurm.private import PrivateCluster, private_cluster
+from shoal.engine.slurm.private import PrivateSlurm
 from shoal.engine.slurm.submission import Target
 from tests.engine.conformance import Fail, IgnoreTerm, RunForever, Succeed
 from tests.engine.local_kit import until_exists
@@ -27,13 +27,13 @@ pytestmark = needs_slurm
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with private_cluster((4, 4), node_timeout_s=4, kill_wait_s=2) as cluster:
+def cluster() -> Iterator[PrivateSlurm]:
+    with PrivateSlurm((4, 4), node_timeout_s=4, kill_wait_s=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def kit(tmp_path: Path, cluster: PrivateCluster) -> AsyncIterator[SlurmKit]:
+async def kit(tmp_path: Path, cluster: PrivateSlurm) -> AsyncIterator[SlurmKit]:
     async with slurm_kit(tmp_path, cluster) as kit:
         yield kit
 
@@ -156,7 +156,7 @@ async def test_a_rank_whose_directory_does_not_answer_is_ended_by_its_guard(kit:
 
 
 @pytest.mark.slow  # nodes take ten seconds to be known to a new controller
-async def test_a_killed_controller_changes_nothing_for_what_runs(kit: SlurmKit, cluster: PrivateCluster) -> None:
+async def test_a_killed_controller_changes_nothing_for_what_runs(kit: SlurmKit, cluster: PrivateSlurm) -> None:
     await kit.engine.launch(kit.gang("a.1.run", RunForever()))
     await kit.in_effect("a.1.run")
     await _saved(cluster)
@@ -228,7 +228,7 @@ async def test_a_refused_job_says_why(kit: SlurmKit) -> None:
     assert failure.value.fault is Fault.USER
 
 
-async def test_an_exit_while_the_controller_is_away_is_seen(kit: SlurmKit, cluster: PrivateCluster) -> None:
+async def test_an_exit_while_the_controller_is_away_is_seen(kit: SlurmKit, cluster: PrivateSlurm) -> None:
     await kit.engine.launch(kit.gang("a.1.run", Fail(3, after_s=0.5)))
     await _saved(cluster)
     cluster.kill_daemon("slurmctld")
@@ -248,7 +248,7 @@ async def test_an_exit_while_the_controller_is_away_is_seen(kit: SlurmKit, clust
     ],
 )
 async def test_a_cluster_that_cannot_be_used_is_told_at_once(
-    tmp_path: Path, cluster: PrivateCluster, options: dict[str, str], message: str
+    tmp_path: Path, cluster: PrivateSlurm, options: dict[str, str], message: str
 ) -> None:
     environ = {**os.environ, **cluster.environment}
     if not options:
@@ -261,7 +261,7 @@ async def test_a_cluster_that_cannot_be_used_is_told_at_once(
     await engine.close()
 
 
-async def _saved(cluster: PrivateCluster) -> None:
+async def _saved(cluster: PrivateSlurm) -> None:
     """Until the controller has written down what it knows: it does so every few seconds only."""
     began = time.time()
     async with asyncio.timeout(30):
@@ -279,7 +279,7 @@ async def _idle(kit: SlurmKit, node: str) -> None:
 
 
 async def test_an_orphan_of_a_lost_node_stops_writing_before_its_rank_is_lost(
-    kit: SlurmKit, cluster: PrivateCluster
+    kit: SlurmKit, cluster: PrivateSlurm
 ) -> None:
     """The node's daemons die at once; the rank's own processes would live on. The last test: the node stays down."""
     await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))

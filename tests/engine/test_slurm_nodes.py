@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.engine import Phase
-from shoal.engine.slurm.private import private_cluster
+from shoal.engine.slurm.private import PrivateSlurm
 from shoal.engine.slurm.submission import Target
 from tests.engine.slurm_kit import RankSpec, SlurmKit, needs_slurm, slurm_kit
 
@@ -44,7 +44,7 @@ print(json.dumps([sorted(said), *(int(os.environ[name]) for name in names)]))
 @pytest.mark.parametrize("delegate", [False, True], ids=["placed", "delegated"])
 async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bool) -> None:
     nodes = ["shoal"] * 4 if delegate else ["n1", "n1", "n2", "n2"]
-    with private_cluster((4, 4)) as cluster:
+    with PrivateSlurm((4, 4)) as cluster:
         async with slurm_kit(tmp_path, cluster, SlurmKit, delegate=delegate) as kit:
             devices = [f"h200:{rank}" if delegate else f"gpu{rank % 2}" for rank in range(4)]
             ranks = tuple(
@@ -61,7 +61,7 @@ async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bo
 
 async def test_pytorch_averages_gradients_over_two_nodes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    with private_cluster((1, 1)) as cluster:
+    with PrivateSlurm((1, 1)) as cluster:
         async with slurm_kit(tmp_path, cluster, SlurmKit, delegate=True) as kit:
             ranks = tuple(RankSpec(rank, "shoal", ("h200:0",)) for rank in range(2))
             gang = kit.script("ddp.1.run", sys.executable, str(EXAMPLE), env={"PYTHONPATH": os.pathsep.join(sys.path)})
@@ -78,7 +78,7 @@ async def test_pytorch_averages_gradients_over_two_nodes(tmp_path: Path) -> None
 async def test_a_gang_is_kept_under_one_switch_and_nodes_are_labelled_with_theirs(tmp_path: Path) -> None:
     for name in ("placed", "pooled"):
         (tmp_path / name).mkdir()
-    with private_cluster((1, 1, 1, 1), switches=("n1,n3", "n2,n4")) as cluster:
+    with PrivateSlurm((1, 1, 1, 1), switches=("n1,n3", "n2,n4")) as cluster:
         target = Target(together_s=30)
         async with slurm_kit(tmp_path / "placed", cluster, SlurmKit, target=target) as kit:
             labels = {node.name: node.labels["switch"] for node in (await kit.engine.inventory()).nodes}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.ray.private import PrivateCluster, private_cluster
+from shoal.engine.ray.private import PrivateRay
 from tests.engine.ray_kit import needs_ray
 
 pytestmark = needs_ray
@@ -23,15 +23,15 @@ _WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with private_cluster((2, 2)) as cluster:
+def cluster() -> Iterator[PrivateRay]:
+    with PrivateRay((2, 2)) as cluster:
         yield cluster
 
 
 class Site:
     """A server on the cluster, driven by the command line alone."""
 
-    def __init__(self, home: Path, cluster: PrivateCluster) -> None:
+    def __init__(self, home: Path, cluster: PrivateRay) -> None:
         self.cluster = cluster
         self.environ = {**os.environ, "SHOAL_HOME": str(home), "SHOAL_RAY__ADDRESS": cluster.address}
 
@@ -60,7 +60,7 @@ def _job(name: str, command: str, **more: Any) -> str:
     return json.dumps({"name": name, "command": ["sh", "-c", command], "resources": resources, **more})
 
 
-def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateRay, tmp_path: Path) -> None:
     site = Site(tmp_path / "home", cluster)
     server = site.up()
     try:
@@ -79,7 +79,7 @@ def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateCluster, tmp_
 
 @pytest.mark.slow
 def test_a_job_whose_node_dies_begins_again_on_another(tmp_path: Path) -> None:
-    with private_cluster((0, 1, 1)) as cluster:
+    with PrivateRay((0, 1, 1)) as cluster:
         site = Site(tmp_path / "home", cluster)
         site.environ["SHOAL_RAY__LEASE_S"] = "3"
         site.up()
@@ -98,7 +98,7 @@ def test_a_job_whose_node_dies_begins_again_on_another(tmp_path: Path) -> None:
             site.shoal("down")
 
 
-def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateRay, tmp_path: Path) -> None:
     site = Site(tmp_path / "home", cluster)
     site.environ["SHOAL_RAY__ADDRESS"] = "127.0.0.1:1"
     told = site.shoal("up", "--detach", "--engine", "ray", "--port", "0", fails=True)
@@ -106,6 +106,6 @@ def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateCluster, t
     assert "no Ray cluster answers at 127.0.0.1:1" in site.shoal("doctor", "--engine", "ray")
 
 
-def test_doctor_tells_what_the_cluster_has(cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_doctor_tells_what_the_cluster_has(cluster: PrivateRay, tmp_path: Path) -> None:
     told = Site(tmp_path / "home", cluster).shoal("doctor", "--engine", "ray")
     assert "4 on 2 nodes: h200" in told

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.slurm.private import PrivateCluster, private_cluster
+from shoal.engine.slurm.private import PrivateSlurm
 from tests.engine.slurm_kit import needs_slurm
 
 pytestmark = needs_slurm
@@ -22,15 +22,15 @@ _WITHIN_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with private_cluster((2, 2)) as cluster:
+def cluster() -> Iterator[PrivateSlurm]:
+    with PrivateSlurm((2, 2)) as cluster:
         yield cluster
 
 
 class Site:
     """A server on the cluster, driven by the command line alone."""
 
-    def __init__(self, home: Path, cluster: PrivateCluster, *, delegate: bool) -> None:
+    def __init__(self, home: Path, cluster: PrivateSlurm, *, delegate: bool) -> None:
         self.home = home
         self.environ = {**os.environ, **cluster.environment, "SHOAL_HOME": str(home)}
         self.environ["SHOAL_SLURM__DELEGATE"] = str(delegate)
@@ -64,7 +64,7 @@ class Site:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["delegated", "placed"])
 def site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: PrivateCluster
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: PrivateSlurm
 ) -> Iterator[Site]:
     """One server for all its tests: each leaves no job that is not over."""
     site = Site(tmp_path_factory.mktemp("site") / "home", cluster, delegate=request.param)
@@ -113,7 +113,7 @@ def test_a_job_that_waits_says_for_what(site: Site) -> None:
     site.until("waits", "SUCCEEDED")
 
 
-def test_the_doctor_looks_at_every_node(tmp_path: Path, cluster: PrivateCluster) -> None:
+def test_the_doctor_looks_at_every_node(tmp_path: Path, cluster: PrivateSlurm) -> None:
     site = Site(tmp_path / "home", cluster, delegate=True)
     told = json.loads(site.shoal("doctor", "--engine", "slurm", "--json"))["capabilities"]
     found = {one["name"]: one for one in told}
@@ -125,7 +125,7 @@ def test_the_doctor_looks_at_every_node(tmp_path: Path, cluster: PrivateCluster)
         assert one["available"] or one["consequence"], one
 
 
-def test_a_server_without_its_cluster_says_so_at_once(tmp_path: Path, cluster: PrivateCluster) -> None:
+def test_a_server_without_its_cluster_says_so_at_once(tmp_path: Path, cluster: PrivateSlurm) -> None:
     site = Site(tmp_path / "home", cluster, delegate=True)
     site.environ["SHOAL_SLURM__PARTITION"] = "nowhere"
     said = site.shoal("up", "--engine", "slurm", "--port", "0", fails=True)

@@ -75,10 +75,10 @@ def _remove(place: Path, *, unless: bool) -> None:
 
 def _play_on_slurm(screen: Screen, report: Report, place: Path, *, fast: bool) -> None:
     """Real daemons on the loopback; Shoal picks the nodes, so that what it decides is what is seen."""
-    from shoal.engine.slurm.private import private_cluster
+    from shoal.engine.slurm.private import PrivateSlurm
 
     screen.say("starting a private Slurm: munged, slurmctld and two slurmd ...")
-    with private_cluster((SLOTS // 2,) * 2) as cluster:
+    with PrivateSlurm((SLOTS // 2,) * 2) as cluster:
         environ = {**cluster.environment, "SHOAL_ENGINE": "slurm", "SHOAL_SLURM__DELEGATE": "false"}
         stage = Stage(place, slots=None, where="a Slurm cluster of two nodes", environ=environ)
         _play(screen, report, stage, CLUSTER_ACTS, CLUSTER_EPILOGUE, fast=fast)

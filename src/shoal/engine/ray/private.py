@@ -17,18 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from shoal.base.processes import Process, end_with_parent, send, start_ticks
+from shoal.base.processes import Process, end_with_parent, send
 from shoal.core import Unavailable
+from shoal.engine.batch.private import NODE_MARK, PrivateCluster
 from shoal.engine.ray.client import Bridge
 
 _PORT = 6399
 _READY_S = 120.0
-_GONE_S = 20.0
 _CLONE_NEWNET = 0x40000000
 _SOON = {
     "RAY_health_check_initial_delay_ms": "500", "RAY_health_check_period_ms": "500",
@@ -47,15 +46,12 @@ def missing() -> str:
     return "" if made.returncode == 0 else "a network namespace takes root"
 
 
-class PrivateCluster:
-    """Nodes n1 (the head), n2, ... with so many GPUs each, and as many cores. Blocks in all it does. `soon`: a lost
-    node is given up within seconds, else as Ray does by default."""
+class PrivateRay(PrivateCluster):
+    """The first node is the head. `soon`: a lost node is given up within seconds, else as Ray does by default."""
 
     def __init__(self, gpus: Sequence[int] = (8, 1), *, soon: bool = True) -> None:
-        self.gpus = {f"n{number}": count for number, count in enumerate(gpus, start=1)}
-        self.names = tuple(self.gpus)
+        super().__init__(gpus)
         self.address = f"127.0.0.1:{_PORT}"
-        self.root = Path()
         self._soon = _SOON if soon else {}
         self._network: subprocess.Popen[bytes] | None = None
 
@@ -76,8 +72,11 @@ class PrivateCluster:
     def bridge(self) -> Bridge:
         return Bridge(self.address, prefix=self.inside)
 
+    @property
+    def _mark(self) -> str:
+        return f"SHOAL_PRIVATE_RAY={self.root}"
+
     def start(self) -> None:
-        """Raises Unavailable where it cannot be had, with nothing left of it."""
         why = missing()
         if why:
             raise Unavailable(f"there is no Ray here: {why}")
@@ -87,28 +86,18 @@ class PrivateCluster:
             ["unshare", "-n", "sh", "-c", f"ip link set lo up && touch {ready} && exec sleep infinity"],
             preexec_fn=partial(end_with_parent, os.getpid()),
         )
-        try:
-            while not ready.exists():
-                if self._network.poll() is not None:
-                    raise Unavailable("no network namespace can be made here")
-                time.sleep(0.01)
-            for name in self.names:
-                self.start_node(name)
-        except BaseException:
-            self.stop()
-            raise
+        while not ready.exists():
+            if self._network.poll() is not None:
+                raise Unavailable("no network namespace can be made here")
+            time.sleep(0.01)
+        for name in self.names:
+            self.start_node(name)
 
     def stop(self) -> None:
-        """End all of it, and every process that any of it started."""
-        ends_at = time.monotonic() + _GONE_S
-        while (left := list(self.processes())) and time.monotonic() < ends_at:
-            for process in left:
-                send(process, signal.SIGKILL)
-            time.sleep(0.01)
+        super().stop()
         if self._network is not None:
             self._network.kill()
             self._network.wait()
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def start_node(self, name: str) -> None:
         where = [f"--address={self.address}"]
@@ -117,7 +106,7 @@ class PrivateCluster:
         count = str(self.gpus[name])
         environ = {
             **os.environ, **self._soon, "RAY_USAGE_STATS_ENABLED": "0", "SHOAL_PRIVATE_RAY": str(self.root),
-            "SHOAL_PRIVATE_NODE": name,
+            NODE_MARK: name,
         }  # fmt: skip
         done = subprocess.run(
             [*self.inside, sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--node-ip-address=127.0.0.1",
@@ -146,36 +135,3 @@ class PrivateCluster:
         for process in self.running("/raylet", name):
             return process
         raise Unavailable(f"node {name} has no raylet")
-
-    def running(self, program: str, node: str = "") -> list[Process]:
-        """Its processes whose first word ends so."""
-        found = []
-        for process in self.processes(node):
-            with suppress(OSError):
-                words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-                found += [process] * words[0].decode(errors="replace").strip().endswith(program)
-        return found
-
-    def processes(self, node: str = "") -> Iterator[Process]:
-        """All processes that bear this cluster's marks: its daemons and what they started."""
-        marks = {f"SHOAL_PRIVATE_RAY={self.root}".encode()} | (
-            {f"SHOAL_PRIVATE_NODE={node}".encode()} if node else set()
-        )
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                with suppress(OSError):
-                    if marks <= set((entry / "environ").read_bytes().split(b"\0")):
-                        start = start_ticks(int(entry.name))
-                        if start is not None:
-                            yield Process(int(entry.name), start)
-
-
-@contextmanager
-def private_cluster(gpus: Sequence[int] = (8, 1), *, soon: bool = True) -> Iterator[PrivateCluster]:
-    """A started cluster, stopped however the block ends."""
-    cluster = PrivateCluster(gpus, soon=soon)
-    cluster.start()
-    try:
-        yield cluster
-    finally:
-        cluster.stop()

@@ -15,20 +15,18 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from shoal.base.processes import Process, end_with_parent, send, start_ticks
+from shoal.base.processes import end_with_parent, send
 from shoal.core import Unavailable
+from shoal.engine.batch.private import NODE_MARK, PrivateCluster
 
 _SBIN = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 HINT = "on Debian: apt-get install slurmctld slurmd slurm-client munge"
 _READY_S = 60.0
-_GONE_S = 20.0
 
 
 def missing() -> tuple[str, ...]:
@@ -36,10 +34,8 @@ def missing() -> tuple[str, ...]:
     return tuple(name for name in NEEDED if shutil.which(name, path=_SBIN) is None)
 
 
-class PrivateCluster:
-    """Nodes n1, n2, ... with so many accelerators each, and as many cores. Blocks in all it does.
-
-    Two partitions: `shoal`, and `urgent`, whose jobs may preempt those of `shoal`. A node that does not answer for
+class PrivateSlurm(PrivateCluster):
+    """Two partitions: `shoal`, and `urgent`, whose jobs may preempt those of `shoal`. A node that does not answer for
     `node_timeout_s` is down. `switches` are the nodes under each leaf switch; without any, Slurm knows of none.
     """
 
@@ -47,12 +43,10 @@ class PrivateCluster:
         self, gpus: Sequence[int] = (4, 4, 4), *,
         node_timeout_s: int = 10, kill_wait_s: int = 5, switches: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.gpus = {f"n{number}": count for number, count in enumerate(gpus, start=1)}
-        self.names = tuple(self.gpus)
+        super().__init__(gpus)
         self._node_timeout_s = node_timeout_s
         self._kill_wait_s = kill_wait_s
         self._switches = switches
-        self.root = Path()
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -64,33 +58,26 @@ class PrivateCluster:
         """What a client of this cluster needs in its environment."""
         return {"SLURM_CONF": str(self.conf)}
 
+    @property
+    def _mark(self) -> str:
+        return f"SLURM_CONF={self.conf}"
+
     def start(self) -> None:
-        """Raises Unavailable where it cannot be had, with nothing left of it."""
         absent = missing()
         if absent:
             raise Unavailable(f"there is no Slurm here: {', '.join(absent)} not found", hint=HINT)
         self.root = Path(tempfile.mkdtemp(prefix="shoal-slurm-"))
-        try:
-            self._write()
-            self._start_munge()
-            self.start_daemon("slurmctld")
-            for name in self.names:
-                self.start_daemon(name)
-            self._until_ready()
-        except BaseException:
-            self.stop()
-            raise
+        self._write()
+        self._start_munge()
+        self.start_daemon("slurmctld")
+        for name in self.names:
+            self.start_daemon(name)
+        self._until_ready()
 
     def stop(self) -> None:
-        """End all daemons, and every process that any of them started."""
         for name in ("slurmctld", *self.names, "munged"):
             self.kill_daemon(name, signal.SIGKILL)
-        ends_at = time.monotonic() + _GONE_S
-        while (left := list(self._processes())) and time.monotonic() < ends_at:
-            for process in left:
-                send(process, signal.SIGKILL)
-            time.sleep(0.01)
-        shutil.rmtree(self.root, ignore_errors=True)
+        super().stop()
 
     # --- daemons ---
 
@@ -109,15 +96,10 @@ class PrivateCluster:
 
     def kill_steps(self, node: str) -> list[int]:
         """Kill all that keeps a node's jobs (`slurmstepd`), and none of the jobs' own processes."""
-        killed = []
-        for process in self._processes():
-            with suppress(OSError):
-                line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-                environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-                if line.startswith(b"slurmstepd") and f"SHOAL_PRIVATE_NODE={node}".encode() in environ:
-                    send(process, signal.SIGKILL)
-                    killed.append(process.pid)
-        return killed
+        found = self.running("slurmstepd", node)
+        for process in found:
+            send(process, signal.SIGKILL)
+        return [process.pid for process in found]
 
     def run(self, *command: str, check: bool = True) -> str:
         """What a command of Slurm prints."""
@@ -129,7 +111,7 @@ class PrivateCluster:
         return done.stdout
 
     def _spawn(self, name: str, command: list[str]) -> None:
-        environment = {**os.environ, **self.environment, "PATH": _SBIN, "SHOAL_PRIVATE_NODE": name}
+        environment = {**os.environ, **self.environment, "PATH": _SBIN, NODE_MARK: name}
         with (self.root / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
@@ -160,17 +142,6 @@ class PrivateCluster:
                 told = (self.root / f"{dead[0] if dead else 'slurmctld'}.out").read_text()[-800:]
                 raise Unavailable(f"{what} did not start: {told.strip()}", where=str(self.root))
             time.sleep(0.02)
-
-    def _processes(self) -> Iterator[Process]:
-        """All processes that bear this cluster's mark: its daemons and what they started."""
-        mark = f"SLURM_CONF={self.conf}".encode()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                with suppress(OSError):
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        start = start_ticks(int(entry.name))
-                        if start is not None:
-                            yield Process(int(entry.name), start)
 
     # --- files ---
 
@@ -262,14 +233,3 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
-
-
-@contextmanager
-def private_cluster(gpus: Sequence[int] = (4, 4, 4), **options: Any) -> Iterator[PrivateCluster]:
-    """A started cluster, stopped however the block ends."""
-    cluster = PrivateCluster(gpus, **options)
-    cluster.start()
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
