@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import py_compile
 import secrets
 import signal
-import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 
 from shoal.base.files import write_whole
-from shoal.base.locks import lock_file
-from shoal.core import Capability, Clock, Conflict, Fault, SystemClock, Unavailable
+from shoal.core import Capability, Clock, Fault, Unavailable
 from shoal.engine.batch import handover, rank
 from shoal.engine.batch.cluster import BatchCluster
 from shoal.engine.batch.gangs import BatchGang, Gangs
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.batch.layout import BatchDir
 from shoal.engine.local import bundle, supervisor
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.layout import Launched
-from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
+from shoal.engine.local.recorded import RecordedGangs, again, given_up, platform_failure, prepared
 from shoal.engine.local.supervisor import ABORT, GO
 from shoal.engine.protocol import (
     Gang,
@@ -49,24 +45,23 @@ class BatchEngine(RecordedGangs[BatchGang]):
     every `look_every_s`, jobs every `poll_s` while any is there.
     """
 
+    _lock_wait_s = 1.0
+    """A command that the last engine was about to run has the lock too, until it runs."""
+
     def __init__(
         self, name: str, home: Path, cluster: BatchCluster, *,
         lease_s: float = 15.0, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
     ) -> None:  # fmt: skip
         self.name = name
-        self._home = home.absolute()
+        super().__init__(home, clock)
         self._lease_s = lease_s
         self._cluster = cluster
-        self._clock = clock or SystemClock()
         self._look_every_s = look_every_s
         self._poll_s = poll_s
-        self._changes = Changes()
         self._gangs = self._new_gangs()
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._listing = asyncio.Lock()
         self._list_now = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lock_fd: int | None = None
         self._hints: asyncio.DatagramTransport | None = None
         self._runner = Path(rank.__file__)
         self._mark = ""
@@ -74,18 +69,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
     # --- life ---
 
     async def open(self) -> None:
-        try:
-            (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._home = self._home.resolve()
-            self._lock_fd = await self._lock()
-            self._runner = self._keep_programs()
-        except OSError as problem:
-            raise Unavailable(
-                f"the engine's home cannot be used: {problem.strerror}", where=str(self._home)
-            ) from problem
-        if self._lock_fd is None:
-            hint = "stop it first, or give this one another home"
-            raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
+        await self._open_home()
         self._mark = handover.mark_of(self._home)
         self._gangs.close()
         self._gangs = self._new_gangs()
@@ -95,14 +79,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
         await self._list()
         self._start(self._look_now_and_then(), f"{self.name}-nodes")
         self._start(self._list_now_and_then(), f"{self.name}-jobs")
-
-    async def _lock(self) -> int | None:
-        """A command that the last engine was about to run has the lock too, until it runs."""
-        for _ in range(20):
-            if (descriptor := lock_file(self._home / "engine.lock")) is not None:
-                return descriptor
-            await asyncio.sleep(0.05)
-        return None
 
     def _new_gangs(self) -> Gangs:
         return Gangs(
@@ -117,21 +93,18 @@ class BatchEngine(RecordedGangs[BatchGang]):
         await self._cluster.close()
         self._cluster.present.close()
         self._gangs.close()
-        self._changes.close()
         if self._hints is not None:
             self._hints.close()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._close_home()
 
-    def _keep_programs(self) -> Path:
-        """Compiled copies of what nodes run, in the home, which they see; the one to start with."""
+    def _fill_home(self) -> None:
+        """With compiled copies of what nodes run: they see it."""
         folder = self._home / "programs"
         folder.mkdir(mode=0o700, exist_ok=True)
         for module in (supervisor, rank):
             source = Path(str(module.__file__))
             py_compile.compile(str(source), str(folder / f"{source.stem}.pyc"), doraise=True)
-        return folder / "rank.pyc"
+        self._runner = folder / "rank.pyc"
 
     async def _listen(self) -> None:
         """Hear of changes from supervisors, at the address that this machine has towards the cluster."""
@@ -219,31 +192,18 @@ class BatchEngine(RecordedGangs[BatchGang]):
 
     # --- launching ---
 
-    async def launch(self, gang: Gang) -> GangStatus:
-        check_gang(gang)
-        lock = self._locks.setdefault(gang.name, asyncio.Lock())
-        async with lock:
-            known = self._gangs.known.get(gang.name)
-            if known is not None:
-                if known.failure is not None:
-                    raise again(known.failure)
-                if known.status.ended or known.dir.decision() == GO or known.submitted:
-                    return await self._brought_up(gang, known)
-                await self._end_now(known)  # an earlier life's launch that was cut short: nothing of it ever ran
-                self._drop(known)
-            return await self._launch_anew(gang)
+    async def _goes_on(self, known: BatchGang, gang: Gang) -> GangStatus | None:
+        if known.status.ended or known.dir.decision() == GO or known.submitted:
+            return await self._brought_up(gang, known)
+        return None
 
     async def _launch_anew(self, gang: Gang) -> GangStatus:
         self._cluster.check(gang)
         launched = Launched.of(gang, master_port=0, created_at=self._clock.now())
         directory = BatchDir(self._home / "gangs" / gang.name)
-        try:
+        with prepared(directory):
             directory.create(launched)
             gang.run_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            with contextlib.suppress(OSError):
-                (directory.path / "gang.json").unlink(missing_ok=True)
-            raise platform_failure(problem) from problem
         new = BatchGang.anew(launched, directory, pooled=self._cluster.pooled)
         new.places = sum(max(1, len(each.devices)) for each in gang.ranks)
         self._gangs.add(new)
@@ -314,7 +274,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
         raise LaunchFailed(what, fault=Fault.PLATFORM, where=gang.name)
 
     async def _end_now(self, known: BatchGang) -> None:
-        """End all of the gang: by its supervisors, then by the cluster."""
         with contextlib.suppress(OSError):
             if known.dir.decide(ABORT) == GO:
                 self._gangs.ask_to_stop(known, 0.0, reason="ended", code="stopped")
@@ -354,15 +313,6 @@ class BatchEngine(RecordedGangs[BatchGang]):
             self._cancel_soon(gang.files.job)
             self._gangs.look(gang)
             self._gangs.wake(gang)
-
-    async def forget(self, name: str) -> None:
-        gang = self._gangs.known.get(name)
-        if gang is None:
-            return
-        if not gang.status.ended:
-            await self.stop(name, grace_s=0, reason="forgotten")
-            await self._end_now(gang)
-        self._drop(gang)
 
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         before = set(self._gangs.known)

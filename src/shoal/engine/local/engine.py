@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import weakref
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from shoal.base.locks import lock_file
 from shoal.base.processes import Process, send
-from shoal.core import Capability, Clock, Conflict, Fault, Node, SystemClock, Unavailable
+from shoal.core import Capability, Clock, Fault, Node
 from shoal.engine import sandbox
 from shoal.engine.local import cgroups, inventory
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.environment import (
     rank_environment,
     supervisor_environment,
@@ -26,7 +22,7 @@ from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.processes import kill_until_none
-from shoal.engine.local.recorded import RecordedGangs, again, check_gang, given_up, platform_failure
+from shoal.engine.local.recorded import RecordedGangs, given_up, platform_failure, prepared
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sandboxes import Sandboxes
 from shoal.engine.local.sightings import Sightings
@@ -59,14 +55,10 @@ class LocalEngine(RecordedGangs[LocalGang]):
         clock: Clock | None = None,
         look_every_s: float = 30.0,
     ) -> None:
-        self._home = home.absolute()
+        super().__init__(home, clock)
         self._slots = slots
         self._find_accelerators = accelerators
-        self._clock = clock or SystemClock()
-        self._changes = Changes()
         self._launcher = Launcher(self._home)
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._lock_fd: int | None = None
         self._cgroups = cgroups.Cgroups()
         self._sandboxes = Sandboxes(self._home)
         self._capabilities: tuple[Capability, ...] = ()
@@ -78,14 +70,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         self._registry = Registry(self._home, self._changes, self._clock)
 
     async def open(self) -> None:
-        try:
-            (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._home = self._home.resolve()
-            self._take_home()
-        except OSError as problem:
-            raise Unavailable(
-                f"the engine's home cannot be used: {problem.strerror}", where=str(self._home)
-            ) from problem
+        await self._open_home()
         self._launcher = Launcher(self._home)
         self._launcher.open()
         self._sandboxes = Sandboxes(self._home)
@@ -107,11 +92,8 @@ class LocalEngine(RecordedGangs[LocalGang]):
             await asyncio.gather(self._watch, return_exceptions=True)
         self._nodes.close()
         await self._registry.close()
-        self._changes.close()
         self._cgroups.release()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._close_home()
 
     def capabilities(self) -> tuple[Capability, ...]:
         return self._capabilities
@@ -143,20 +125,11 @@ class LocalEngine(RecordedGangs[LocalGang]):
 
     # --- launching ---
 
-    async def launch(self, gang: Gang) -> GangStatus:
-        check_gang(gang)
-        lock = self._locks.setdefault(gang.name, asyncio.Lock())
-        async with lock:
-            known = self._registry.gangs.get(gang.name)
-            if known is not None:
-                if known.failure is not None:
-                    raise again(known.failure)
-                if known.dir.decide(ABORT) == GO:
-                    await known.until_let_go()
-                    return known.status
-                await self._end_now(known)  # an earlier life's launch that was cut short: nothing of it ever ran
-                self._drop(known)
-            return await self._launch_anew(gang)
+    async def _goes_on(self, known: LocalGang, gang: Gang) -> GangStatus | None:  # noqa: ARG002
+        if known.dir.decide(ABORT) != GO:
+            return None
+        await known.until_let_go()
+        return known.status
 
     async def _launch_anew(self, gang: Gang) -> GangStatus:
         self._check_place(gang)
@@ -168,14 +141,10 @@ class LocalEngine(RecordedGangs[LocalGang]):
             cgroup_roots=self._cgroups.roots(),
         )
         directory = GangDir(self._home / "gangs" / gang.name)
-        try:
+        with prepared(directory):
             directory.create(launched)
             gang.run_dir.mkdir(parents=True, exist_ok=True)
             self._sandboxes.prepare(gang, [directory.rank_dir(number) for number in range(len(gang.ranks))])
-        except OSError as problem:
-            with contextlib.suppress(OSError):
-                (directory.path / "gang.json").unlink(missing_ok=True)
-            raise platform_failure(problem) from problem
         local = LocalGang.of(launched, directory, awaited=True)
         self._registry.add(local)
         try:
@@ -272,7 +241,6 @@ class LocalEngine(RecordedGangs[LocalGang]):
         await self._end_now(local)
 
     async def _end_now(self, local: LocalGang) -> None:
-        """End all of the gang, by its supervisors if they still do their work, else without them."""
         with contextlib.suppress(OSError):
             if local.dir.decide(ABORT) == GO:
                 self._registry.wake(local, signal.SIGUSR2)
@@ -303,15 +271,6 @@ class LocalEngine(RecordedGangs[LocalGang]):
         if gang.dir.decide(ABORT) == ABORT:  # it had not started: nothing to wait for
             self._registry.look(gang)
             self._registry.wake(gang)
-
-    async def forget(self, name: str) -> None:
-        gang = self._registry.gangs.get(name)
-        if gang is None:
-            return
-        if not gang.status.ended:
-            await self.stop(name, grace_s=0, reason="forgotten")
-            await self._end_now(gang)
-        self._drop(gang)
 
     async def sweep(self, known: frozenset[str]) -> tuple[str, ...]:
         before = set(self._registry.gangs)
@@ -353,12 +312,6 @@ class LocalEngine(RecordedGangs[LocalGang]):
             gang.dir.forget()
         cgroups.remove(gang.launched.cgroup_roots, gang.name)
         self._registry.gangs.pop(gang.name, None)
-
-    def _take_home(self) -> None:
-        self._lock_fd = lock_file(self._home / "engine.lock")
-        if self._lock_fd is None:
-            hint = "stop it first, or give this one another home"
-            raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
 
 
 def local_engine(options: EngineOptions) -> LocalEngine:

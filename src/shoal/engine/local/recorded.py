@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
-from collections.abc import AsyncIterator, Mapping
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from shoal.core import Fault, Invalid, NotFound, Unavailable
+from shoal.base.locks import lock_file
+from shoal.core import Clock, Conflict, Fault, Invalid, NotFound, SystemClock, Unavailable
 from shoal.engine.local import streams
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang
@@ -21,16 +26,90 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 AnyGang = TypeVar("AnyGang", bound=LocalGang)
 
 
-class RecordedGangs(Generic[AnyGang]):
+class RecordedGangs(ABC, Generic[AnyGang]):
     """A part of the engine protocol, for an engine to inherit: `_home` holds `gangs/NAME`, `_known` gives the gangs
     that it knows by name, and each change of a status goes to `_changes`."""
 
-    _home: Path
-    _changes: Changes
+    _lock_wait_s = 0.0
+
+    def __init__(self, home: Path, clock: Clock | None) -> None:
+        self._home = home.absolute()
+        self._clock = clock or SystemClock()
+        self._changes = Changes()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._lock_fd: int | None = None
+
+    async def _open_home(self) -> None:
+        """Make the home, and hold it. Raises Unavailable, and Conflict while another engine has it."""
+        try:
+            (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._home = self._home.resolve()
+            self._lock_fd = await asyncio.to_thread(lock_file, self._home / "engine.lock", wait_s=self._lock_wait_s)
+            if self._lock_fd is not None:
+                self._fill_home()
+                return
+        except OSError as problem:
+            raise Unavailable(
+                f"the engine's home cannot be used: {problem.strerror}", where=str(self._home)
+            ) from problem
+        hint = "stop it first, or give this one another home"
+        raise Conflict("another engine has this home open", where=str(self._home), hint=hint)
+
+    def _close_home(self) -> None:
+        self._changes.close()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _fill_home(self) -> None:
+        """Put into the home, once it is held, what has to be there. May raise OSError."""
+        return
 
     @property
-    def _known(self) -> Mapping[str, AnyGang]:
-        raise NotImplementedError
+    @abstractmethod
+    def _known(self) -> Mapping[str, AnyGang]: ...
+
+    @abstractmethod
+    async def _launch_anew(self, gang: Gang) -> GangStatus: ...
+
+    @abstractmethod
+    async def _goes_on(self, known: AnyGang, gang: Gang) -> GangStatus | None:
+        """Its status once it was let go; None for a launch of an earlier life that was cut short."""
+
+    @abstractmethod
+    async def _end_now(self, known: AnyGang) -> None:
+        """End all of the gang, by its supervisors if they still do their work, else without them."""
+
+    @abstractmethod
+    def _drop(self, gang: AnyGang) -> None:
+        """Forget one that has ended."""
+
+    @abstractmethod
+    async def stop(self, name: str, *, grace_s: float | None = None, reason: str = "") -> None: ...
+
+    async def launch(self, gang: Gang) -> GangStatus:
+        check_gang(gang)
+        lock = self._locks.setdefault(gang.name, asyncio.Lock())
+        async with lock:
+            known = self._known.get(gang.name)
+            if known is not None:
+                if known.failure is not None:
+                    raise again(known.failure)
+                status = await self._goes_on(known, gang)
+                if status is not None:
+                    return status
+                await self._end_now(known)  # nothing of it ever ran
+                self._drop(known)
+            return await self._launch_anew(gang)
+
+    async def forget(self, name: str) -> None:
+        gang = self._known.get(name)
+        if gang is None:
+            return
+        if not gang.status.ended:
+            await self.stop(name, grace_s=0, reason="forgotten")
+            await self._end_now(gang)
+        self._drop(gang)
 
     async def gangs(self) -> Mapping[str, GangStatus]:
         return {name: gang.status for name, gang in self._known.items()}
@@ -82,6 +161,17 @@ class RecordedGangs(Generic[AnyGang]):
         if not dry_run:
             await asyncio.to_thread(directory.discard)
         return size
+
+
+@contextlib.contextmanager
+def prepared(directory: GangDir) -> Iterator[None]:
+    """Within it the gang's directory is made and filled. Raises LaunchFailed where that fails: it counts as none."""
+    try:
+        yield
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            (directory.path / "gang.json").unlink(missing_ok=True)
+        raise platform_failure(problem) from problem
 
 
 def check_gang(gang: Gang) -> None:
