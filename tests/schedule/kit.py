@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.schedule import Pool
+from shoal.schedule import Configurations, Pool, Problem
 from shoal.schedule.rounds import WINDOW, State
 from shoal.schedule.simulate import Cluster, cluster_of
 from shoal.schedule.workloads import Throughputs, Workload
@@ -124,3 +124,16 @@ def remembered(columns: str, jobs: dict[str, dict[str, Any]], *, number: int = 3
         worked_s=np.zeros(count), arrived=np.zeros(count), promised_s=none, received_s=none,
         why=np.full((count, WINDOW), -1, np.int8),
     )  # fmt: skip
+
+
+def taken(problem: Problem, jobs: np.ndarray) -> Problem:
+    """The problem of some jobs (indices or a mask)."""
+    at = np.flatnonzero(jobs) if jobs.dtype == np.bool_ else jobs
+    ways, ids = problem.configurations, [problem.ids[int(row)] for row in at]
+    if ways is not None:
+        order = np.full(problem.jobs, -1, np.intp)
+        order[at] = np.arange(len(at))
+        keep = np.flatnonzero(order[ways.job] >= 0)
+        keep = keep[np.argsort(order[ways.job[keep]], kind="stable")]
+        ways = Configurations(order[ways.job[keep]], ways.column[keep], ways.accelerators[keep], ways.goodput[keep])
+    return problem.rows(at, ids=ids, configurations=ways)

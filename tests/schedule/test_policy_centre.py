@@ -15,7 +15,7 @@ from shoal.core import Invalid
 from shoal.schedule import POLICIES, Pool, Problem, decide
 from tests.schedule.oracle import instance, unit
 
-CENTRAL = tuple(name for name, policy in POLICIES.items() if policy.central)
+CENTRAL = tuple(name for name, policy in POLICIES.items() if "central" in policy.settings)
 
 
 def kept(problem: Problem, share: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from shoal.schedule.policy import ending
 from shoal.schedule.policy.ending import whole_until
 from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.simulate import cluster_of, run_of, simulate
-from tests.schedule.kit import throughputs, workload
+from tests.schedule.kit import taken, throughputs, workload
 from tests.schedule.test_whole import crowded
 
 
@@ -37,7 +37,7 @@ def test_what_is_chosen_fits_and_hardly_delays_the_end(seed: int) -> None:
     assert (found.usage <= problem.counts).all()
     done = problem.work_left - 360.0 * found.throughput
     going = np.flatnonzero(done > 0.0)
-    after = problem.take(going)
+    after = taken(problem, going)
     later = Problem.columnar(problem.pools, after.rate, gang=after.gang, work_left=done[going])
     assert 360.0 + soonest(later) <= soonest(problem) * 1.01 + 20.0
     hasty = decide("blend", problem, whole=True)

@@ -17,7 +17,6 @@ from shoal.schedule import (
     Pool,
     Problem,
     decide,
-    partitioned,
     problem_of,
     reason_of,
 )
@@ -141,11 +140,6 @@ class TestBadInput:
         with pytest.raises(Invalid, match="needs a price"):
             decide("min-cost", problem)
         assert decide("min-cost", problem, aim="spend").certificate is not None
-
-    def test_parts_that_cannot_be_cut(self) -> None:
-        problem = problem_of([job("a", gang=2), job("b")], POOLS)
-        with pytest.raises(Invalid, match="2 parts are too many for its gang"):
-            partitioned(POLICIES["max-min"].decide, replace(problem, pools=(Pool("k80", 2), Pool("v100", 2))), parts=2)
 
 
 class TestWhoCannotRun:

@@ -12,6 +12,7 @@ from shoal.core import Quota, Tenant, Throughput
 from shoal.schedule import Allocation, Configuration, JobView, Pool, Problem, decide, problem_of
 from shoal.schedule.policy.hierarchical import Entity
 from tests.schedule import oracle
+from tests.schedule.kit import taken
 from tests.schedule.oracle import instance, limited, unit
 
 SEEDS = (0, 1, 2)
@@ -262,7 +263,7 @@ def test_strategy_proof_keeps_what_each_leaves_to_the_others(seed: int) -> None:
     check(found, np.exp(value / problem.weight.sum()))
     for job in range(problem.jobs):
         others = np.arange(problem.jobs) != job
-        without, _ = oracle.welfare(problem.take(others))
+        without, _ = oracle.welfare(taken(problem, others))
         kept = np.exp((value - problem.weight[job] * np.log(rates[job]) - without) / problem.weight[job])
         assert found.throughput[job] == pytest.approx(kept * rates[job], rel=2e-3)
     feasible(found)

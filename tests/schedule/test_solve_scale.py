@@ -13,6 +13,7 @@ from shoal.schedule.solve.answers import answers, offers
 from shoal.schedule.solve.frontier import Frontier
 from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.solve.response import respond
+from tests.schedule.kit import taken
 
 
 def kinds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,7 +83,7 @@ def test_quotas_of_many_tenants_take_the_general_solver_to_the_same_answer() -> 
     # Two jobs of a quota of one, with as many accelerators as tenants: only the quotas bind, so each pair of jobs
     # fares as it would in a cluster of its own.
     for tenant in range(3):
-        alone = decide("max-min", problem.take(problem.tenant == tenant))
+        alone = decide("max-min", taken(problem, problem.tenant == tenant))
         np.testing.assert_allclose(found.throughput[problem.tenant == tenant], alone.throughput, rtol=1e-5)
 
 
@@ -112,7 +113,7 @@ def test_remembered_prices_that_leave_open_who_is_stuck_freeze_nobody() -> None:
     )  # fmt: skip
     alone = decide("max-min", problem).throughput
     for left_out in range(7):
-        before = decide("max-min", problem.take(np.arange(7) != left_out))
+        before = decide("max-min", taken(problem, np.arange(7) != left_out))
         found = decide("max-min", problem, previous=before)
         np.testing.assert_allclose(found.throughput, alone, rtol=1e-6, atol=1e-9)
         again = decide("max-min", problem, previous=found)

@@ -186,9 +186,8 @@ class TestLateJobs:
 def test_a_job_leaves_a_slower_type_where_that_saves_more_than_an_hour(hours: float, moves: bool) -> None:
     """`keep` alone would leave it there for however long it takes: 0.96 of the speed is near enough."""
     problem = Problem.columnar(
-        (Pool("fast", 1), Pool("slow", 1)), [[1.0, 0.96], [1.0, 0.96]], work_left=[hours * HOUR, 1.0], placed=[1, -1],
-        now=1.0, arrived=[0.0, 1.0],
-    ).take(np.array([0]))  # fmt: skip
+        (Pool("fast", 1), Pool("slow", 1)), [[1.0, 0.96]], work_left=[hours * HOUR], placed=[1], now=1.0, arrived=[0.0]
+    )
     assert decide("blend", problem, whole=True, keep=0.2, restart_s=30.0).share[0].tolist() == [moves, not moves]
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from shoal.schedule.explain import reason_of
     from shoal.schedule.policies import POLICIES, Policy, decide
     from shoal.schedule.policy.hierarchical import Entity
-    from shoal.schedule.solve.pop import partitioned
     from shoal.schedule.types import (
         Allocation,
         Certificate,
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POLICIES", "Allocation", "Certificate", "Column", "Configuration", "Configurations", "Entity", "Infeasible",
-    "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "partitioned", "problem_of",
-    "reason_of",
+    "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "problem_of", "reason_of",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -54,7 +52,6 @@ __getattr__ = on_first_use(
         "Problem": "types",
         "SolverFailed": "errors",
         "decide": "policies",
-        "partitioned": "solve.pop",
         "problem_of": "build",
         "reason_of": "explain",
     },

@@ -16,7 +16,7 @@ from shoal.schedule.policy.unchanged import unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
 from shoal.schedule.rounds.machines import Nodes
-from shoal.schedule.types import Allocation, Array, Index, Problem, Rows
+from shoal.schedule.types import Allocation, Array, Index, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +83,7 @@ def _as_if(state: State, problem: Problem) -> Problem:
     onto = [names.index(name) if name in names else -1 for name in state.columns] + [-1]
     column_of = {name: onto[at] for name, at in zip(state.ids, state.column.tolist(), strict=True)}
     placed = np.array([column_of.get(name, -1) for name in problem.ids], np.intp)
-    if isinstance(problem, Rows):
-        return problem.again(placed=placed)
-    return replace(problem, placed=placed)
+    return problem.again(placed=placed)
 
 
 def _patient(rounds: Settings, slice_s: Array | None) -> Settings:

@@ -27,38 +27,37 @@ from shoal.schedule.types import Allocation, Problem
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy and what can be asked of it: a heterogeneity-agnostic form, space sharing; whether it needs to know the
-    work that is left, whether a call wants the allocation before (`previous`) or a `seed`; and whether it has a
-    `central` form, which decides as Gavel's program and solver do. One that is `timeless` looks at neither time nor
+    """A policy, and whether it needs to know the work that is left. One that is `timeless` looks at neither time nor
     work: asked again about the same jobs it answers the same."""
 
     name: str
     decide: Callable[..., Allocation]
-    agnostic: bool = False
-    space_sharing: bool = False
     needs_lengths: bool = False
-    remembers: bool = False
-    seeded: bool = False
-    central: bool = False
     timeless: bool = False
+
+    @property
+    def settings(self) -> list[str]:
+        """What it can be asked: several have an `agnostic` and a `space_sharing` form, a `central` one that decides as
+        Gavel's program and solver do, or take the allocation before (`previous`) or a `seed`."""
+        return list(signature(self.decide).parameters)[1:]
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({
     policy.name: policy
     for policy in (
-        Policy("fifo", fifo, agnostic=True, space_sharing=True, seeded=True),
+        Policy("fifo", fifo),
         Policy("isolated", isolated, timeless=True),
-        Policy("max-min", max_min, agnostic=True, space_sharing=True, remembers=True, central=True, timeless=True),
-        Policy("hierarchical", hierarchical, agnostic=True, space_sharing=True, timeless=True),
-        Policy("makespan", makespan, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
-        Policy("finish-time", finish_time, agnostic=True, space_sharing=True, needs_lengths=True, central=True),
-        Policy("blend", blend, space_sharing=True, needs_lengths=True, remembers=True),
-        Policy("max-throughput", max_throughput, space_sharing=True),
-        Policy("min-cost", min_cost, space_sharing=True),
+        Policy("max-min", max_min, timeless=True),
+        Policy("hierarchical", hierarchical, timeless=True),
+        Policy("makespan", makespan, needs_lengths=True),
+        Policy("finish-time", finish_time, needs_lengths=True),
+        Policy("blend", blend, needs_lengths=True),
+        Policy("max-throughput", max_throughput),
+        Policy("min-cost", min_cost),
         Policy("allox", allox, needs_lengths=True),
-        Policy("gandiva", gandiva, remembers=True, seeded=True),
+        Policy("gandiva", gandiva),
         Policy("strategy-proof", strategy_proof, timeless=True),
-        Policy("elastic", elastic, remembers=True),
+        Policy("elastic", elastic),
     )
 })  # fmt: skip
 """By the names that configuration and command line use."""
@@ -69,7 +68,7 @@ def decide(name: str, problem: Problem, **settings: Any) -> Allocation:
     if name not in POLICIES:
         raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
     policy = POLICIES[name]
-    known = list(signature(policy.decide).parameters)[1:]
+    known = policy.settings
     if unknown := sorted(set(settings) - set(known)):
         raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=f"it has {', '.join(known)}")
     return policy.decide(problem, **settings)

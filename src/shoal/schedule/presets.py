@@ -94,7 +94,7 @@ def ask(
     policy = POLICIES[settings.policy]
     given: dict[str, Any] = {}
     if settings.agnostic:
-        if not policy.agnostic:
+        if "agnostic" not in policy.settings:
             raise Invalid(f"{policy.name} has no agnostic form", where="agnostic")
         given["agnostic"] = True
     if policy.name == "hierarchical":
@@ -117,7 +117,7 @@ def ask(
         }  # fmt: skip
         if known is not None:
             given |= {"behind_s": known.behind_s, "allowed_s": BEHIND_SLICES * slices}
-    if policy.remembers:
+    if "previous" in policy.settings:
         given["previous"] = previous
     return decide(policy.name, problem, **given)
 

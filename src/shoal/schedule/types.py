@@ -8,7 +8,7 @@ is a way to run on a pool (`Column`). Arrays are read-only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.core import Invalid, Money, Tenant, Throughput
-from shoal.schedule.validate import Positions, faults
+from shoal.schedule.validate import faults
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -208,7 +208,7 @@ class Problem:
         given["rate_std"] = np.array(np.broadcast_to(given.pop("rate_std", 0.0), table.shape), np.float64, order="F")
         tenants = given.pop("tenants", (Tenant("default"),))
         given.setdefault("entities", tuple(tenant.name for tenant in tenants))
-        names = Positions(jobs) if ids is None else ids
+        names = list(map(str, range(jobs))) if ids is None else ids
         return cls(pools=tuple(pools), now=now, ids=names, rate=table, tenants=tuple(tenants), **given)
 
     @cached_property
@@ -274,30 +274,16 @@ class Problem:
             most[of_type] = np.minimum(most[of_type], limit)
         return most
 
-    def take(self, jobs: NDArray[Any], pools: tuple[Pool, ...] | None = None) -> Problem:
-        """The problem of some jobs (indices or a mask), and of other pools of the same types."""
-        at = np.flatnonzero(jobs) if jobs.dtype == np.bool_ else jobs
-        taken: dict[str, Any] = {
-            each.name: value[at]
-            for each in fields(self)
-            if isinstance(value := getattr(self, each.name), np.ndarray) and each.name != "pair_rate"
-        }
-        if (all_of := self.configurations) is not None:
-            order = np.full(self.jobs, -1, np.intp)
-            order[at] = np.arange(len(at))
-            keep = np.flatnonzero(order[all_of.job] >= 0)
-            keep = keep[np.argsort(order[all_of.job[keep]], kind="stable")]
-            taken["configurations"] = Configurations(
-                order[all_of.job[keep]], all_of.column[keep], all_of.accelerators[keep], all_of.goodput[keep]
-            )
-        return replace(self, ids=[self.ids[int(i)] for i in at], pools=self.pools if pools is None else pools, **taken)
+    def rows(self, jobs: Index, **changed: Any) -> Problem:
+        """The problem of some jobs, not checked again, since rows of a sound problem are sound. A caller that gives
+        fields anew (`ids` and `configurations` must be, tenants and pools cannot) answers for what is in them."""
+        known = {name: getattr(self, name) for name in _SHARED}
+        known |= {name: getattr(self, name).T.take(jobs, axis=-1).T for name in (*_BY_JOB, "possible")}
+        return _unchecked(known | changed)
 
-    def rows(self, jobs: Index, **changed: Any) -> Rows:
-        """As `take`, at once, for a caller that asks every round: not checked again, since rows of a sound problem are
-        sound. A caller that gives fields anew (`ids` and `configurations` must be, rates, gangs, tenants, pools
-        cannot) answers for what is in them."""
-        shared = {name: getattr(self, name) for name in _SHARED}
-        return Rows.made(changed, **shared, possible=self.possible.T.take(jobs, axis=-1).T, _whole=self, _jobs=jobs)
+    def again(self, **changed: Any) -> Problem:
+        """The same jobs at another time, not checked again: rates, gangs, tenants and pools cannot change."""
+        return _unchecked(vars(self) | changed)
 
 
 _SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour")
@@ -308,32 +294,11 @@ _BY_JOB = (
 """What all jobs of a problem have in common, and what each has of its own."""
 
 
-class Rows(Problem):
-    """Some jobs of a `_whole` problem: most policies look at a few fields of theirs, which are taken when asked for."""
-
-    _whole: Problem
-    _jobs: Index
-
-    @classmethod
-    def made(cls, changed: Mapping[str, Any], **known: Any) -> Rows:
-        made = object.__new__(cls)
-        vars(made).update(known | dict(changed))
-        for value in changed.values():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-        return made
-
-    def again(self, **changed: Any) -> Rows:
-        """The same jobs at another time. As with `rows`, rates, gangs, tenants and pools cannot change."""
-        return Rows.made(changed, **vars(self))
-
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        if name not in _BY_JOB:
-            raise AttributeError(name)
-        taken: NDArray[Any] = getattr(self._whole, name).T.take(self._jobs, axis=-1).T
-        taken.flags.writeable = False
-        vars(self)[name] = taken
-        return taken
+def _unchecked(values: Mapping[str, Any]) -> Problem:
+    made = object.__new__(Problem)
+    vars(made).update(values)
+    made._seal()
+    return made
 
 
 @dataclass(frozen=True, slots=True)

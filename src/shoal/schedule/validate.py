@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
 NAMED = 10
 """Jobs named for each kind of fault; a table that is wrong throughout need not be listed whole."""
-
-
-class Positions(Sequence[str]):
-    """Ids for jobs that were given none: their positions. They need no memory and cannot repeat."""
-
-    def __init__(self, count: int) -> None:
-        self._range = range(count)
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    def __getitem__(self, at: Any) -> Any:
-        return str(self._range[at])
 
 
 def faults(problem: Problem) -> Iterator[ShoalError]:
@@ -56,7 +43,7 @@ def _pools(problem: Problem) -> Iterator[ShoalError]:
 
 
 def _ids(problem: Problem) -> Iterator[ShoalError]:
-    if not isinstance(problem.ids, Positions) and len(set(problem.ids)) < len(problem.ids):
+    if len(set(problem.ids)) < len(problem.ids):
         twice = [name for name, times in Counter(problem.ids).items() if times > 1]
         for name in twice[:NAMED]:
             yield Invalid("two jobs have this id", where=f"job {name}")

@@ -217,7 +217,7 @@ def _say_what_it_lacks(name: str, agnostic: bool, space_sharing: bool) -> None:
     """Of several policies some may lack a form that was asked for: they are simulated without it."""
     known = POLICIES.get(name)
     for option, asked in (("agnostic", agnostic), ("space_sharing", space_sharing and name not in _SHARES)):
-        if asked and known is not None and not getattr(known, option):
+        if asked and known is not None and option not in known.settings:
             print(f"note: {name} knows no --{option.replace('_', '-')}: it is simulated without", file=sys.stderr)
 
 

@@ -373,7 +373,7 @@ def _solved(snapshot: Path, policy: str, agnostic: bool, space_sharing: bool) ->
     known = POLICIES.get(policy)
     settings = {}
     for name, asked in (("agnostic", agnostic), ("space_sharing", space_sharing)):
-        if asked and known is not None and not getattr(known, name):
+        if asked and known is not None and name not in known.settings:
             raise Invalid(f"{policy} has no such form", where=f"--{name.replace('_', '-')}")
         if asked:
             settings[name] = True

@@ -77,8 +77,8 @@ class ScheduleSection(Section):
         if self.agnostic and self.policy != NONE:
             from shoal.schedule import POLICIES
 
-            if not POLICIES[self.policy].agnostic:
-                have = ", ".join(one.name for one in POLICIES.values() if one.agnostic)
+            if "agnostic" not in POLICIES[self.policy].settings:
+                have = ", ".join(one.name for one in POLICIES.values() if "agnostic" in one.settings)
                 raise ValueError(f"{self.policy} has no agnostic form; these have: {have}")
         if self.policy == "min-cost" and not self.prices:
             raise ValueError("min-cost needs the price of each accelerator type: prices, such as a100=2.48,k80=0.9")

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Reason
 from shoal.schedule.live.facts import Facts
 from shoal.schedule.oracle import Oracle, Source
-
-Array = NDArray[np.float64]
+from shoal.schedule.types import Array
 
 MANY = 8
 """Up to so many sizes all are looked at; of a wider range the doublings of the least, and the most."""

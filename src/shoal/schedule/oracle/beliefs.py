@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from shoal.schedule.oracle.colocation import Colocation
 from shoal.schedule.oracle.gaussian import Completed
 from shoal.schedule.oracle.ratios import Ratios
+from shoal.schedule.types import Array, Mask
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Codes = NDArray[np.int8]
 
 MOST_DOUBT = 1.0

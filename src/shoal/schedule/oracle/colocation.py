@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.schedule.oracle.gaussian import Completed, Factors
 from shoal.schedule.oracle.memory import Memory
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
+from shoal.schedule.types import Array, Index
 
 NOISE = 0.04
 """Standard deviation of a measured fraction that other kinds do not explain."""

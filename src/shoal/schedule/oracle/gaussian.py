@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from shoal.schedule.types import Array
 
 ROUNDS, SETTLED = 30, 1e-3
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import expit
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
+from shoal.schedule.types import Array, Index
 
 SIZES, CAPACITIES = 0.3, 0.05
 """Precision of the priors: of sizes about zero, and of capacities about `ROOMY`."""
@@ -36,7 +35,7 @@ class Memory:
         terms = ((first, -1.0), (second, -1.0), (kinds + column, 1.0))
         at = prior.copy()
         for _ in range(ROUNDS if (fits < 1.0).any() else 0):
-            chance = _logistic(at[kinds + column] - at[first] - at[second])
+            chance = expit(at[kinds + column] - at[first] - at[second])
             slope = weight * (prior - at)
             curve = np.diag(weight)
             for index, sign in terms:
@@ -52,9 +51,5 @@ class Memory:
 
     def chance(self, kind: int) -> Array:
         """(columns, kinds) the probability that the kind fits beside each one."""
-        return _logistic(self.capacity[:, None] - self.size[kind] - self.size[None, :])
-
-
-def _logistic(odds: Array) -> Array:
-    chance: Array = 1.0 / (1.0 + np.exp(-np.clip(odds, -500.0, 500.0)))
-    return chance
+        chance: Array = expit(self.capacity[:, None] - self.size[kind] - self.size[None, :])
+        return chance

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from shoal.core import Reason, Speeds, Throughput
-from shoal.schedule.oracle.beliefs import Alone, Array, Source, Together
+from shoal.schedule.oracle.beliefs import Alone, Source, Together
 from shoal.schedule.oracle.profiling import Profile, worth_alone, worth_beside
 from shoal.schedule.oracle.reports import Place, Reports
 from shoal.schedule.oracle.samples import Sample
+from shoal.schedule.types import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.core import Reason
-from shoal.schedule.oracle.beliefs import MOST_DOUBT, Alone, Array, Source, Together
+from shoal.schedule.oracle.beliefs import MOST_DOUBT, Alone, Source, Together
+from shoal.schedule.types import Array
 
 UNTRIED = 0.1
 """Variance that the first pair on a column is said to remove: nothing is known of it, and nothing of its worth."""

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from shoal.schedule.types import Array, Index, Mask
 
 DIFFERENT = 0.5
 """Standard deviation of a kind's log rate about the average of columns that is believed before any kind was seen."""
@@ -119,8 +117,6 @@ class Ratios:
 
 def _groups(together: Mask) -> Index:
     """The connected components of columns, each named by its first column."""
-    reach = together | np.eye(len(together), dtype=np.bool_)
-    for _ in range(len(together).bit_length()):
-        reach = (reach.astype(np.intp) @ reach.astype(np.intp)) > 0
-    first: Index = reach.argmax(axis=1)
+    component = connected_components(together)[1]
+    first: Index = (component == component[:, None]).argmax(axis=1)
     return first

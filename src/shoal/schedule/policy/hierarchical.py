@@ -44,8 +44,6 @@ def hierarchical(
     for name, each in given.items():
         if name not in problem.entities or not 0.0 < each.weight < float("inf"):
             raise Invalid(f"entity {name!r} with weight {each.weight}", where="entities", hint="known, and positive")
-    if agnostic and space_sharing:
-        raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
     rate = equal_rates(problem, {}) if agnostic else None
     sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(sub.free):

@@ -36,7 +36,7 @@ def makespan(
     `centre.py`)."""
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
-    rate = reference_rates(problem, reference, space_sharing=space_sharing) if agnostic else None
+    rate = reference_rates(problem, reference) if agnostic else None
     sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(sub.free) or not sub.work_left.any():
         return allocation(sub, nothing(sub), policy=NAME)

@@ -40,8 +40,6 @@ def max_min(
     rate = None
     if worth is not None or agnostic:
         rate = equal_rates(problem, worth or {})
-        if space_sharing:
-            raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
     sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(sub.free):
         return allocation(sub, nothing(sub), policy=NAME)

@@ -8,11 +8,9 @@ from shoal.core import Invalid
 from shoal.schedule.types import Array, Problem
 
 
-def reference_rates(problem: Problem, reference: str | None, *, space_sharing: bool) -> Array:
+def reference_rates(problem: Problem, reference: str | None) -> Array:
     """(m, n) every job's rate on the reference column, wherever it can run. Without a name it is the column on which
     jobs are fastest in sum; a job that cannot run there counts with its own fastest."""
-    if space_sharing:
-        raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
     names = [column.name for column in problem.columns]
     if reference is not None and reference not in names:
         raise Invalid(f"{reference!r} is no column", where="reference", hint=f"one of {', '.join(names)}")

@@ -70,7 +70,10 @@ class Subproblem:
 
 
 def subproblem_of(problem: Problem, *, rate: Array | None = None, space_sharing: bool = False) -> Subproblem:
-    """The subproblem of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at."""
+    """The subproblem of a problem; `rate` (m, n) replaces the measured rates in what the policy aims at, of which space
+    sharing knows nothing."""
+    if rate is not None and space_sharing:
+        raise Invalid("space sharing needs measured rates, which an agnostic policy does not look at")
     held = positions(problem.held)
     kept = np.zeros(problem.rate.shape)
     left, fits = problem.counts, problem.possible.copy()

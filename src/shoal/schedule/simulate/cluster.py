@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, Rows, columns_of
+from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, columns_of
 from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
 
 
@@ -48,7 +48,7 @@ class Cluster:
             tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
 
-    def problem(self, everybody: Problem, jobs: Index, **state: Any) -> Rows:
+    def problem(self, everybody: Problem, jobs: Index, **state: Any) -> Problem:
         """What a policy is shown of these of all jobs; `state` are the fields that change."""
         configurations = self._configurations(jobs)
         return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)

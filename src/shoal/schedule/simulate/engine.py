@@ -25,7 +25,7 @@ from shoal.schedule.simulate.lengths import Oracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.placing import free_places
 from shoal.schedule.simulate.result import OnProgress, Simulated
-from shoal.schedule.types import Array, Index, Pool, Problem, Rows, positions
+from shoal.schedule.types import Array, Index, Pool, Problem, positions
 
 IDLE_ROUNDS = 1000
 """After so many rounds in which nothing runs, and nothing will come, no job ever will."""
@@ -70,7 +70,7 @@ class _Simulation:
         self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
         self._pools: tuple[Pool, ...] = cluster.pools
         self._everybody = cluster.everybody(cluster.pools)
-        self._shown: Rows | None = None
+        self._shown: Problem | None = None
         self._state = State()
         self._last: Decided | None = None
         self._decided_for = self._active

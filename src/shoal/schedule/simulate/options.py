@@ -92,15 +92,15 @@ def run_of(
     if space_sharing and mechanism == Mechanism.SHOAL:
         raise Invalid("the control plane does not let jobs share accelerators", where="space sharing",
                       hint="with --mechanism gavel, to compare")  # fmt: skip
-    blind = agnostic and known.agnostic
+    blind = agnostic and "agnostic" in known.settings
     baseline = None
     if mechanism != Mechanism.SHOAL:
         if unsaved or (faults is not None and faults != Faults()):
             raise Invalid("Gavel's jobs all save their work, and none fails", hint="with --mechanism shoal")
         given: dict[str, Any] = {"agnostic": True} if blind else {}
-        if space_sharing and known.space_sharing:
+        if space_sharing and "space_sharing" in known.settings:
             given["space_sharing"] = True
-        elif mechanism == Mechanism.PUBLISHED and known.central:
+        elif mechanism == Mechanism.PUBLISHED and "central" in known.settings:
             given["central"] = True
         shuffle, published = seed if blind else None, mechanism == Mechanism.PUBLISHED
         baseline = Baseline(given, GavelSettings(round_s, policy != "fifo", shuffle, published))

@@ -42,17 +42,15 @@ def read_gavel(path: Path | str, throughputs: Throughputs | None = None, *, refe
     jobs.sort(key=lambda job: job.arrived)
     kinds = tuple(dict.fromkeys(job.kind for job in jobs))
     positions = {kind: at for at, kind in enumerate(kinds)}
-    return Workload(
-        source=str(path),
-        ids=[str(at) for at in range(len(jobs))],
-        kinds=kinds,
+    return Workload.of(
+        str(path),
+        kinds,
         kind=np.array([positions[job.kind] for job in jobs]),
         arrived=np.array([job.arrived for job in jobs]),
         steps=np.array([job.steps for job in jobs]),
         gang=np.array([job.gang for job in jobs]),
         weight=np.array([job.weight for job in jobs]),
         deadline=np.array([_deadline(str(path), job, throughputs, reference) for job in jobs]),
-        tenant=np.zeros(len(jobs), np.intp),
         line=np.array([job.line for job in jobs]),
     )
 

@@ -2,7 +2,7 @@
 
 `gavel_jobs` draws exactly what Gavel's own generator draws for a seed (so that its tables can be reproduced): durations
 on the reference type of 10^U(1.5, 3) minutes for 80 % of jobs and 10^U(3, 4) for the others; gangs of 1, 2, 4 and 8 for
-70, 10, 15 and 5 %; Poisson arrivals; all of Python's generator, seeded with `seed` + 2, + 3 (arrivals) and + 6 (SLOs).
+70, 10, 15 and 5 %; Poisson arrivals; all of Python's generator, seeded with `seed` + 2 and + 3 (arrivals).
 `philly_jobs` draws a workload like that of Microsoft's Philly cluster: many short jobs, a tail of days, and arrivals
 that follow the day.
 """
@@ -30,7 +30,8 @@ GAVEL_KINDS = (
 """Gavel's job types in its order, and whether each is also run as a gang."""
 
 _MINUTE_S = 60.0
-_SLOS = ((0.33, 1.2), (0.67, 2.0), (1.01, 10.0))
+TENANTS = 14
+"""Virtual clusters of the Philly-like workload."""
 
 
 def gavel_jobs(
@@ -40,17 +41,14 @@ def gavel_jobs(
     per_hour: float,
     seed: int = 0,
     gangs: bool = False,
-    priorities: bool = False,
-    slos: bool = False,
     reference: str = "v100",
 ) -> Workload:
     """`per_hour` jobs arrive on average, the first at once; 0 means all at once. `gangs` draws gangs of several
-    accelerators, `priorities` gives a fifth of the jobs five times the weight, `slos` gives each a deadline of 1.2, 2
-    or 10 times its duration."""
+    accelerators."""
     _positive(count, per_hour)
-    chance, gaps, terms = random.Random(seed + 2), random.Random(seed + 3), random.Random(seed + 6)  # noqa: S311
+    chance, gaps = random.Random(seed + 2), random.Random(seed + 3)  # noqa: S311
     column = throughputs.at([reference])[0]
-    kind, arrived, steps, gang, weight, deadline = [], [], [], [], [], []
+    kind, arrived, steps, gang = [], [], [], []
     at = 0.0
     for _ in range(count):
         size = _gavel_gang(chance.uniform(0, 1))
@@ -67,34 +65,18 @@ def gavel_jobs(
         gang.append(size)
         arrived.append(at)
         steps.append(run_s * float(throughputs.rate[throughputs.keys[key], column]))
-        weight.append(5.0 if priorities and chance.uniform(0, 1) <= 0.2 else 1.0)
-        deadline.append(at + _slo(terms) * run_s if slos else math.inf)
         if per_hour:
             at += -math.log(1.0 - gaps.random()) / (1.0 / (3600.0 / per_hour))
-    return Workload(
-        source=f"gavel:seed={seed}",
-        ids=[str(job) for job in range(count)],
-        kinds=tuple(name for name, _ in GAVEL_KINDS),
-        kind=np.array(kind, np.intp),
-        arrived=np.array(arrived),
-        steps=np.array(steps),
-        gang=np.array(gang, np.intp),
-        weight=np.array(weight),
-        deadline=np.array(deadline),
-        tenant=np.zeros(count, np.intp),
-        line=np.arange(1, count + 1),
-    )
+    return Workload.of(
+        f"gavel:seed={seed}", tuple(name for name, _ in GAVEL_KINDS), kind=np.array(kind, np.intp),
+        arrived=np.array(arrived), steps=np.array(steps), gang=np.array(gang, np.intp),
+    )  # fmt: skip
 
 
 def _gavel_gang(drawn: float) -> int:
     if drawn >= 0.95:
         return 4 if drawn == 0.95 else 8
     return 4 if drawn > 0.8 else 2 if drawn >= 0.7 else 1
-
-
-def _slo(terms: random.Random) -> float:
-    drawn = terms.uniform(0, 1)
-    return next(value for below, value in _SLOS if drawn < below)
 
 
 def philly_jobs(
@@ -104,7 +86,6 @@ def philly_jobs(
     accelerators: int,
     load: float = 0.8,
     seed: int = 0,
-    tenants: int = 14,
     reference: str = "v100",
 ) -> Workload:
     """`load` is the work that arrives over what `accelerators` of the reference type could do meanwhile."""
@@ -122,21 +103,12 @@ def philly_jobs(
     rate = throughputs.rate[rows, column]
     if (rows < 0).any() or not (rate > 0.0).all():
         raise Invalid("it does not have all of Gavel's job types and gangs", where=throughputs.source)
-    share = 1.0 / np.arange(1, tenants + 1)
-    return Workload(
-        source=f"philly:seed={seed}",
-        ids=[str(job) for job in range(count)],
-        kinds=names,
-        kind=kind,
-        arrived=arrived,
-        steps=run_s * rate,
-        gang=gang.astype(np.intp),
-        weight=np.ones(count),
-        deadline=np.full(count, np.inf),
-        tenant=rng.choice(tenants, count, p=share / share.sum()).astype(np.intp),
-        line=np.arange(1, count + 1),
-        tenants=tuple(Tenant(f"vc{at}") for at in range(tenants)),
-    )
+    share = 1.0 / np.arange(1, TENANTS + 1)
+    return Workload.of(
+        f"philly:seed={seed}", names, kind=kind, arrived=arrived, steps=run_s * rate, gang=gang.astype(np.intp),
+        tenant=rng.choice(TENANTS, count, p=share / share.sum()).astype(np.intp),
+        tenants=tuple(Tenant(f"vc{at}") for at in range(TENANTS)),
+    )  # fmt: skip
 
 
 def _daily(rng: np.random.Generator, count: int, length_s: float) -> Array:

@@ -57,19 +57,10 @@ def heavy_tailed_jobs(
     began = np.sort(rng.uniform(0.0, length_s, sweeps))
     names = tuple(name for name, _ in GAVEL_KINDS)
     rows = [throughputs.keys[names[at], int(gang)] for at, gang in zip(kind, size, strict=True)]
-    return Workload(
-        source=f"heavy-tailed:seed={seed}",
-        ids=[str(job) for job in range(count)],
-        kinds=names,
-        kind=kind[sweep],
-        arrived=(began - began[0])[sweep],
-        steps=run_s * throughputs.rate[rows, column][sweep],
-        gang=size[sweep],
-        weight=np.ones(count),
-        deadline=np.full(count, np.inf),
-        tenant=np.zeros(count, np.intp),
-        line=np.arange(1, count + 1),
-    )
+    return Workload.of(
+        f"heavy-tailed:seed={seed}", names, kind=kind[sweep], arrived=(began - began[0])[sweep],
+        steps=run_s * throughputs.rate[rows, column][sweep], gang=size[sweep],
+    )  # fmt: skip
 
 
 def _relative(rng: np.random.Generator, durations: Durations, tail: float, count: int) -> Array:

@@ -92,20 +92,12 @@ def _workload(
     tenants = tuple(dict.fromkeys(job[3] for job in jobs))
     tenant_at = {name: at for at, name in enumerate(tenants)}
     first = jobs[0][0]
-    return Workload(
-        source=lines.source,
-        ids=[str(at) for at in range(len(jobs))],
-        kinds=names,
-        kind=kind,
-        arrived=np.array([job[0] - first for job in jobs]),
-        steps=steps,
+    return Workload.of(
+        lines.source, names, kind=kind, arrived=np.array([job[0] - first for job in jobs]), steps=steps,
         gang=np.array([job[2] for job in jobs], np.intp),
-        weight=np.ones(len(jobs)),
-        deadline=np.full(len(jobs), np.inf),
-        tenant=np.array([tenant_at[job[3]] for job in jobs], np.intp),
-        line=np.array([job[5] for job in jobs], np.intp),
+        tenant=np.array([tenant_at[job[3]] for job in jobs], np.intp), line=np.array([job[5] for job in jobs], np.intp),
         tenants=tuple(Tenant(name) for name in tenants),
-    )
+    )  # fmt: skip
 
 
 def _rate(throughputs: Throughputs, kind: str, gang: int, column: int) -> float:

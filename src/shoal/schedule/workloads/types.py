@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,6 +44,17 @@ class Workload:
     line: Index
     tenants: tuple[Tenant, ...] = (Tenant("default"),)
 
+    @classmethod
+    def of(cls, source: str, kinds: tuple[str, ...], *, steps: Array, **given: Any) -> Self:
+        """With what is left out as usual: jobs named by their positions, one a line, of weight one, without deadlines
+        and of one tenant."""
+        jobs = len(steps)
+        usual: dict[str, Any] = {
+            "ids": list(map(str, range(jobs))), "weight": np.ones(jobs), "deadline": np.full(jobs, np.inf),
+            "tenant": np.zeros(jobs, np.intp), "line": np.arange(1, jobs + 1),
+        }  # fmt: skip
+        return cls(source=source, kinds=kinds, steps=steps, **usual | given)
+
     @property
     def jobs(self) -> int:
         return len(self.steps)
@@ -53,12 +65,8 @@ class Workload:
 
     def first(self, count: int) -> Workload:
         """The first `count` jobs."""
-        columns = ("kind", "arrived", "steps", "gang", "weight", "deadline", "tenant", "line")
-        cut = {name: getattr(self, name)[:count] for name in columns}
-        return Workload(
-            source=self.source, ids=[self.ids[at] for at in range(min(count, self.jobs))], kinds=self.kinds,
-            tenants=self.tenants, **cut,
-        )  # fmt: skip
+        columns = ("ids", "kind", "arrived", "steps", "gang", "weight", "deadline", "tenant", "line")
+        return replace(self, **{name: getattr(self, name)[:count] for name in columns})
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,9 +103,9 @@ class _Simulation:
         """Ask the policy."""
         problem = self._look()
         settings = dict(self._how.given)
-        if self._policy.seeded:
+        if "seed" in self._policy.settings:
             settings["seed"] = self._run.seed + len(self._decisions)
-        if self._policy.remembers:
+        if "previous" in self._policy.settings:
             settings["previous"] = self._allocation
         before = self._cpu_s()
         self._allocation = decide(self._run.policy, problem, **settings)
