@@ -21,7 +21,7 @@ from shoal.control import transitions
 from shoal.control.checks import check_class, check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
-from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason
+from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine, Gang
 from shoal.extension import Decide, Explain, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
@@ -41,6 +41,8 @@ class Jobs(Protocol):
     """What the control plane does with jobs."""
 
     async def explain(self, job_id: str) -> Explanation: ...
+
+    def sandbox(self, tenant: str) -> Sandbox: ...
 
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest: ...
 
@@ -81,6 +83,9 @@ class Facilities:
 
     def tenants(self) -> Mapping[str, TenantRecord]:
         return self.known_tenants
+
+    def sandbox(self, tenant: str) -> Sandbox:
+        return self.jobs.sandbox(tenant)
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         told = (one.telemetry(job) for one in self.extensions())

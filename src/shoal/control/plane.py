@@ -87,7 +87,7 @@ class ControlPlane:
         bundles: BundleLimits | None = None,
         limits: JobLimits | None = None,
         retention: Retention | None = None,
-        sandbox: Sandbox = Sandbox.NONE,
+        least_sandbox: Callable[[], Sandbox] = lambda: Sandbox.NONE,
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
@@ -96,7 +96,7 @@ class ControlPlane:
         self.ready = False
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
-        self._sandbox = sandbox
+        self._least_sandbox = least_sandbox
         self._layout = Layout(home, rank_limits(self._limits, file_system_bytes(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
@@ -143,7 +143,7 @@ class ControlPlane:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
         began = self.clock.monotonic()
         await self.engine.open()
-        require_sandbox(self._sandbox, self.engine)
+        require_sandbox(self._least_sandbox(), self.engine)
         self._capabilities = self.engine.capabilities()
         self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
@@ -252,7 +252,7 @@ class ControlPlane:
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
-        require_apart(manifest.network, self._sandbox_of(tenant))
+        require_apart(manifest.network, self.sandbox(tenant))
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -408,11 +408,12 @@ class ControlPlane:
 
     def _prepare(self, live: Live, gang: Gang) -> Gang:
         tenant = live.job.tenant
-        return sandboxed(self.extensions.prepare(live, gang), tenant, self._sandbox_of(tenant), self.engine)
+        return sandboxed(self.extensions.prepare(live, gang), tenant, self.sandbox(tenant), self.engine)
 
-    def _sandbox_of(self, tenant: str) -> Sandbox:
-        record = self._tenants.get(tenant)
-        return self._sandbox if record is None else record.sandbox.at_least(self._sandbox)
+    def sandbox(self, tenant: str) -> Sandbox:
+        """How far apart the processes of the tenant's jobs are kept."""
+        record, least = self._tenants.get(tenant), self._least_sandbox()
+        return least if record is None else record.sandbox.at_least(least)
 
     async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
         sealed = self._vault.seal(value)

@@ -185,7 +185,7 @@ async def _serve(
             bundles=settings.values.bundles.limits(settings.values.jobs),
             limits=settings.values.jobs.limits(),
             retention=settings.values.keep.retention(),
-            sandbox=settings.values.sandbox,
+            least_sandbox=lambda: settings.values.sandbox,
         )
         await _first_start(store, home, plane.clock.now())
         door = Door(plane, settings.values.tokens)

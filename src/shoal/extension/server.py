@@ -10,7 +10,7 @@ from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
-from shoal.core import Clock, Estimate, PriorityClass, Reason
+from shoal.core import Clock, Estimate, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine
 from shoal.store import Store
 
@@ -97,6 +97,10 @@ class Server(Protocol):
         ...
 
     def tenants(self) -> Mapping[str, TenantRecord]: ...
+
+    def sandbox(self, tenant: str) -> Sandbox:
+        """How far apart the processes of the tenant's jobs are kept."""
+        ...
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         """Where the speed of this job can be read, as the first extension that knows says."""

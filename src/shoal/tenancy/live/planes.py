@@ -378,6 +378,7 @@ class Planes:
         plane = ControlPlane(
             store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
             extensions=[Chosen(Inside, NoSection())], policy=Policy(most_starts=_STARTS),
+            least_sandbox=lambda: self._server.sandbox(record.tenant),
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says

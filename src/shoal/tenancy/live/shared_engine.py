@@ -16,7 +16,7 @@ from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Capability, Fault, NotFound, Reason, Unavailable
+from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
@@ -74,9 +74,15 @@ class SharedEngine:
         self._streams.clear()
 
     def capabilities(self) -> tuple[Capability, ...]:
-        return (
-            Capability("shared pool", True, f"work counts against tenant {self._plane.tenant} of the server above"),
-        )
+        tenant, given = self._plane.tenant, self._server.sandbox(self._plane.tenant)
+        levels = [
+            Capability(
+                level.capability, given.at_least(level) is given, f"the shared server gives {tenant} {given.value}"
+            )
+            for level in Sandbox
+            if level is not Sandbox.NONE
+        ]
+        return (Capability("shared pool", True, f"work counts against tenant {tenant} of the server above"), *levels)
 
     # --- nodes ---
 
