@@ -132,8 +132,8 @@ def test_a_service_has_a_core_for_each_thread_of_its_widest_model() -> None:
 
 
 def test_a_rank_may_fill_half_the_disk_unless_told_otherwise() -> None:
-    assert rank_limits(JobLimits(), 100 * GIB + 1) == Limits(4096, 65_536, GIB, 50 * GIB, GIB)
-    assert rank_limits(JobLimits(7, None, 9, 64, 5, 6, 8), 100 * GIB) == Limits(9, 64, 5, 6, 8)
+    assert rank_limits(JobLimits(), 100 * GIB + 1, 13) == Limits(4096, 65_536, GIB, 50 * GIB, GIB, 6)
+    assert rank_limits(JobLimits(7, None, 9, 64, 5, 6, 8, 7), 100 * GIB, 13) == Limits(9, 64, 5, 6, 8, 7)
 
 
 def test_an_end_at_a_limit_is_the_users_fault_and_says_which() -> None:

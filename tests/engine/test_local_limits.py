@@ -199,6 +199,21 @@ time.sleep(60)
     assert end.detail.endswith("MiB on disk, over its 2 MiB")
 
 
+async def test_a_rank_that_takes_all_inodes_with_empty_files_is_ended(kit: LocalKit) -> None:
+    source = """
+import os, time
+os.mkdir("many")
+for number in range(2000):  # the bound
+    open(f"many/{number}", "w").close()
+    time.sleep(0.002)
+time.sleep(60)
+"""
+    await kit.engine.launch(kit.python("a.1.run", source, limits=Limits(disk_bytes=2 * MIB, files=200)))
+    end = await ended(kit, "a.1.run")
+    assert end.limit == "files"
+    assert end.detail.endswith(" files, over its 200")
+
+
 async def test_checkpoints_that_the_home_keeps_count_and_holes_do_not(kit: LocalKit) -> None:
     source = """
 import os, sys, time

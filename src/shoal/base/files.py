@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -27,6 +26,8 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = PRIVATE_FILE, dura
         part.unlink(missing_ok=True)
 
 
-def file_system_bytes(path: Path) -> int:
-    """The size of the file system that this is on, or will be."""
-    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).total
+def file_system_room(path: Path) -> tuple[int, int]:
+    """The bytes and the files that the file system has room for that this is on, or will be. 0 files: they are not
+    counted there."""
+    found = os.statvfs(next(each for each in (path, *path.parents) if each.exists()))
+    return found.f_blocks * found.f_frsize, found.f_files

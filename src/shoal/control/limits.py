@@ -24,9 +24,9 @@ _UNKNOWN_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """`default_memory_bytes` None: a part of the node, see `default_memory`. `disk_bytes` None: half of the file system
-    that the server's home is on. All are per rank, but `disk_bytes` and `unpacked_bytes` (of the bundle), which are for
-    the whole job."""
+    """`default_memory_bytes` None: a part of the node, see `default_memory`. `disk_bytes` and `files` None: half of
+    the file system that the server's home is on. All are per rank, but these two and `unpacked_bytes` (of the bundle),
+    which are for the whole job."""
 
     default_cpus: float = 1.0
     default_memory_bytes: int | None = None
@@ -35,12 +35,14 @@ class JobLimits:
     log_bytes: int = 1 << 30
     disk_bytes: int | None = None
     unpacked_bytes: int = 1 << 30
+    files: int | None = None
 
 
-def rank_limits(limits: JobLimits, file_system_bytes: int) -> Limits:
-    """What an engine is told for every rank."""
-    disk_bytes = file_system_bytes // 2 if limits.disk_bytes is None else limits.disk_bytes
-    return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes, limits.unpacked_bytes)
+def rank_limits(limits: JobLimits, room_bytes: int, room_files: int) -> Limits:
+    """What an engine is told for every rank, where the home's file system has room for so much."""
+    disk_bytes = room_bytes // 2 if limits.disk_bytes is None else limits.disk_bytes
+    files = room_files // 2 if limits.files is None else limits.files
+    return Limits(limits.processes, limits.open_files, limits.log_bytes, disk_bytes, limits.unpacked_bytes, files)
 
 
 def complete(manifest: Manifest, limits: JobLimits, quota: Quota, nodes: Iterable[Resources]) -> Manifest:

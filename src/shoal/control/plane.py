@@ -19,7 +19,7 @@ from shoal.admission import (
     TenantState,
     decide,
 )
-from shoal.base.files import file_system_bytes
+from shoal.base.files import file_system_room
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
 from shoal.contract.events import EventKind
@@ -97,7 +97,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
         self._least_sandbox = least_sandbox
-        self._layout = Layout(home, rank_limits(self._limits, file_system_bytes(home)))
+        self._layout = Layout(home, rank_limits(self._limits, *file_system_room(home)))
         self._vault = Vault(home / "secret.key")
         self._new_id = new_id or Ids(self.clock).new
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())

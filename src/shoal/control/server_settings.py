@@ -93,14 +93,16 @@ class JobSettings(Group):
     max_disk: Bytes | None = Field(
         None, description="disk that a job's run directories may take [half of the home's file system]"
     )
-
+    max_files: int | None = Field(
+        None, ge=64, description="files that a job may have there [half of what the home's file system has room for]"
+    )
     max_unpacked: Bytes = Field(_JOBS.unpacked_bytes, description="what an archive of working files unpacks to")
 
     def limits(self) -> JobLimits:
         return JobLimits(
             default_cpus=self.default_cpus, default_memory_bytes=self.default_memory, processes=self.max_processes,
             open_files=self.max_open_files, log_bytes=self.max_log, disk_bytes=self.max_disk,
-            unpacked_bytes=self.max_unpacked,
+            unpacked_bytes=self.max_unpacked, files=self.max_files,
         )  # fmt: skip
 
 

@@ -35,8 +35,8 @@ class Limits:
     """What one rank may use beside cores and memory; 0 is no limit.
 
     `processes` counts threads too. `log_bytes` is what is kept of a rank's log: its beginning and its end. `disk_bytes`
-    is for the whole gang: its run directory, its records and the checkpoints that the engine's home holds of it;
-    `unpacked_bytes` for what its bundle unpacks to.
+    and `files` are for the whole gang: its run directory, its records and the checkpoints that the engine's home holds
+    of it; `unpacked_bytes` for what its bundle unpacks to.
     """
 
     processes: int = 0
@@ -44,6 +44,7 @@ class Limits:
     log_bytes: int = 0
     disk_bytes: int = 0
     unpacked_bytes: int = 0
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

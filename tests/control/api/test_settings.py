@@ -111,9 +111,9 @@ def test_limits_of_clients_are_settings_of_both_doors(tmp_path: Path) -> None:
 
 def test_limits_of_jobs_are_settings(tmp_path: Path) -> None:
     sets = ["jobs.default_cpus=2", "jobs.default_memory=1GiB", "jobs.max_processes=9", "jobs.max_open_files=99",
-            "jobs.max_log=3MiB", "jobs.max_disk=4MiB"]  # fmt: skip
+            "jobs.max_log=3MiB", "jobs.max_disk=4MiB", "jobs.max_files=77"]  # fmt: skip
     found = load_settings({"home": tmp_path}, sets=sets, environ={}).values.jobs.limits()
-    assert found == JobLimits(2.0, 1 << 30, 9, 99, 3 << 20, 4 << 20)
+    assert found == JobLimits(2.0, 1 << 30, 9, 99, 3 << 20, 4 << 20, files=77)
     with pytest.raises(Invalid, match="must be a size such as 512MiB"):
         load_settings({"home": tmp_path}, sets=["jobs.max_disk=much"], environ={})
 

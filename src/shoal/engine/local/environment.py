@@ -102,6 +102,7 @@ def supervisor_spec(
             "polled_processes": 0 if "pids" in enforced else limits.processes,
             "polled_memory": 0 if "memory" in enforced else gang.memory_bytes,
             "disk": limits.disk_bytes if rank == 0 else 0,
+            "files": limits.files if rank == 0 else 0,
         },
         "disk": [str(gang.run_dir.absolute()), str(gang_dir), *map(str, checkpoints)],
         "name": gang.name,

@@ -18,7 +18,7 @@ from shoal.engine.local import streams
 from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.layout import GangDir, Launched
-from shoal.engine.local.supervisor import disk_bytes
+from shoal.engine.local.supervisor import disk_use
 from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, LogTimes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -157,7 +157,7 @@ class RecordedGangs(ABC, Generic[AnyGang]):
         if name in self._known or not _NAME.fullmatch(name):
             return 0
         directory = GangDir(self._home / "gangs" / name)
-        size = await asyncio.to_thread(disk_bytes, str(directory.path))
+        size, _ = await asyncio.to_thread(disk_use, str(directory.path))
         if not dry_run:
             await asyncio.to_thread(directory.discard)
         return size

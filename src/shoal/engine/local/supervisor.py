@@ -529,10 +529,12 @@ class Supervisor:
                 self.over = {"oom": 1}
                 return True
         began = time.monotonic()
-        if limits["disk"] and began >= self.disk_at:
-            used = sum(map(disk_bytes, self.spec["disk"]))
-            if used > limits["disk"]:
+        if (limits["disk"] or limits["files"]) and began >= self.disk_at:
+            used, files = map(sum, zip(*map(disk_use, self.spec["disk"]), strict=True))
+            if used > limits["disk"] > 0:
                 return self._end_over("disk", f"its files took {_mib(used)} on disk, over its {_mib(limits['disk'])}")
+            if files > limits["files"] > 0:
+                return self._end_over("files", f"it had {files} files, over its {limits['files']}")
             now = time.monotonic()
             self.disk_at = now + _DISK_SHARE * (now - began)
         return False
@@ -729,13 +731,14 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def disk_bytes(path: str) -> int:
-    """What the files below a directory take on disk: holes take nothing, and other file systems are not entered."""
-    total, following = 0, [path]
+def disk_use(path: str) -> tuple[int, int]:
+    """The bytes that the files below a directory take on disk, and how many there are. Holes take nothing, and other
+    file systems are not entered."""
+    total, count, following = 0, 0, [path]
     try:
         device = os.stat(path, follow_symlinks=False).st_dev
     except OSError:
-        return 0
+        return 0, 0
     while following:
         try:
             with os.scandir(following.pop()) as entries:
@@ -747,11 +750,12 @@ def disk_bytes(path: str) -> int:
                     if found.st_dev != device:
                         continue
                     total += found.st_blocks * 512
+                    count += 1
                     if entry.is_dir(follow_symlinks=False):
                         following.append(entry.path)
         except OSError:
             continue
-    return total
+    return total, count
 
 
 def _mib(count_bytes: int) -> str:
