@@ -156,7 +156,8 @@ class TestGavel:
     def test_what_is_written_is_read_again(self, tmp_path: Path) -> None:
         speeds = gavel_table()
         work = gavel_jobs(speeds, count=40, per_hour=3.0, seed=2, gangs=True)
-        work = replace(work, weight=np.arange(1.0, 41.0), deadline=work.arrived + np.arange(1000.0, 41000.0, 1000.0))
+        alone_s = work.steps / speeds.of(work, ["v100"])[0][:, 0]
+        work = replace(work, weight=np.arange(1.0, 41.0), deadline=work.arrived + 1.2 * alone_s)
         found = read_gavel(write_trace(tmp_path, *gavel_lines(work, speeds)), speeds)
         for name in ("steps", "gang", "weight", "arrived"):
             assert getattr(found, name).tolist() == getattr(work, name).tolist()
