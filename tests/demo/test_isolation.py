@@ -11,11 +11,11 @@ from shoal.demo.isolation import Found, guard_against_a_flood
 from shoal.demo.load import SERVICES
 from shoal.demo.play import Demo
 from shoal.demo.report import Report
-from shoal.demo.screen import SilentScreen
+from shoal.demo.screen import Screen
 from shoal.demo.serving import ALONE, FLOODED, SHOAL
 
 
-class Recording(SilentScreen):
+class Recording(Screen):
     def __init__(self) -> None:
         self.lines: list[str] = []
 

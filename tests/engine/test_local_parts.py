@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from shoal.contract.manifest import JobManifest
 from shoal.core import Device
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
+from shoal.engine.changes import Changes
 from shoal.engine.local import cgroups, streams, supervisor
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import rank_status
 from shoal.engine.local.inventory import Accelerators, device_type, local_node, nvidia_accelerators
 from shoal.engine.probe import probe_machine
@@ -154,14 +154,24 @@ def test_an_exit_is_read_in_full() -> None:
 # --- fan-out ---
 
 
-async def test_every_watcher_gets_the_present_and_every_change_then_the_end() -> None:
+async def test_every_watcher_gets_the_present_and_each_gangs_latest_then_the_end() -> None:
     changes = Changes()
-    first, second = GangStatus("a", Phase.STARTING), GangStatus("a", Phase.ENDED)
-    watchers = [changes.watch([first]) for _ in range(2)]
-    changes.put(second)
+    present, other = GangStatus("a", Phase.STARTING), GangStatus("b", Phase.STARTING)
+    prompt, slow = (changes.watch([present]) for _ in range(2))
+    assert await anext(prompt) == present
+    changes.put(other)
+    changes.put(GangStatus("a", Phase.RUNNING))
+    changes.put(GangStatus("a", Phase.ENDED))
     changes.close()
-    for watcher in watchers:
-        assert [status async for status in watcher] == [first, second]
+    assert [status async for status in prompt] == [other, GangStatus("a", Phase.ENDED)]
+    assert [status async for status in slow] == [GangStatus("a", Phase.ENDED), other]
+
+
+async def test_what_was_not_told_when_a_connection_is_cut_is_told_no_more() -> None:
+    changes = Changes()
+    watcher = changes.watch([GangStatus("a", Phase.RUNNING)])
+    changes.close(at_once=True)
+    assert [status async for status in watcher] == []
 
 
 async def test_a_waiting_watcher_is_woken() -> None:

@@ -13,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.base.home import Home, stop_server
+from shoal.base.processes import kill_until_none
 from shoal.cli.app import app
 from shoal.control.server import start_detached
-from shoal.engine.local.processes import kill_until_none, marked
+from shoal.engine.local.processes import marked
 
 
 class Site:

@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.base.home import Home, stop_server
+from shoal.base.processes import kill_until_none
 from shoal.cli.app import app
 from shoal.control.server import start_detached
 from shoal.core import Unavailable
-from shoal.engine.local.processes import kill_until_none, marked
+from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 
 from .test_restart_doors import kill

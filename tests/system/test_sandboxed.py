@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from shoal.base.home import Home, stop_server
+from shoal.base.processes import kill_until_none
 from shoal.contract.lifecycle import JobState
 from shoal.control.server import start_detached
 from shoal.core import Sandbox
-from shoal.engine.local.processes import kill_until_none, marked
+from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
 

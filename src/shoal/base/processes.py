@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +73,53 @@ def _sent(act: Callable[[], None]) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def carrying(marks: Collection[bytes], *, proc: Path = Path("/proc")) -> Iterator[tuple[int, Mapping[bytes, bytes]]]:
+    """Living processes (of users whom we may inspect) that have all these `NAME=VALUE` in their environment, with that
+    environment; this process is left out."""
+    for entry in os.listdir(proc):  # noqa: PTH208 - twice as fast as Path.iterdir over thousands of processes
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            environ = (proc / entry / "environ").read_bytes()
+        except OSError:  # gone, or another user's
+            continue
+        if all(mark in environ for mark in marks):
+            items = environ.split(b"\0")
+            if set(marks) <= set(items):
+                yield int(entry), dict(item.partition(b"=")[::2] for item in items)
+
+
+def kill_until_none(find: Callable[[], Iterable[Process]], *, timeout_s: float) -> bool:
+    """SIGKILL whatever `find` names until it names nothing. Blocks; False when some were left after the timeout."""
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        found = list(find())
+        if not found:
+            return True
+        if time.monotonic() > ends_at:
+            return False
+        for process in found:
+            send(process, signal.SIGKILL)
+        for process in found:
+            _await_end(process, max(0.0, ends_at - time.monotonic()))
+
+
+def _await_end(process: Process, timeout_s: float) -> None:
+    try:
+        fd = open_process(process)
+    except OSError:
+        time.sleep(min(0.01, timeout_s))
+        return
+    if fd is None:
+        return
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+    finally:
+        os.close(fd)
 
 
 def end_with_parent(parent: int, signum: int = signal.SIGKILL) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -48,55 +47,32 @@ class Picture:
         return text
 
 
-class Screen(Protocol):
+class Screen:
+    """Shows nothing."""
+
     def heading(self, text: str) -> None:
         """A new act begins."""
-        ...
 
     def say(self, text: str) -> None:
         """Tell what happens now, and why."""
-        ...
 
     def quote(self, lines: Iterable[str]) -> None:
         """Show what the server said, word for word."""
-        ...
 
     def happened(self, lines: Sequence[str], *, notable: bool) -> None:
         """Steps of jobs; the notable ones are shown everywhere, the others only where no table shows them."""
-        ...
 
     def show(self, picture: Picture) -> None:
         """The jobs as they are now."""
-        ...
 
     def result(self, report: Report) -> None:
         """The end."""
-        ...
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
-        ...
 
 
-class SilentScreen:
-    """Shows nothing."""
-
-    def heading(self, text: str) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def quote(self, lines: Iterable[str]) -> None: ...
-
-    def happened(self, lines: Sequence[str], *, notable: bool) -> None: ...
-
-    def show(self, picture: Picture) -> None: ...
-
-    def result(self, report: Report) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class LineScreen:
+class LineScreen(Screen):
     """Plain lines, for pipes and logs."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -120,9 +96,6 @@ class LineScreen:
                 Text(f"-> {line}"), style="" if notable else "dim", highlight=False, soft_wrap=self._whole
             )
 
-    def show(self, picture: Picture) -> None:
-        pass
-
     def result(self, report: Report) -> None:
         self._console.print()
         self._console.print(job_table(report.jobs))
@@ -132,9 +105,6 @@ class LineScreen:
             self._console.print(Text.assemble(mark, f" {check.name}: {check.detail}"), soft_wrap=self._whole)
         style = "bold green" if report.passed else "bold red"
         self._console.print(f"\n[{style}]{report.headline()}[/{style}]", highlight=False)
-
-    def close(self) -> None:
-        pass
 
 
 class LiveScreen(LineScreen):
@@ -229,6 +199,6 @@ def story(job: JobResult) -> str:
 def make_screen(*, silent: bool) -> Screen:
     """The screen for this run: depends on who looks."""
     if silent:
-        return SilentScreen()
+        return Screen()
     console = Console()
     return LiveScreen(console) if console.is_terminal else LineScreen()

@@ -11,10 +11,11 @@ import errno
 import signal
 import struct
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar
 
 from shoal.host import cpus
-from shoal.host.fs import Kernel, born_of, start_time, threads
+from shoal.host.fs import Kernel, family, start_time, threads
 
 GONE = (errno.ENOENT, errno.ENODEV, errno.ESRCH)
 
@@ -145,7 +146,7 @@ class AffinityChange:
             return True
         before, left = cpus.parse(self.before), (cpus.parse(self.after), cpus.parse(self.earlier))
         if self.tid == self.pid:
-            for tid in born_of(kernel, self.pid):
+            for tid in chain.from_iterable(threads(kernel, pid) for pid in family(kernel, self.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     if tid != self.tid and kernel.affinity(tid) in left:
                         kernel.set_affinity(tid, before)

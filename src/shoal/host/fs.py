@@ -107,12 +107,12 @@ def threads(kernel: Kernel, pid: int) -> tuple[int, ...]:
         return ()
 
 
-def born_of(kernel: Kernel, pid: int) -> Iterator[int]:
-    """The threads of a process and of all its descendants."""
+def family(kernel: Kernel, pid: int) -> Iterator[int]:
+    """A process and all its descendants."""
+    yield pid
     for tid in threads(kernel, pid):
-        yield tid
         for child in children(kernel, pid, tid):
-            yield from born_of(kernel, child)
+            yield from family(kernel, child)
 
 
 def children(kernel: Kernel, pid: int, tid: int) -> tuple[int, ...]:

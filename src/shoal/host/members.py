@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal.core import Invalid, PriorityClass
-from shoal.host.fs import LINUX, Kernel, children, owners_of, start_time, threads
+from shoal.host.fs import LINUX, Kernel, family, owners_of, start_time, threads
 from shoal.host.hierarchies import hierarchies, processes, subtree
 from shoal.host.types import Group
 
@@ -188,7 +188,7 @@ class Membership:
             for pid in members.pids:
                 start = start_time(self._kernel, pid)
                 if start is not None and looked.roots.setdefault(pid, start) == start:
-                    yield from self._family(pid)
+                    yield from family(self._kernel, pid)
         else:
             yield from self._cgroup_pids(self._path(members.cgroup))
 
@@ -207,12 +207,6 @@ class Membership:
         if not self._tops:
             self._tops = tuple(sorted((one.top for one in hierarchies(self._kernel)), key=len, reverse=True))
         return self._tops
-
-    def _family(self, pid: int) -> Iterator[int]:
-        yield pid
-        for tid in threads(self._kernel, pid):
-            for child in children(self._kernel, pid, tid):
-                yield from self._family(child)
 
     def _cpus(self, pid: int) -> frozenset[int]:
         allowed: set[int] = set()

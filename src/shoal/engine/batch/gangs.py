@@ -17,8 +17,8 @@ from shoal.core import Clock, Fault
 from shoal.engine.batch.handover import NO_SHARED_DIRECTORY, not_started
 from shoal.engine.batch.job import BatchJob
 from shoal.engine.batch.layout import BatchDir
+from shoal.engine.changes import Changes
 from shoal.engine.local import gangs as state
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import Launched
 from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from shoal.base.processes import Process, send, start_ticks
+from shoal.base.processes import Process, carrying, kill_until_none, start_ticks
 
 NODE_MARK = "SHOAL_PRIVATE_NODE"
 _GONE_S = 20.0
@@ -47,11 +44,7 @@ class PrivateCluster(ABC):
         """End all daemons, and every process that any of them started."""
         if self.root == Path():
             return
-        ends_at = time.monotonic() + _GONE_S
-        while (left := list(self.processes())) and time.monotonic() < ends_at:
-            for process in left:
-                send(process, signal.SIGKILL)
-            time.sleep(0.01)
+        kill_until_none(self.processes, timeout_s=_GONE_S)
         shutil.rmtree(self.root, ignore_errors=True)
 
     @property
@@ -61,14 +54,11 @@ class PrivateCluster(ABC):
 
     def processes(self, node: str = "") -> Iterator[Process]:
         """All that bear this cluster's mark, and the node's: its daemons and what they started."""
-        marks = {self._mark.encode()} | ({f"{NODE_MARK}={node}".encode()} if node else set())
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                with suppress(OSError):
-                    if marks <= set((entry / "environ").read_bytes().split(b"\0")):
-                        start = start_ticks(int(entry.name))
-                        if start is not None:
-                            yield Process(int(entry.name), start)
+        marks = [self._mark.encode()] + [f"{NODE_MARK}={node}".encode()] * bool(node)
+        for pid, _ in carrying(marks):
+            start = start_ticks(pid)
+            if start is not None:
+                yield Process(pid, start)
 
     def running(self, program: str, node: str = "") -> list[Process]:
         """Its processes whose first word begins with this, or ends with it."""

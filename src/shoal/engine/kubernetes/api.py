@@ -200,7 +200,7 @@ class Mirror:
 
     async def open(self) -> None:
         """Raises where the first list fails."""
-        await self._list()
+        await self.refresh()
         self._task = asyncio.create_task(self._run(), name=f"kubernetes-{self._kind}")
 
     async def close(self) -> None:
@@ -226,9 +226,6 @@ class Mirror:
 
     async def refresh(self) -> None:
         """List anew."""
-        await self._list()
-
-    async def _list(self) -> None:
         found, self._version = await self._api.list(self._kind, self._labels)
         self._objects = {each["metadata"]["uid"]: each for each in found}
         self._trouble = None
@@ -239,7 +236,7 @@ class Mirror:
         while True:
             try:
                 if self._trouble is not None:
-                    await self._list()
+                    await self.refresh()
                 async for change, each in self._api.watch(self._kind, self._version, self._labels):
                     wait_s = _RETRY_S[0]
                     self._take(change, each)

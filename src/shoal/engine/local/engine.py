@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from shoal.base.processes import Process, send
+from shoal.base.processes import Process, kill_until_none, send
 from shoal.core import Capability, Clock, Fault, Node
 from shoal.engine import sandbox
 from shoal.engine.local import cgroups, inventory
@@ -21,7 +21,6 @@ from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
-from shoal.engine.local.processes import kill_until_none
 from shoal.engine.local.recorded import RecordedGangs, given_up, platform_failure, prepared
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sandboxes import Sandboxes

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from shoal.base.locks import lock_file
 from shoal.core import Clock, Conflict, Fault, Invalid, NotFound, SystemClock, Unavailable
+from shoal.engine.changes import Changes
 from shoal.engine.local import streams
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.supervisor import disk_use

@@ -7,14 +7,14 @@ import contextlib
 import signal
 from pathlib import Path
 
-from shoal.base.processes import Process, send, start_ticks
+from shoal.base.processes import Process, kill_until_none, send, start_ticks
 from shoal.core import Clock
+from shoal.engine.changes import Changes
 from shoal.engine.local import cgroups
 from shoal.engine.local import gangs as state
-from shoal.engine.local.changes import Changes
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import GangDir
-from shoal.engine.local.processes import Marked, kill_until_none, marked
+from shoal.engine.local.processes import Marked, marked
 from shoal.engine.local.supervisor import ABORT, EXITED, GO
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 

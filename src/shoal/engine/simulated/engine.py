@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from shoal.core import CPU_SLOT, Capability, Device, Node, SystemClock, Unavailable
+from shoal.engine.changes import Changes
 from shoal.engine.present import Present
 from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LogChunk, LogTimes
 from shoal.engine.simulated.cluster import SimulatedCluster
@@ -24,14 +24,15 @@ class SimulatedEngine:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
         self._link: Link | None = None
-        self._streams: list[_Changes] = []
+        self._changes = Changes()
         self._nodes = Present(cluster.inventory())
 
     async def open(self) -> None:
         if self._link is None:
             self._link = Link()
             self._nodes = Present(self.cluster.inventory())
-            self.cluster.attach(self._publish, self._nodes.set)
+            self._changes = Changes()
+            self.cluster.attach(self._changes.put, self._nodes.set)
 
     async def close(self) -> None:
         self.drop()
@@ -42,11 +43,9 @@ class SimulatedEngine:
             return
         self._link.alive = False
         self._link = None
-        self.cluster.detach(self._publish, self._nodes.set)
+        self.cluster.detach(self._changes.put, self._nodes.set)
         self._nodes.close()
-        for stream in self._streams:
-            stream.end()
-        self._streams.clear()
+        self._changes.close(at_once=True)
 
     def capabilities(self) -> tuple[Capability, ...]:
         return (
@@ -86,9 +85,7 @@ class SimulatedEngine:
 
     def changes(self) -> AsyncIterator[GangStatus]:
         self._connected()
-        stream = _Changes(self.cluster.statuses())
-        self._streams.append(stream)
-        return stream
+        return self._changes.watch(self.cluster.statuses().values())
 
     async def notify(self, name: str, notice: Mapping[str, object]) -> None:
         self._connected()
@@ -126,39 +123,6 @@ class SimulatedEngine:
         if self._link is None:
             raise Unavailable("the engine is not open", hint="open it, or another one on the same cluster")
         return self._link
-
-    def _publish(self, status: GangStatus) -> None:
-        for stream in self._streams:
-            stream.put(status)
-
-
-class _Changes:
-    """One watcher's view: first the gangs there are, then every change. A slow watcher gets only each gang's latest
-    status, so that the memory it holds is bounded by the number of gangs."""
-
-    def __init__(self, known: dict[str, GangStatus]) -> None:
-        self._pending = known
-        self._news = asyncio.Event()
-        self._over = False
-
-    def put(self, status: GangStatus) -> None:
-        self._pending[status.name] = status
-        self._news.set()
-
-    def end(self) -> None:
-        self._over = True
-        self._news.set()
-
-    def __aiter__(self) -> AsyncIterator[GangStatus]:
-        return self
-
-    async def __anext__(self) -> GangStatus:
-        while not self._pending or self._over:
-            if self._over:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._pending.pop(next(iter(self._pending)))
 
 
 def simulated_engine(options: EngineOptions) -> SimulatedEngine:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from shoal.core import Unavailable
 from shoal.host.bench.limits import Feed, Limit, prefer
 from shoal.host.bench.neighbour import counter
-from shoal.host.fs import LINUX, children, threads
+from shoal.host.fs import LINUX, family
 from shoal.host.native import MemoryKernel, load
 from shoal.host.topology import decided
 from shoal.host.types import Missing
@@ -241,7 +241,7 @@ class Rig:
         lines = map(str.split, LINUX.read("/proc/stat").splitlines())
         _, user, nice, system, _, _, irq, softirq, steal, *_ = next(line for line in lines if line[0] == name)
         busy = sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
-        return busy - sum(LINUX.cpu_s(pid) for pid in _family(os.getpid()) if pid != self._pipeline.pid)
+        return busy - sum(LINUX.cpu_s(pid) for pid in family(LINUX, os.getpid()) if pid != self._pipeline.pid)
 
     def _wait(self, seconds: float) -> list[Unit]:
         """The pipeline's steps meanwhile."""
@@ -293,11 +293,3 @@ class Rig:
             if process.poll() is not None or time.monotonic() > until:
                 raise Unavailable(f"{process.args!r} does not start")
             time.sleep(0.02)
-
-
-def _family(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
-    yield pid
-    for tid in threads(LINUX, pid):
-        for child in children(LINUX, pid, tid):
-            yield from _family(child)
