@@ -119,6 +119,14 @@ def test_a_hint_is_named_only_where_no_other_sensor_moved() -> None:
     assert found.sensor == "memory_latency_ns"
 
 
+@pytest.mark.parametrize(("late", "named"), [(0, ""), (60, "cpu_wait")])
+def test_a_sensor_may_be_late(late: int, named: str) -> None:
+    seconds, _ = job(4, factor=1.3)
+    found = detect(seconds, {"cpu_wait": [0.0] * 170 + [0.4] * 130}, mean_run=10_000, late=late)
+    assert found is not None
+    assert found.sensor == named
+
+
 @pytest.mark.parametrize(("known", "named"), [(7, ""), (8, "input_wait_s")])
 def test_a_sensor_that_told_little_is_not_named(known: int, named: str) -> None:
     seconds, sensors = job(4, factor=1.3, moved="input_wait_s")

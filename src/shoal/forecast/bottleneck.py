@@ -85,9 +85,12 @@ class Slowdown:
         return f"{self.cause}; {self.remedy} ({self.sensor} went from {self.before:.3g} to {self.after:.3g})"
 
 
-def detect(step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], *, mean_run: float) -> Slowdown | None:
+def detect(
+    step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], *, mean_run: float, late: int = 0
+) -> Slowdown | None:
     """The first slowdown, or None. What a sensor did not tell is NaN. `mean_run` is the false-alarm rate: the mean
-    number of steps until an alarm where nothing changes, if logarithms of step times are normal and independent.
+    number of steps until an alarm where nothing changes, if logarithms of step times are normal and independent. So
+    many steps after the alarm as sensors may be `late` by count for what held the job back.
 
     A self-starting CUSUM (Hawkins, Journal of Quality Technology 1987): each step is compared with those before it,
     so that neither mean nor variance needs to be known, and the rate holds from the third step on."""
@@ -104,7 +107,7 @@ def detect(step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], *, m
                 began = number
             total = max(0.0, total + max(-_BOUND, min(_BOUND, normal)) - _SHIFT)
             if total > threshold:
-                return _slowdown(step_s, sensors, began, number)
+                return _slowdown(step_s, sensors, began, number, late)
         ahead = value - mean
         mean += ahead / (number + 1)
         squares += ahead * (value - mean)
@@ -134,12 +137,15 @@ def check(step_s: Sequence[float], sensors: Mapping[str, Sequence[float]]) -> No
             raise Invalid(f"the sensor {name} needs one finite number for each step, or nan")
 
 
-def _slowdown(step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], began: int, found: int) -> Slowdown:
+def _slowdown(
+    step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], began: int, found: int, late: int
+) -> Slowdown:
     logs = [math.log(one) for one in step_s[: found + 1]]
     # The sum may have left zero by chance just before: the change is where the step times differ most.
     began = max(range(began, found + 1), key=lambda at: _moved(logs, at, found))
-    factor = median(step_s[began : found + 1]) / median(step_s[:began])
-    readings = (_Reading.of(name, values, began, found) for name, values in sensors.items())
+    end = found + 1 + late
+    factor = median(step_s[began:end]) / median(step_s[:began])
+    readings = (_Reading.of(name, values[:began], values[began:end]) for name, values in sensors.items())
     moved = [one for one in readings if one is not None and one.errors >= _MOVED]
     most = max(moved, key=lambda one: (not SENSORS[one.name].hint, one.errors), default=None)
     if most is None:
@@ -157,11 +163,9 @@ class _Reading(NamedTuple):
     errors: float
 
     @classmethod
-    def of(cls, name: str, values: Sequence[float], began: int, found: int) -> Self | None:
+    def of(cls, name: str, *parts: Sequence[float]) -> Self | None:
         """None for one that told too little."""
-        before, after = (
-            [one for one in part if not math.isnan(one)] for part in (values[:began], values[began : found + 1])
-        )
+        before, after = ([one for one in part if not math.isnan(one)] for part in parts)
         if len(before) < _FEWEST or not after:
             return None
         usual, now, suspect = fmean(before), fmean(after), SENSORS[name]

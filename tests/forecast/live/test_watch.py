@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+import pytest
+
 from shoal.forecast.live.watch import EVERY, MOST, Watch
 
 
@@ -75,3 +77,21 @@ def test_a_step_back_begins_anew_and_a_repeated_one_is_nothing() -> None:
     job.step = 0
     assert job.report(4 * EVERY, 0.3) == 0
     assert job.watch.slowdown is None
+
+
+@pytest.mark.parametrize(("late_s", "named"), [(0.0, "neighbour"), (7.0, "neighbour"), (60.0, "")])
+def test_a_slowdown_waits_for_sensors_that_are_some_seconds_late(late_s: float, named: str) -> None:
+    job = Told()
+    assert job.report(2 * EVERY, 0.01, cpu_wait=0.1) == 0
+    began = job.at
+    told = sum(job.report(1, 0.015, cpu_wait=0.5 if job.at > began + late_s else 0.1) for _ in range(4 * EVERY))
+    assert told == 1
+    assert job.watch.slowdown is not None
+    assert job.watch.slowdown.cause == named
+    assert abs(job.watch.since - began) < 1
+
+
+def test_a_job_that_reports_very_often_is_told_all_the_same() -> None:
+    job = Told()
+    assert job.report(2 * EVERY, 0.0001) == 0
+    assert job.report(2 * MOST, 0.00015) == 1

@@ -16,6 +16,8 @@ EVERY = 32
 TOLD_FROM = 1.1
 """Smaller slowdowns are not told."""
 _OVER_BELOW = 1.05
+_SETTLE_S = 10.0
+"""Sensors are some seconds old: for so long after its beginning a slowdown waits for them."""
 _RECENT = 8
 
 
@@ -27,6 +29,7 @@ class Watch:
         self.since = 0.0
         self._mean_run = mean_run
         self._usual = 0.0
+        self._settled_at = math.inf
         self._last: tuple[float, int] | None = None
         self._ends: list[float] = []
         self._step_s: list[float] = []
@@ -57,21 +60,27 @@ class Watch:
         count = len(self._step_s)
         if self.slowdown is not None and median(self._step_s[-_RECENT:]) < _OVER_BELOW * self._usual:
             self.slowdown = None
-        if count % EVERY:
+        if count % EVERY and self._ends[-1] < self._settled_at:
             return False
-        found = detect(self._step_s, self._sensors, mean_run=self._mean_run)
+        self._settled_at = math.inf
+        found = detect(self._step_s, self._sensors, mean_run=self._mean_run, late=count)
         if found is None:
             if count >= MOST:
                 self._forget(MOST // 2)
             return False
+        began_at = self._ends[max(0, found.began - 1)]
+        if self._ends[-1] < began_at + _SETTLE_S and count < 2 * MOST:
+            self._settled_at = began_at + _SETTLE_S
+            return False
         told = found.factor >= TOLD_FROM
         if told:
-            self.slowdown, self.since = found, self._ends[max(0, found.began - 1)]
+            self.slowdown, self.since = found, began_at
             self._usual = median(self._step_s[: found.began])
         self._forget(found.began)
         return told
 
     def _forget(self, count: int) -> None:
+        self._settled_at = math.inf
         del self._step_s[:count]
         del self._ends[:count]
         for values in self._sensors.values():

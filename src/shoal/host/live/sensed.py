@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _OLD_S = 5.0
 """The journal is a second late; a tick that is much older tells nothing of now."""
+_READ_S = 10.0
+"""The probe of the memory's latency is fired every few seconds. That is too seldom to limit anybody by, and often
+enough to tell a minute from the one before."""
 
 
 class Sensed:
@@ -62,7 +65,7 @@ def _of_domains(near: list[DomainState]) -> Iterator[tuple[str, float]]:
         "memory_bytes_per_s": [one.bandwidth for one in near],
     }
     for name, of in readings.items():
-        known = [value for one in of if (value := one.known()) is not None]
+        known = [value for one in of if (value := one.known(stale_s=_READ_S)) is not None]
         if known:
             yield name, max(known)
 
