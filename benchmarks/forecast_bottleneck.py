@@ -31,8 +31,9 @@ from shoal.forecast.cluster import Efficiency
 
 def f1(jobs: int, factor: float) -> float:
     right = wrong = missed = 0
+    names = list(SENSORS)
     for seed in range(jobs):
-        draw, moved = random.Random(seed), [*SENSORS, ""][seed % (len(SENSORS) + 1)]
+        draw, moved = random.Random(seed), "" if seed % 6 == 5 else names[seed % len(names)]
         steps = [0.4 * draw.lognormvariate(0, 0.03) * (factor if moved and n >= 150 else 1) for n in range(300)]
         sensors = {
             name: [draw.gauss(1, 0.05) * (1 + 0.2 * one.sign if name == moved and n >= 150 else 1) for n in range(300)]
