@@ -33,10 +33,9 @@ FREEZE_TAKES_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """One reading of the host. `readings` holds what is not in the snapshot too; `found` are the groups' processes."""
+    """One reading of the host. `found` are the groups' processes."""
 
     snapshot: Snapshot
-    readings: Readings
     found: Mapping[str, Found]
 
 
@@ -110,7 +109,7 @@ class Senses:
         domains = tuple(self._domain(domain, readings, now) for domain in self._domains)
         self._read_at = now
         steal = readings.get(Key(Quantity.STEAL, Scope.HOST), NOT_SENSED)
-        return Sensed(Snapshot(now, domains, groups, controls, least_share, steal), readings, found)
+        return Sensed(Snapshot(now, domains, groups, controls, least_share, steal), found)
 
     def close(self) -> None:
         for sensor in self._sensors:

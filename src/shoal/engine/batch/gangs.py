@@ -186,11 +186,9 @@ class Gangs:
             found = state.rank_status(rank.status, rank.record, alive=not (said or no_more), decision=decision)
             rank.status = replace(found, node=rank.record.get("node") or found.node)
         wish = gang.dir.stop_wish()
-        failed = state.first_failure(gang)
-        left = not gang.over and not all(rank.ended for rank in gang.ranks)
-        if failed is not None and failed.exit is not None and left and not wish and decision == GO:
-            text = f"rank {failed.rank} {state.describe(failed.exit)}; the others were stopped"
-            self.ask_to_stop(gang, gang.launched.grace_s, reason=text, code="rank-failed")
+        reason = state.why_all_stop(gang, decision, wish)
+        if reason and not gang.over:
+            self.ask_to_stop(gang, gang.launched.grace_s, reason=reason, code="rank-failed")
             wish = gang.dir.stop_wish()
         if gang.failure is None:
             failure = self._failure(gang, decision, wish, why)
@@ -273,14 +271,10 @@ class Gangs:
 
     def ask_to_stop(self, gang: BatchGang, grace_s: float, *, reason: str, code: str) -> None:
         """Leave the wish where the supervisors look, and wake them. The cluster ends what does not answer."""
-        earlier = gang.dir.stop_wish()
-        grace_s = min(grace_s, float(earlier.get("grace_s", grace_s)))
-        notice = {"reason": reason, "deadline": self._clock.now() + grace_s}
-        gang.cancel_at = self._clock.now() + grace_s + _PATIENCE_S
+        now = self._clock.now()
+        gang.cancel_at = now + gang.dir.least_grace(grace_s) + _PATIENCE_S
         with contextlib.suppress(OSError):  # it cannot be written: the cluster will end the job
-            gang.dir.ask_to_stop(
-                grace_s, reason=earlier.get("reason") or reason, code=earlier.get("code", code), notice=notice
-            )
+            gang.dir.ask_to_stop(grace_s, reason=reason, code=code, now=now)
         self.wake(gang)
 
     def wake(self, gang: BatchGang) -> None:

@@ -128,6 +128,14 @@ def first_failure(gang: LocalGang) -> RankStatus | None:
     return None
 
 
+def why_all_stop(gang: LocalGang, decision: str | None, wish: Mapping[str, str]) -> str:
+    """Why the ranks that are left have to stop: one ended badly by itself. Empty where they need not, or were asked."""
+    failed = first_failure(gang)
+    if failed is None or failed.exit is None or wish or decision != GO or all(rank.ended for rank in gang.ranks):
+        return ""
+    return f"rank {failed.rank} {describe(failed.exit)}; the others were stopped"
+
+
 def describe(exit_: Exit) -> str:
     """An end in words, to follow `rank 3`."""
     if exit_.lost:

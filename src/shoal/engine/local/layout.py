@@ -106,10 +106,18 @@ class GangDir:
     def decide(self, wish: str) -> str:
         return decide(str(self.path), wish)
 
-    def ask_to_stop(self, grace_s: float, *, reason: str, code: str, notice: Mapping[str, object]) -> None:
-        text = json.dumps(notice)
-        fields: dict[str, object] = {"grace_s": grace_s, "code": code, "reason": reason[:1000]}
+    def ask_to_stop(self, grace_s: float, *, reason: str, code: str, now: float) -> None:
+        """Leave the wish where the supervisors look. An earlier one may not have been read yet: its reason stays."""
+        earlier, grace_s = self.stop_wish(), self.least_grace(grace_s)
+        text = json.dumps({"reason": reason, "deadline": now + grace_s})
+        fields: dict[str, object] = {
+            "grace_s": grace_s, "code": earlier.get("code", code), "reason": (earlier.get("reason") or reason)[:1000],
+        }  # fmt: skip
         write_record(f"{self.path}/stop", {**fields, "notice": text if len(text) < 2500 else None})
+
+    def least_grace(self, grace_s: float) -> float:
+        """This, or what an earlier wish left."""
+        return min(grace_s, float(self.stop_wish().get("grace_s", grace_s)))
 
     def stop_wish(self) -> dict[str, str]:
         return read_record(f"{self.path}/stop")

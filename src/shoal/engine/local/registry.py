@@ -15,7 +15,7 @@ from shoal.engine.local import gangs as state
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import GangDir
 from shoal.engine.local.processes import Marked, marked
-from shoal.engine.local.supervisor import ABORT, EXITED, GO
+from shoal.engine.local.supervisor import ABORT, EXITED
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 
 KILL_TIMEOUT_S = 10.0
@@ -97,11 +97,8 @@ class Registry:
                 self._cleaning.add(task)
                 task.add_done_callback(self._cleaning.discard)
         wish = gang.dir.stop_wish()
-        failed = state.first_failure(gang)
-        left = not all(rank.ended for rank in gang.ranks)
-        if failed is not None and failed.exit is not None and left and not wish and decision == GO:
-            text = f"rank {failed.rank} {state.describe(failed.exit)}"
-            self.ask_to_stop(gang, gang.launched.grace_s, reason=f"{text}; the others were stopped", code="rank-failed")
+        if why := state.why_all_stop(gang, decision, wish):
+            self.ask_to_stop(gang, gang.launched.grace_s, reason=why, code="rank-failed")
             wish = gang.dir.stop_wish()
         status = state.gang_status(gang.name, gang.ranks, decision, state.reason_of(gang, decision, wish))
         if status != gang.status:
@@ -111,13 +108,8 @@ class Registry:
 
     def ask_to_stop(self, gang: LocalGang, grace_s: float, *, reason: str, code: str) -> None:
         """Leave the wish where the supervisors look, and wake them; they do the rest without us."""
-        earlier = gang.dir.stop_wish()
-        grace_s = min(grace_s, float(earlier.get("grace_s", grace_s)))  # the earlier one may not have been read yet
-        notice = {"reason": reason, "deadline": self._clock.now() + grace_s}
         try:
-            gang.dir.ask_to_stop(
-                grace_s, reason=earlier.get("reason") or reason, code=earlier.get("code", code), notice=notice
-            )
+            gang.dir.ask_to_stop(grace_s, reason=reason, code=code, now=self._clock.now())
         except OSError:  # the wish cannot be written: say it by the signals that mean nearly the same
             self.wake(gang, signal.SIGTERM if grace_s > 0 else signal.SIGUSR2)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shoal.host.actuators.bandwidth import BandwidthAllocation
 from shoal.host.actuators.base import Actuator, Unhindered
-from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
+from shoal.host.actuators.chain import ActuatorChain
 from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
@@ -18,9 +18,6 @@ from shoal.host.types import Domain
 from shoal.host.write_ahead_log import WriteAheadLog
 
 __all__ = [
-    "LIMITING",
-    "PLACING",
-    "Actuator",
     "ActuatorChain",
     "Affinity",
     "BandwidthAllocation",
@@ -30,13 +27,11 @@ __all__ = [
     "CpuWeight",
     "Cpuset",
     "InForce",
-    "OwnCpus",
     "Placement",
     "Prefetchers",
     "Quota",
     "Reconciler",
     "StopSignal",
-    "Turned",
     "Unhindered",
     "standard",
 ]  # fmt: skip

@@ -45,28 +45,25 @@ def run(
     the configuration: it may be replaced while the guard runs.
     """
     from shoal.host.commands import view
-    from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
-    from shoal.host.guard.follow import FollowedFile, Following
-    from shoal.host.guard.live import LiveHost
+    from shoal.host.guard.daemon import spare_the_collector
+    from shoal.host.guard.follow import FollowedFile
+    from shoal.host.guard.here import guard_here
 
     spare_the_collector()
     file = _file(config, context.home)
     told = _config(file, policy)
     folder = _folder(context.home)
-    machine = LiveHost(told, folder, look_only=dry_run)
-    try:
-        for problem in machine.left:
-            context.note(f"left by an earlier guard: {problem}")
-        journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
-        followed = Following(machine, FollowedFile(file), note=context.note)
-        guard = GuardDaemon(told, followed, journal, dry_run=dry_run, on_tick=_shower(context) if dry_run else None)
+    journal = told.journal.path or (None if dry_run else folder / "journal.jsonl")
+
+    def started(guard: GuardDaemon, machine: LiveHost) -> None:
         _announce(context, told, guard, journal, machine)
         for name, what in machine.unmatched(time.monotonic()).items():
             context.note(f"warning: {view.unmatched(name, what)}; it is guarded once there is one")
-        _until_ended(guard, ticks)
-    finally:
-        for problem in machine.close():
-            context.note(f"could not be taken back: {problem}")
+
+    guard_here(
+        told, FollowedFile(file), folder, journal, note=context.note, dry_run=dry_run,
+        on_tick=_shower(context) if dry_run else None, ticks=ticks, started=started,
+    )  # fmt: skip
 
 
 def doctor(context: CommandContext, config: ConfigOption = None) -> None:
@@ -123,21 +120,6 @@ def _folder(home: Path | None) -> Path:
     except OSError as error:
         raise Invalid(f"it cannot be used: {error.strerror}", where=str(folder), hint="give another --home") from None
     return folder
-
-
-def _until_ended(guard: GuardDaemon, ticks: int | None) -> None:
-    import signal
-
-    def end(*_: object) -> None:
-        guard.stop()
-
-    before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        guard.run(ticks=ticks)
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        guard.close()
 
 
 def _announce(

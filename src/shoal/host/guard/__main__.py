@@ -28,9 +28,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _guard(path: Path) -> None:
-    from shoal.host.guard.daemon import GuardDaemon, spare_the_collector
-    from shoal.host.guard.follow import FollowedFile, Following
-    from shoal.host.guard.live import LiveHost
+    from shoal.host.guard.daemon import spare_the_collector
+    from shoal.host.guard.follow import FollowedFile
+    from shoal.host.guard.here import guard_here
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -39,22 +39,7 @@ def _guard(path: Path) -> None:
     file = FollowedFile(path)
     config = file.changed()
     assert config is not None, "it was not looked at before"
-    host = LiveHost(config, path.parent)
-    try:
-        for problem in host.left:
-            note(f"left by an earlier guard: {problem}")
-        guard = GuardDaemon(
-            config, Following(host, file, note=note), config.journal.path or path.parent / "journal.jsonl"
-        )
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signum, lambda *_: guard.stop())
-        try:
-            guard.run()
-        finally:
-            guard.close()
-    finally:
-        for problem in host.close():
-            note(f"could not be taken back: {problem}")
+    guard_here(config, file, path.parent, config.journal.path or path.parent / "journal.jsonl", note=note)
 
 
 if __name__ == "__main__":

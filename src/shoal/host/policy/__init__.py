@@ -21,18 +21,7 @@ from shoal.host.policy.static import Static
 from shoal.host.policy.subdomain import Subdomain
 from shoal.host.types import Policy
 
-__all__ = [
-    "POLICIES",
-    "CoreThrottle",
-    "ExclusiveCpus",
-    "Kelp",
-    "Model",
-    "NoPolicy",
-    "Static",
-    "Subdomain",
-    "make_policy",
-    "policy_problems",
-]
+__all__ = ["POLICIES", "make_policy", "policy_problems"]
 
 POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
     "none": NoPolicy,
