@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,10 @@ schedule_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_JOBS, _CLUSTER, _POLICY, _COSTS, _OUTPUT = "Jobs", "Cluster", "Policy", "Costs and failures", "Output"
-_TAILS = "Heavy-tailed"
+_jobs, _cluster, _policy, _costs, _output, _tails = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Jobs", "Cluster", "Policy", "Costs and failures", "Output", "Heavy-tailed")
+)
 
 
 class Kind(StrEnum):
@@ -33,88 +36,52 @@ class Kind(StrEnum):
 
 
 TraceOption = Annotated[
-    Path,
-    typer.Option("--trace", help="Gavel's trace (both formats), Philly-style .csv, or a snapshot (JSON lines).",
-                 rich_help_panel=_JOBS),
-]  # fmt: skip
+    Path, _jobs("--trace", help="Gavel's trace (both formats), Philly-style .csv, or a snapshot (JSON lines).")
+]
 ThroughputsOption = Annotated[
-    Path | None,
-    typer.Option("--throughputs", help="Measured speeds: Gavel's JSON; else a made-up example.", rich_help_panel=_JOBS),
+    Path | None, _jobs("--throughputs", help="Measured speeds: Gavel's JSON; else a made-up example.")
+]
+MeasureOption = Annotated[str | None, _jobs("--measure-jobs", help="Count only jobs A:B, by arrival.")]
+ScaleFlag = Annotated[
+    bool, _jobs("--scale-gangs", help="Gangs that were not measured are as fast, by accelerator, as smaller ones.")
+]
+ElasticFlag = Annotated[
+    bool,
+    _jobs("--elastic", help="Jobs may have every size that their kind was measured with; policies that cannot resize "
+          "run them as they are given."),
+]  # fmt: skip
+UnsavedOption = Annotated[
+    float, _jobs("--unsaved", min=0, max=1, help="The part of the jobs that do not save their work.")
 ]
 ClusterOption = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        help="As in v100=8,p100=16@1.46 (dollars an hour); else the snapshot's.",
-        rich_help_panel=_CLUSTER,
-    ),
+    _cluster("--cluster", "-c", help="As in v100=8,p100=16@1.46 (dollars an hour); else the snapshot's."),
 ]
-PoliciesOption = Annotated[
-    str, typer.Option("--policy", "-p", help="One, or several separated by commas.", rich_help_panel=_POLICY)
-]
-RoundOption = Annotated[float, typer.Option("--round", help="Seconds of a round.", rich_help_panel=_CLUSTER)]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
-NodeOption = Annotated[
-    int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a machine.", rich_help_panel=_CLUSTER)
-]
+RoundOption = Annotated[float, _cluster("--round", help="Seconds of a round.")]
+NodeOption = Annotated[int | None, _cluster("--gpus-per-node", min=1, help="Accelerators of a machine.")]
 SpreadFlag = Annotated[
     bool,
-    typer.Option("--unconsolidated", help="Let gangs be spread over machines, at the speeds of TYPE_unconsolidated.",
-                 rich_help_panel=_CLUSTER),
-]  # fmt: skip
-MeasureOption = Annotated[
-    str | None, typer.Option("--measure-jobs", help="Count only jobs A:B, by arrival.", rich_help_panel=_JOBS)
+    _cluster("--unconsolidated", help="Let gangs be spread over machines, at the speeds of TYPE_unconsolidated."),
 ]
-ScaleFlag = Annotated[
-    bool,
-    typer.Option("--scale-gangs", help="Gangs that were not measured are as fast, by accelerator, as smaller ones.",
-                 rich_help_panel=_JOBS),
-]  # fmt: skip
-AgnosticFlag = Annotated[
-    bool, typer.Option("--agnostic", help="Policies take all types for equal.", rich_help_panel=_POLICY)
-]
-SharingFlag = Annotated[
-    bool, typer.Option("--space-sharing", help="Two jobs may share accelerators.", rich_help_panel=_POLICY)
-]
-LengthsOption = Annotated[
-    str,
-    typer.Option("--lengths", help="What policies know: known, predicted:FACTOR, unknown.", rich_help_panel=_POLICY),
-]
+PoliciesOption = Annotated[str, _policy("--policy", "-p", help="One, or several separated by commas.")]
+AgnosticFlag = Annotated[bool, _policy("--agnostic", help="Policies take all types for equal.")]
+SharingFlag = Annotated[bool, _policy("--space-sharing", help="Two jobs may share accelerators.")]
+LengthsOption = Annotated[str, _policy("--lengths", help="What policies know: known, predicted:FACTOR, unknown.")]
 MechanismOption = Annotated[
     Mechanism,
-    typer.Option("--mechanism", help="The loop of the control plane; to compare, Gavel's rounds with our policies, or "
-                 "its published rounds and programs to the letter.", rich_help_panel=_POLICY),
+    _policy("--mechanism", help="The loop of the control plane; to compare, Gavel's rounds with our policies, or its "
+            "published rounds and programs to the letter."),
 ]  # fmt: skip
-ElasticFlag = Annotated[
-    bool,
-    typer.Option("--elastic", help="Jobs may have every size that their kind was measured with; policies that cannot "
-                 "resize run them as they are given.", rich_help_panel=_JOBS),
-]  # fmt: skip
-UnsavedOption = Annotated[
-    float,
-    typer.Option("--unsaved", min=0, max=1, help="The part of the jobs that do not save their work.",
-                 rich_help_panel=_JOBS),
-]  # fmt: skip
-RestartOption = Annotated[
-    float, typer.Option("--restart-cost", min=0, help="Seconds that a migration loses.", rich_help_panel=_COSTS)
-]
-CheckpointOption = Annotated[
-    str | None,
-    typer.Option("--checkpoint", help="EVERY:COST in seconds, as in 1800:10.", rich_help_panel=_COSTS),
-]
-MtbfOption = Annotated[
-    float | None, typer.Option("--mtbf", help="Hours between failures of one accelerator.", rich_help_panel=_COSTS)
-]
-PricesOption = Annotated[
-    Path | None, typer.Option("--prices", help="CSV: seconds,type,usd_per_hour.", rich_help_panel=_COSTS)
-]
-OutOption = Annotated[
-    str | None, typer.Option("--json", metavar="[OUT]", help="JSON, on stdout or into a file.", rich_help_panel=_OUTPUT)
-]
-CsvOption = Annotated[Path | None, typer.Option("--csv", help="One row for each job.", rich_help_panel=_OUTPUT)]
-PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page with figures.", rich_help_panel=_OUTPUT)]
+RestartOption = Annotated[float, _costs("--restart-cost", min=0, help="Seconds that a migration loses.")]
+CheckpointOption = Annotated[str | None, _costs("--checkpoint", help="EVERY:COST in seconds, as in 1800:10.")]
+MtbfOption = Annotated[float | None, _costs("--mtbf", help="Hours between failures of one accelerator.")]
+PricesOption = Annotated[Path | None, _costs("--prices", help="CSV: seconds,type,usd_per_hour.")]
+OutOption = Annotated[str | None, _output("--json", metavar="[OUT]", help="JSON, on stdout or into a file.")]
+CsvOption = Annotated[Path | None, _output("--csv", help="One row for each job.")]
+PlotOption = Annotated[Path | None, _output("--plot", help="An HTML page with figures.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
 SnapshotOption = Annotated[Path, typer.Option("--snapshot", help="The live state as JSON lines.")]
+PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="One policy.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -254,35 +221,23 @@ def generate(
         ),
     ] = 0.8,
     seed: SeedOption = 0,
-    durations: Annotated[
-        Durations, typer.Option("--durations", help="Distribution of durations.", rich_help_panel=_TAILS)
-    ] = Durations.LOGNORMAL,
+    durations: Annotated[Durations, _tails("--durations", help="Distribution of durations.")] = Durations.LOGNORMAL,
     tail: Annotated[
         float,
-        typer.Option(
+        _tails(
             "--tail",
             min=0,
-            rich_help_panel=_TAILS,
-            help="How heavy it is: the standard deviation of the logarithm of a duration. Of a Pareto "
-            "distribution that is one over the exponent.",
+            help="How heavy it is: the standard deviation of the logarithm of a duration. Of a "
+            "Pareto distribution that is one over the exponent.",
         ),
     ] = 2.0,
-    median: Annotated[
-        float,
-        typer.Option("--median", min=0, help="Minutes that half of the jobs take at most.", rich_help_panel=_TAILS),
-    ] = 30.0,
+    median: Annotated[float, _tails("--median", min=0, help="Minutes that half of the jobs take at most.")] = 30.0,
     burst: Annotated[
         float,
-        typer.Option(
-            "--burst",
-            min=1,
-            help="Jobs that come at a time, on average: equal ones, as in a sweep.",
-            rich_help_panel=_TAILS,
-        ),
+        _tails("--burst", min=1, help="Jobs that come at a time, on average: equal ones, as in a sweep."),
     ] = 1.0,
     gang_mix: Annotated[
-        str,
-        typer.Option("--gang-mix", help="The part of jobs with each number of accelerators.", rich_help_panel=_TAILS),
+        str, _tails("--gang-mix", help="The part of jobs with each number of accelerators.")
     ] = "1=0.7,2=0.1,4=0.15,8=0.05",
 ) -> None:
     """Draw jobs from the papers' distributions, or from ones with a heavy tail, and write them as a trace."""
@@ -315,7 +270,7 @@ def generate(
 @schedule_app.command("solve")
 def solve(
     snapshot: SnapshotOption,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")] = "max-min",
+    policy: PolicyOption = "max-min",
     agnostic: AgnosticFlag = False,
     space_sharing: SharingFlag = False,
     json: JsonFlag = False,
@@ -336,7 +291,7 @@ def solve(
 def explain(
     snapshot: SnapshotOption,
     job: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Their ids; else all.")] = None,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")] = "max-min",
+    policy: PolicyOption = "max-min",
     agnostic: AgnosticFlag = False,
     space_sharing: SharingFlag = False,
     json: JsonFlag = False,
