@@ -79,9 +79,9 @@ def test_a_reason_has_the_facts_of_its_round() -> None:
     problem = Problem.columnar((Pool("a", 2), Pool("b", 2)), [[1.0, 2.0]] * 3, ids=["x", "y", "z"])
     rows = np.zeros(3, np.bool_)
     found = Round(
-        7, 0.0, problem,
+        7, problem,
         column=np.array([0, -1, 1]), accelerators=np.array([1, 0, 1]), kept=rows,
-        restarted=np.array([True, False, False]), stopped=rows,
+        restarted=np.array([True, False, False]),
         share=np.array([[0.25, 0.0], [0.0, 0.0], [0.5, 0.1234567]]),
         deficit=np.array([[1.26, 0.0], [0.0, 3.0], [0.0, 0.0]]),
         judge=lambda: np.array([Why.STARTED, Why.ROOM, Why.NO_SHARE], np.int8),
@@ -120,7 +120,7 @@ def test_every_reason_is_a_sentence(why: Why, text: str) -> None:
     problem = Problem.columnar((Pool("a", 2),), [[1.0]])
     rows, one = np.zeros(1, np.bool_), np.zeros(1, np.intp)
     found = Round(
-        1, 0.0, problem, column=one, accelerators=one + 1, kept=rows, restarted=rows, stopped=rows,
+        1, problem, column=one, accelerators=one + 1, kept=rows, restarted=rows,
         share=np.ones((1, 1)), deficit=np.full((1, 1), 3.0), judge=lambda: np.array([why], np.int8), nodes={},
         reserved=one - 1,
     )  # fmt: skip

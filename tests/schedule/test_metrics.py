@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,10 +60,10 @@ def test_tenants_are_compared_by_what_their_jobs_got() -> None:
 
 def test_one_row_for_each_job() -> None:
     found = simulate(cluster([3600.0, 7200.0], fast=2), run_of("max-min"))
-    rows = job_rows(found, name="mine")
+    rows = job_rows(found)
     assert [len(row) for row in rows] == [len(JOB_COLUMNS)] * 2
     first = dict(zip(JOB_COLUMNS, rows[0], strict=True))
-    assert (first["policy"], first["job"], first["kind"], first["jct_s"]) == ("mine", "0", "alpha", 360.0)
+    assert (first["policy"], first["job"], first["kind"], first["jct_s"]) == ("max-min", "0", "alpha", 360.0)
 
 
 def test_policies_are_compared_in_parts_of_one() -> None:
@@ -73,7 +74,7 @@ def test_policies_are_compared_in_parts_of_one() -> None:
 
 def test_the_page_says_that_it_is_simulated_and_escapes_names() -> None:
     found = simulate(cluster([3600.0, 7200.0, 99.0], fast=2), run_of("max-min"))
-    every = [metrics_of(found, name="<b>x</b>"), metrics_of(found)]
+    every = [replace(metrics_of(found), policy="<b>x</b>"), metrics_of(found)]
     text = page("Compared", every, {"<b>x</b>": found.jct_s, "max-min": found.jct_s}, facts={"trace": "a&b"})
     assert "<strong>Simulated:</strong>" in text
     assert "<b>" not in text

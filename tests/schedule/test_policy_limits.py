@@ -118,7 +118,6 @@ class TestBadInput:
             ("max-min", {"worth": {"v100": -1.0}}, "worth -1.0"),
             ("max-min", {"space_sharing": True}, "needs the rates of co-located jobs"),
             ("makespan", {"agnostic": True, "space_sharing": True}, "does not look at"),
-            ("makespan", {"agnostic": True, "reference": "a100"}, "'a100' is no column"),
             ("hierarchical", {"entities": {"nobody": Entity()}}, "entity 'nobody'"),
             ("elastic", {"power": 0.0}, "power 0.0"),
             ("allox", {"considered": -1.0}, "a part of -1.0"),

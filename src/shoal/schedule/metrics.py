@@ -49,7 +49,7 @@ class Metrics:
         return {"simulated": True, **asdict(self)}
 
 
-def metrics_of(found: Simulated, *, name: str | None = None) -> Metrics:
+def metrics_of(found: Simulated) -> Metrics:
     """Everything about one run."""
     jct, measured, work = found.jct_s, found.measured, found.workload
     fairness = jct / np.maximum(found.alone_s[measured], 1e-9)
@@ -57,7 +57,7 @@ def metrics_of(found: Simulated, *, name: str | None = None) -> Metrics:
     late = found.finished[measured][due] > work.deadline[measured][due] + 1e-6
     cpu = found.policy_cpu_s if len(found.policy_cpu_s) else np.zeros(1)
     return Metrics(
-        policy=name or found.run.policy,
+        policy=found.run.policy,
         jobs=len(jct),
         avg_jct_h=float(jct.mean()) / HOUR,
         p50_jct_h=float(np.percentile(jct, 50)) / HOUR,
@@ -109,12 +109,12 @@ JOB_COLUMNS = (
 )  # fmt: skip
 
 
-def job_rows(found: Simulated, *, name: str | None = None) -> list[Sequence[Any]]:
+def job_rows(found: Simulated) -> list[Sequence[Any]]:
     """One row of `JOB_COLUMNS` for each measured job, for a CSV."""
     work = found.workload
     return [
         (
-            name or found.run.policy, work.ids[job], work.kinds[work.kind[job]], int(work.gang[job]),
+            found.run.policy, work.ids[job], work.kinds[work.kind[job]], int(work.gang[job]),
             work.tenants[work.tenant[job]].name, _plain(work.arrived[job]), _plain(found.started[job]),
             _plain(found.finished[job]), _plain(found.finished[job] - work.arrived[job]), _plain(found.ran_s[job]),
             _plain(found.alone_s[job]), int(found.restarts[job]), int(found.failures[job]), _plain(found.held_s[job]),

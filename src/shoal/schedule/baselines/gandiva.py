@@ -55,13 +55,10 @@ def _pair_up(sub: Subproblem, partner: Index, chance: np.random.Generator) -> No
 
 def _divided(sub: Subproblem, partner: Index) -> Allocation:
     """Equal time for every pair and every single job."""
-    market, problem = sub.market, sub.problem
+    market = sub.market
     rows = np.arange(len(partner))
     leads = (partner < 0) | (rows < partner)
-    counts = np.zeros(len(problem.pools))
-    counts[sub.pools] = market.limits[: len(sub.pools)]
-    spread = np.array([column.spread for column in problem.columns])
-    part = np.where(spread, 0.0, counts[problem.pool_of])[:, None] / (max(leads.sum(), 1) * sub.gang)
+    part = sub.accelerators[:, None] / (max(leads.sum(), 1) * sub.gang)
     able = market.rate > 0.0
     together = able.copy()
     for row in map(int, np.flatnonzero(partner >= 0)):

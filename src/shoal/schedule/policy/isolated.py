@@ -28,11 +28,7 @@ def isolated(problem: Problem) -> Allocation:
 
 def isolated_shares(sub: Subproblem) -> Array:
     """(n, k) x_ij = N_j w_i / (s_i sum w), lowered where a row passes one or a quota binds."""
-    market, problem = sub.market, sub.problem
-    counts = np.zeros(len(problem.pools))
-    counts[sub.pools] = market.limits[: len(sub.pools)]
-    spread = np.array([column.spread for column in problem.columns])
-    size = np.where(spread, 0.0, counts[problem.pool_of])
-    shares = size[:, None] * (sub.weight / (sub.gang * sub.weight.sum()))
+    market = sub.market
+    shares = sub.accelerators[:, None] * (sub.weight / (sub.gang * sub.weight.sum()))
     shares = np.where(market.rate > 0.0, shares, 0.0)
     return within_limits(market, shares / np.maximum(shares.sum(axis=0), 1.0))

@@ -27,16 +27,15 @@ def makespan(
     problem: Problem,
     *,
     agnostic: bool = False,
-    reference: str | None = None,
     space_sharing: bool = False,
     central: bool = False,
 ) -> Allocation:
-    """Needs `work_left`. The agnostic form takes every type to be as fast as the `reference` type is for the job.
+    """Needs `work_left`. The agnostic form takes every type to be as fast as the one on which jobs are fastest in sum.
     `central` ends when Gavel's bisection would (up to a twentieth later), and shares out as its solver does (see
     `centre.py`)."""
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
-    rate = reference_rates(problem, reference) if agnostic else None
+    rate = reference_rates(problem) if agnostic else None
     sub = subproblem_of(problem, rate=rate, space_sharing=space_sharing)
     if not len(sub.free) or not sub.work_left.any():
         return allocation(sub, nothing(sub), policy=NAME)

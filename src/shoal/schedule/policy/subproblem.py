@@ -52,6 +52,13 @@ class Subproblem:
         norm: Array = ((part / part.sum())[:, None] * self.market.rate).sum(axis=0)
         return norm
 
+    @property
+    def accelerators(self) -> Array:
+        """(n,) how many held jobs leave in the pool of each column; none where gangs are spread."""
+        counts = np.zeros(len(self.problem.pools))
+        counts[self.pools] = self.market.limits[: len(self.pools)]
+        return counts[self.problem.pool_of] * [not column.spread for column in self.problem.columns]
+
     @cached_property
     def work_left(self) -> Array:
         """(k,) steps. Raises `Invalid` if some are unknown."""

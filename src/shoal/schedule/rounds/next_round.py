@@ -71,9 +71,9 @@ def next_round(
     reserved = np.where(runs, -1, filling.reserved)
     why = partial(_why, runs, stays, entitled, held, known, reserved, problem, size)
     found_round = Round(
-        number=known.number + 1, start=now, problem=problem, column=column, accelerators=need,
-        kept=stays, restarted=runs & known.ran & ~stays,
-        stopped=running & ~runs, share=known.share, deficit=known.deficit_s, judge=why, nodes=found, reserved=reserved,
+        number=known.number + 1, problem=problem, column=column, accelerators=need, kept=stays,
+        restarted=runs & known.ran & ~stays, share=known.share, deficit=known.deficit_s, judge=why, nodes=found,
+        reserved=reserved,
     )  # fmt: skip
     after = replace(
         known, number=known.number + 1, column=column, since=np.where(stays, since, now), ran=known.ran | runs

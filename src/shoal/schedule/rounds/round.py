@@ -37,22 +37,19 @@ Codes = NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One round of the jobs of `problem`, begun at `start`. `column` (m,) is where each runs or -1, `accelerators`
-    (m,) what it holds there, `nodes` which machines hold it in pools that have machines ((machine, accelerators) pairs
-    by job). `kept` (m,) are jobs that stay where they are; `restarted` (m,) ran before and must be started anew: they
-    come from another place, or from waiting; `stopped` (m,) ran until now and wait. `share` and `deficit` (m, n) are
-    what each should have in a column, and the seconds that it had too little there; `judge` finds out why it is where
-    it is (most rounds of a simulation are never asked). `reserved` (m,) is the column in which places are kept free for
-    a waiting gang, or -1."""
+    """One round of the jobs of `problem`. `column` (m,) is where each runs or -1, `accelerators` (m,) what it holds
+    there, `nodes` which machines hold it in pools that have machines ((machine, accelerators) pairs by job). `kept`
+    (m,) are jobs that stay where they are; `restarted` (m,) ran before and must be started anew: they come from another
+    place, or from waiting. `share` and `deficit` (m, n) are what each should have in a column, and the seconds that it
+    had too little there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
+    `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
 
     number: int
-    start: float
     problem: Problem
     column: Index
     accelerators: Index
     kept: Mask
     restarted: Mask
-    stopped: Mask
     share: Array
     deficit: Array
     judge: Callable[[], Codes]
