@@ -6,23 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.base.arrivals import poisson
 from shoal.core import Invalid, Reason, Unavailable
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.judge import Effort, Goal
-from shoal.measure.oip import prepare
+from shoal.measure.oip import Prepared, prepare
 from shoal.measure.progress import OnProgress, silent
-from shoal.measure.types import LoadResult, Target
+from shoal.measure.types import Floats, LoadResult, Target
 
-Floats = NDArray[np.float64]
-
-_SATURATED_S = 1.0
-_CLIENTS = 32
-_FIRST_GUESS = 0.7
+SATURATED_S = 1.0
+CLIENTS = 32
+"""Enough to keep a batching server's workers busy."""
+FIRST_GUESS = 0.7
 """Of the saturated throughput: about where a queue's latency begins to matter."""
-_SPARE = 1.1
+SPARE = 1.1
 """Arrivals are made for somewhat more requests than a trial takes: their number is random."""
 _FEWEST = 6.0
 """Without a single miss, so many over the share allowed prove an objective to be kept (600 for a 99th percentile)."""
@@ -52,17 +50,9 @@ class ConcurrentLoad:
     def guesses(self) -> dict[str, float]:
         """A rate for each tenant that it can about take alone, in requests per second: from a short closed loop."""
         found = {}
-        for name in self.targets:
-            load = ClosedLoad(self.targets[name], _CLIENTS, _SATURATED_S)
-            (result,) = run(
-                drive([load], replace(self.settings, warmup_s=0.0), prepared=[self._prepared[name]],
-                      on_progress=self._on_progress)
-            )  # fmt: skip
-            _check(result)
-            if result.completed_per_s() == 0:
-                kinds = ", ".join(result.errors()) or "no answer in time"
-                raise Unavailable(f"not one request was answered well: {kinds}", where=self.targets[name].label)
-            found[name] = _FIRST_GUESS * result.completed_per_s()
+        for name, prepared in self._prepared.items():
+            result = closed(prepared, CLIENTS, SATURATED_S, self.settings, self._on_progress)
+            found[name] = FIRST_GUESS * result.completed_per_s()
         return found
 
     def run(self, rates_per_s: Mapping[str, float], *, duration_s: float, seed: int = 0) -> dict[str, LoadResult]:
@@ -106,7 +96,7 @@ class ConcurrentLoad:
                   on_progress=self._on_progress)
         )  # fmt: skip
         for result in results:
-            _check(result)
+            check(result)
         found = dict(zip(names, results, strict=True))
         self.loads.append(found)
         return found
@@ -136,7 +126,7 @@ class ConcurrentProbe:
         warmup_s = load.settings.warmup_s
         needed_s = max(_FEWEST / self._goals[name].misses_allowed / rate for name, rate in rates_per_s.items())
         most_s = max(self._most_s, needed_s)
-        duration_s = warmup_s + min(most_s, _SPARE * self._most / min(rates_per_s.values()))
+        duration_s = warmup_s + min(most_s, SPARE * self._most / min(rates_per_s.values()))
         arrivals = [poisson(rates_per_s[name], duration_s, seed=load._seed(name, self._trials)) for name in names]
         to_skip = [int(np.searchsorted(each, warmup_s)) for each in arrivals]
 
@@ -152,6 +142,21 @@ class ConcurrentProbe:
         load._drive(names, arrivals, duration_s, watch, max(self._goals[name].slo_s for name in names))
 
 
-def _check(result: LoadResult) -> None:
+def closed(
+    prepared: Prepared, clients: int, duration_s: float, settings: Settings, on_progress: OnProgress
+) -> LoadResult:
+    """So many clients that send without a pause, from the start. Raises Unavailable where nothing is answered well."""
+    load = ClosedLoad(prepared.target, clients, duration_s)
+    cold = replace(settings, warmup_s=0.0)
+    (result,) = run(drive([load], cold, prepared=[prepared], on_progress=on_progress))
+    check(result)
+    if result.completed_per_s() == 0:
+        kinds = ", ".join(f"{kind} ({count})" for kind, count in result.errors().items()) or "no answer in time"
+        raise Unavailable(f"not one request was answered well: {kinds}", where=prepared.target.label)
+    return result
+
+
+def check(result: LoadResult) -> None:
+    """Raises Unavailable if the load was aborted."""
     if result.aborted is not None:
         raise Unavailable(f"the load was aborted: {result.aborted.text}", hint="look at the server's log")

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.base.arrivals import poisson
-from shoal.core import Clock, Reason, SystemClock, Unavailable
+from shoal.core import Clock, Reason, SystemClock
 from shoal.measure.capacity import Capacity, Effort, Goal, Trial, find_capacity
-from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
+from shoal.measure.concurrent import CLIENTS, FIRST_GUESS, SATURATED_S, SPARE, check, closed
+from shoal.measure.generator import OpenLoad, Settings, drive, run
 from shoal.measure.oip import Prepared, prepare
 from shoal.measure.progress import OnProgress, silent
 from shoal.measure.statistics import Estimate
@@ -19,13 +20,6 @@ MOST_REQUESTS = 100_000
 """Of one trial. Against a real server its time is the limit that is met first, unless it is very fast: then many
 requests go by in one hiccup of the machine, and say no more than one."""
 _ALONE_S = 0.5
-_SATURATED_S = 1.0
-_CLIENTS = 32
-"""Enough to keep a batching server's workers busy."""
-_FIRST_GUESS = 0.7
-"""Of the saturated throughput: about where a queue's latency begins to matter."""
-_SPARE = 1.1
-"""Arrivals are made for somewhat more requests than a trial takes: their number is random."""
 _FEWEST = 100
 """Requests a trial may take even where that is long."""
 
@@ -74,14 +68,13 @@ def measure_capacity(
     prepared = run(prepare(target, encoding=settings.encoding, seed=settings.seed, timeout_s=settings.timeout_s))
     clock = clock or SystemClock()
     end_s = clock.monotonic() + budget_s
-    short = replace(settings, warmup_s=0.0)
-    alone = _closed(prepared, 1, _ALONE_S, short, on_progress)
+    alone = closed(prepared, 1, _ALONE_S, settings, on_progress)
     if alone.quantile(0.5).value > goal.slo_s:
         took_s = alone.quantile(0.5).value
         reason = Reason("too-slow-alone", f"even alone half the requests take longer than {took_s * 1e3:.3g} ms")
         return LiveCapacity(Capacity(goal, Estimate(0.0, 0.0, 0.0), (), reason), alone, None, (), ())
-    saturated = _closed(prepared, _CLIENTS, _SATURATED_S, short, on_progress) if start_per_s is None else None
-    guess = _FIRST_GUESS * saturated.completed_per_s() if saturated is not None else start_per_s
+    saturated = closed(prepared, CLIENTS, SATURATED_S, settings, on_progress) if start_per_s is None else None
+    guess = FIRST_GUESS * saturated.completed_per_s() if saturated is not None else start_per_s
     assert guess is not None
     loads: list[LoadResult] = []
 
@@ -92,18 +85,6 @@ def measure_capacity(
         probe, goal, start_per_s=guess, effort=effort, on_trial=on_trial, go_on=lambda: clock.monotonic() < end_s
     )
     return LiveCapacity(capacity, alone, saturated, tuple(loads), (*capacity.warnings, *_warnings(capacity, loads)))
-
-
-def _closed(
-    prepared: Prepared, clients: int, duration_s: float, settings: Settings, on_progress: OnProgress
-) -> LoadResult:
-    load = ClosedLoad(prepared.target, clients, duration_s)
-    (result,) = run(drive([load], settings, prepared=[prepared], on_progress=on_progress))
-    _check(result)
-    if result.completed_per_s() == 0:
-        kinds = ", ".join(f"{kind} ({count})" for kind, count in result.errors().items()) or "no answer in time"
-        raise Unavailable(f"not one request was answered well: {kinds}", where=prepared.target.label)
-    return result
 
 
 def live_trial(
@@ -121,7 +102,7 @@ def live_trial(
     one search apart."""
     # Where the rate is too much, the queue needs at least so long to grow beyond the objective.
     settings = replace(settings, warmup_s=max(settings.warmup_s, goal.slo_s))
-    most = max(_FEWEST, min(_SPARE * effort.most_requests, rate_per_s * trial_s))
+    most = max(_FEWEST, min(SPARE * effort.most_requests, rate_per_s * trial_s))
     duration_s = settings.warmup_s + most / rate_per_s
     arrivals = poisson(rate_per_s, duration_s, seed=settings.seed * 1009 + number)
     to_skip = int((arrivals < settings.warmup_s).sum())
@@ -137,13 +118,8 @@ def live_trial(
     (result,) = run(
         drive([load], settings, watch=watch, late_s=goal.slo_s, prepared=[prepared], on_progress=on_progress)
     )
-    _check(result)
+    check(result)
     return result
-
-
-def _check(result: LoadResult) -> None:
-    if result.aborted is not None:
-        raise Unavailable(f"the load was aborted: {result.aborted.text}", hint="look at the server's log")
 
 
 def _warnings(capacity: Capacity, loads: list[LoadResult]) -> tuple[Reason, ...]:
