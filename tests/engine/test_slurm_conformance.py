@@ -40,6 +40,7 @@ class PooledKit(SlurmKit):
 
 
 @needs_slurm
+@pytest.mark.slow
 class TestPooledSlurm(EngineConformance):
     @pytest.fixture
     async def kit(self, tmp_path: Path, cluster: PrivateSlurm) -> AsyncIterator[SlurmKit]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -242,7 +241,7 @@ class ControlPlane:
         fingerprint = "" if idempotency_key is None else given.fingerprint()
         return JobRecord(
             id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1,
-            manifest=sys.intern(manifest.canonical_json()),  # many wait with the same
+            manifest=manifest.canonical_json(),
             resources=manifest.resources_per_rank(), ranks=manifest.max_ranks,
             min_ranks=manifest.min_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from itertools import groupby, pairwise
 from pathlib import Path
 
+import pytest
+
 from shoal.contract.lifecycle import Outcome
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord
@@ -104,6 +106,7 @@ def overlap(one: AttemptRecord, other: AttemptRecord) -> bool:
     return one.created_at < other.ended_at and other.created_at < one.ended_at
 
 
+@pytest.mark.slow
 async def test_a_job_shrinks_for_another_by_checkpoint_and_grows_again(tmp_path: Path) -> None:
     (home := tmp_path / "home").mkdir()
     settings = ScheduleSettings("elastic", round_s=0.5, restart_cost_s=0.05)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -286,8 +287,8 @@ class Manifest(Part):
         return self.model_validate({**self.values(), "files": (), "bundle": digest})
 
     def canonical_json(self) -> str:
-        """The one JSON text of this manifest; two equal manifests have the same."""
-        return self.model_dump_json(exclude_none=True)
+        """The one JSON text of this manifest; two equal manifests have the same, once in memory: many jobs wait."""
+        return sys.intern(self.model_dump_json(exclude_none=True))
 
     def fingerprint(self) -> str:
         """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
