@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from shoal.serve.contract import ModelState, VersionStatus
 from shoal.serve.errors import BadModel, DeadlineMissed, NotReady, UnknownModel
-from shoal.serve.gateway.backend import Duration, IndexEntry, ModelState, ModelStatistics
+from shoal.serve.gateway.stats import Stats, Total
 from shoal.serve.tensors import check_request, to_array, to_tensor
 from shoal.serve.types import DataType, InferRequest, InferResponse, ModelMetadata, TensorSpec
 
@@ -128,27 +129,27 @@ class FakeBackend:
     def metadata(self, tenant: str, model: str, version: str | None) -> ModelMetadata:
         return self._find(tenant, model, version).metadata
 
-    def statistics(self, tenant: str, model: str | None, version: str | None) -> Sequence[ModelStatistics]:
+    def statistics(self, tenant: str, model: str | None, version: str | None) -> Sequence[Stats]:
         if model is not None:
             self._find(tenant, model, version)
         return [self._statistics(name) for name in self._visible(tenant) if model in (None, name)]
 
-    def _statistics(self, name: str) -> ModelStatistics:
+    def _statistics(self, name: str) -> Stats:
         count = sum(request.model == name for request in self.seen)
-        some = Duration(count, count * 0.25)
-        return ModelStatistics(
-            name, "1", count, count, success=some, fail=Duration(0, 0.0), rejected=Duration(3, 0.5), queue=some,
+        some = Total(count, count * 0.25)
+        return Stats(
+            name, "1", inferences=count, executions=count, success=some, rejected=Total(3, 0.5), queue=some,
             compute_input=some, compute_infer=some, compute_output=some, last_at=1_700_000_000.5,
-            batches=((1, some),) if count else (),
+            batches={1: some} if count else {},
         )  # fmt: skip
 
-    def index(self, tenant: str, ready_only: bool) -> Sequence[IndexEntry]:
+    def index(self, tenant: str, ready_only: bool) -> Sequence[VersionStatus]:
         entries = []
         for name in self._visible(tenant):
             if name in self.unloaded:
-                entries.append(IndexEntry(name, "1", ModelState.UNAVAILABLE, "unloaded"))
+                entries.append(VersionStatus(name, "1", ModelState.UNAVAILABLE, "unloaded"))
             else:
-                entries.append(IndexEntry(name, "1", ModelState.READY))
+                entries.append(VersionStatus(name, "1", ModelState.READY))
         return [entry for entry in entries if not ready_only or entry.state is ModelState.READY]
 
     async def load(self, tenant: str, model: str) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import uvloop
 
-from shoal.serve.gateway.grpc import GrpcFront, GrpcLimits
-from shoal.serve.gateway.http import HttpFront, HttpLimits
+from shoal.base.http import Limits
+from shoal.serve.gateway.grpc import GrpcFront
+from shoal.serve.gateway.http import HttpFront
 from shoal.serve.gateway.shared_memory import SharedRegions
 from tests.serve.fakes import FakeBackend
 
@@ -24,7 +25,7 @@ Work = Callable[[], Awaitable[Any]]
 @dataclass
 class Fronts:
     backend: FakeBackend
-    shared: SharedRegions | None
+    shared: SharedRegions
     loop: asyncio.AbstractEventLoop
     http: HttpFront
     http_port: int = 0
@@ -49,20 +50,20 @@ class Fronts:
 def serving(
     backend: FakeBackend | None = None,
     *,
-    limits: HttpLimits | None = None,
-    grpc_limits: GrpcLimits | None = None,
-    shared: bool = True,
+    limits: Limits | None = None,
+    message: int = 64 << 20,
+    shared: SharedRegions | None = None,
     grpc: bool = False,
     unix: Path | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> Iterator[Fronts]:
     backend = backend or FakeBackend()
-    regions = SharedRegions() if shared else None
+    regions = shared or SharedRegions()
     loop = new_loop()
     thread = threading.Thread(target=loop.run_forever, name="fronts", daemon=True)
     thread.start()
     http = HttpFront(backend, limits=limits, metrics=lambda: b"up 1\n", shared=regions)
-    rpc = GrpcFront(backend, limits=grpc_limits, shared=regions) if grpc else None
+    rpc = GrpcFront(backend, shared=regions, message=message) if grpc else None
     fronts = Fronts(backend, regions, loop, http)
     try:
         fronts.http_port = fronts.run(lambda: http.start(port=0))
@@ -75,8 +76,7 @@ def serving(
         fronts.run(lambda: http.stop(0.0))
         if rpc is not None:
             fronts.run(lambda: rpc.stop(0.0))
-        if regions is not None:
-            regions.close()
+        regions.close()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10.0)
         loop.close()

@@ -34,8 +34,9 @@ from shoal.serve.errors import BadModel, ReplicaLost
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.execution import Execution
 from shoal.serve.gateway.meter import Meter
-from shoal.serve.gateway.spawner import ReplicaProcess, Restarts, Spawner
+from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.gateway.standalone import Standalone
+from shoal.serve.replica.messages import Times
 from shoal.serve.runtimes.open import LoadReport, WarmupRuns
 from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, ModelSpec, ServiceSpec, TensorSpec
 from tests.serve.models import FLOATS, ROOT, floats
@@ -162,7 +163,7 @@ class Played:
         answers = [InferResponse(request.model, version, [], request.id) for request in requests]
         responses = (*outcomes, *answers[len(outcomes) :])
         if not done.done():
-            done.set_result(Execution(responses, 0.0, self.device_s, 0.0, self.device_s))
+            done.set_result(Execution(responses, Times(0.0, self.device_s, 0.0, self.device_s)))
 
     def die(self) -> None:
         """As a killed process, seen by the registry."""
@@ -206,8 +207,8 @@ class Stage:
             await asyncio.sleep(0)
 
     def state(self, model: str = "m", version: str = "1") -> tuple[str, str]:
-        state, reason = self.gateway.state(self.gateway.directory.find("ada", model), version)
-        return str(state), reason
+        status = self.gateway.status(self.gateway.directory.find("ada", model), version)
+        return status.state, status.reason
 
 
 @contextlib.asynccontextmanager
@@ -267,9 +268,6 @@ class Live:
     def service(self, service_id: str) -> ServiceStatus:
         return next(one for one in self.status().services if one.id == service_id)
 
-    def spawner(self, service_id: str) -> Spawner:
-        return self.alone.spawners[service_id]
-
 
 @contextlib.contextmanager
 def standalone(
@@ -299,7 +297,7 @@ class Home:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / "gateway.log"
         self._threaded = Threaded()
-        self._spawners: dict[tuple[str, int], Spawner] = {}
+        self.spawned: dict[str, SpawnedReplica] = {}
 
     def configure(self, *deployments: Deployment, **more: Any) -> None:
         self.generation += 1
@@ -340,29 +338,22 @@ class Home:
         self.process.send_signal(number)
         return self.process.wait(ENDS_WITHIN_S)
 
-    def replicas(self, service_id: str, generation: int, *names: str) -> Spawner:
-        """Have so many of the deployment running, under these names."""
-        spawner = self._spawners.get((service_id, generation))
-        if spawner is None:
-            how = ReplicaProcess(
-                self.folder / "s", token_of(service_id, generation), python_path=[ROOT], log_directory=self.folder,
-                outlives_gateway=True,
-            )  # fmt: skip
-            spawner = self._spawners[service_id, generation] = Spawner(how, Restarts(0.01, 0.1))
+    def replicas(self, service_id: str, generation: int, *names: str) -> None:
+        """Have these of the deployment running."""
+        token = token_of(service_id, generation)
+        how = ReplicaProcess(self.folder / "s", token, self.folder, python_path=[ROOT])
 
         async def add() -> None:
-            for name in names:
-                spawner.add(name)
+            self.spawned |= {name: SpawnedReplica(name, how, first_pause_s=0.01) for name in names}
 
         self._threaded.run(add())
-        return spawner
 
     def client(self, **more: Any) -> InferenceClient:
         return InferenceClient(f"http://127.0.0.1:{self.status.http.port}", patience_s=ENDS_WITHIN_S, **more)
 
     def close(self) -> None:
-        for spawner in self._spawners.values():
-            self._threaded.run(spawner.close())
+        for replica in self.spawned.values():
+            self._threaded.run(replica.close())
         if self.process is not None and self.process.poll() is None:
             self.end(signal.SIGKILL)
         self._threaded.close()

@@ -41,13 +41,11 @@ class Referee:
             known.spec, known.executors = spec, spec.executors
         self.scheduler.add_queue(spec)
 
-    def remove_queue(self, key: str) -> tuple[Item, ...]:
-        items = self.scheduler.remove_queue(key)
-        known = self.queues.pop(key)
-        assert sorted(item.number for item in items) == sorted(known.waiting)
-        for item in items:
-            self._end(item, "returned")
-        return items
+    def remove_queue(self, key: str) -> None:
+        self.scheduler.remove_queue(key)
+        for item in self.queues.pop(key).waiting.values():
+            self._end(item, "removed")
+        self._count()
 
     def resize(self, key: str, executors: int) -> None:
         self.queues[key].executors = executors

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Reason, token_digest
-from shoal.serve.gateway.registry import Execution, Replica, ReplicaEvents, ReplicaLimits, ReplicaRegistry
-from shoal.serve.gateway.spawner import ReplicaProcess, Restarts, Spawner
+from shoal.serve.gateway.execution import Execution
+from shoal.serve.gateway.registry import ReplicaRegistry
+from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
+from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, ModelKey
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, encode
@@ -69,15 +71,11 @@ class Kit:
         self.told = Told()
         self.killed: list[tuple[str, str]] = []
         self.registry = self.new_registry()
-        self.spawner = Spawner(
-            ReplicaProcess(self.path, TOKEN, python_path=[ROOT], log_directory=root),
-            Restarts(first_s=0.01, longest_s=0.05),
-            grace_s=5,
-        )
+        self.spawned: dict[str, SpawnedReplica] = {}
 
     def new_registry(self) -> ReplicaRegistry:
         return ReplicaRegistry(
-            lambda name, digest: digest == token_digest(TOKEN), self.told, self.limits, before_kill=self._note_kill
+            lambda digest: digest == token_digest(TOKEN), self.told, self.limits, before_kill=self._note_kill
         )
 
     def _note_kill(self, name: str, why: str) -> None:
@@ -88,7 +86,9 @@ class Kit:
     async def replica(self, name: str = "a") -> Replica:
         """A real one, in a process of its own."""
         joined = sum((what, who) == ("joined", name) for what, who, _ in self.told.log)
-        self.spawner.add(name)
+        if name not in self.spawned:
+            how = ReplicaProcess(self.path, TOKEN, self.logs, python_path=[ROOT])
+            self.spawned[name] = SpawnedReplica(name, how, first_pause_s=0.01, grace_s=5)
         found: Replica = await self.told.wait("joined", name, times=joined + 1)
         return found
 
@@ -111,7 +111,7 @@ async def registry_kit(root: Path, limits: ReplicaLimits | None = None) -> Async
     try:
         yield kit
     finally:
-        await kit.spawner.close()
+        await asyncio.gather(*(one.close() for one in kit.spawned.values()))
         await kit.registry.stop()
 
 

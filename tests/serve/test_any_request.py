@@ -50,7 +50,7 @@ def post(live: Live, model: str, document: Any) -> tuple[int, str]:
 
 
 def starts(live: Live) -> int:
-    return live.spawner("ada.s").starts("ada.s-0-1")
+    return live.alone.replicas["ada.s-0-1"].starts
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -100,7 +100,7 @@ def cmdline(process: psutil.Process) -> Sequence[str]:
         (["{linear}", "--scheduler", "lottery"], ["there is no scheduler called 'lottery'", "one of deadline, fair"]),
         (["{linear}", "--replicas", "0"], ["Invalid value for '--replicas'"]),
         (["{linear}", "--max-batch", "0"], ["Invalid value for '--max-batch'"]),
-        ([], ["Missing argument 'MODEL...'"]),
+        ([], ["Missing argument 'MODEL'"]),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(

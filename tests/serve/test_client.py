@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.base.http import Limits
 from shoal.core import Invalid, ShoalError, Unavailable
-from shoal.serve.client import InferenceClient
+from shoal.serve.client import InferenceClient, sync
 from shoal.serve.errors import (
     BadModel,
     BadRequest,
@@ -27,7 +28,7 @@ from shoal.serve.errors import (
     TooLarge,
     UnknownModel,
 )
-from shoal.serve.gateway.http import HttpLimits
+from shoal.serve.gateway.shared_memory import SharedRegions
 from shoal.serve.protocol.errors import Unauthorized
 from shoal.serve.tensors import to_tensor
 from shoal.serve.types import DataType
@@ -175,15 +176,15 @@ def test_threads_share_a_client(client: InferenceClient) -> None:
 
 
 def test_a_connection_that_the_server_closed_is_replaced() -> None:
-    with serving(limits=HttpLimits(idle_s=0.5, sweep_s=0.01)) as fronts, InferenceClient(fronts.url) as client:
+    with serving(limits=Limits(idle_s=0.5, sweep_s=0.01)) as fronts, InferenceClient(fronts.url) as client:
         for _ in range(3):
             client.infer("add_sub", INPUTS)
-            while client._free[0].is_open():
+            while client._free[0].channel.is_open():
                 pass
 
 
 def test_a_refused_body_is_told_though_it_was_not_all_taken() -> None:
-    with serving(limits=HttpLimits(body=1000)) as fronts, InferenceClient(fronts.url) as client:
+    with serving(limits=Limits(body=1000)) as fronts, InferenceClient(fronts.url) as client:
         with pytest.raises(TooLarge, match="1000 are the most"):
             client.infer("echo_FP64", {"IN": np.zeros(4 << 20)})
         client.infer("echo_FP64", {"IN": np.zeros(4)})
@@ -215,7 +216,9 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     ("error", "waits"), [(RateLimited("x", retry_after_s=7), [7, 7]), (ReplicaLost("x"), [0.05, 0.1])]
 )
-def test_retries_of_what_is_safe(fronts: Fronts, error: ShoalError, waits: list[float]) -> None:
+def test_retries_of_what_is_safe(
+    fronts: Fronts, monkeypatch: pytest.MonkeyPatch, error: ShoalError, waits: list[float]
+) -> None:
     fronts.backend.failing["add_sub"] = error
     waited: list[float] = []
 
@@ -224,7 +227,8 @@ def test_retries_of_what_is_safe(fronts: Fronts, error: ShoalError, waits: list[
         if len(waited) == 2:
             fronts.backend.failing.clear()
 
-    with InferenceClient(fronts.url, retries=2, sleep=sleep) as client:
+    monkeypatch.setattr(sync, "sleep", sleep)
+    with InferenceClient(fronts.url, retries=2) as client:
         client.infer("add_sub", INPUTS)
     assert waited == waits
     assert len(fronts.backend.seen) == 3
@@ -233,8 +237,7 @@ def test_retries_of_what_is_safe(fronts: Fronts, error: ShoalError, waits: list[
 @pytest.mark.parametrize("error", [DeadlineMissed("x"), ModelFailed("x"), BadRequest("x")])
 def test_no_retries_of_anything_else(fronts: Fronts, error: ShoalError) -> None:
     fronts.backend.failing["add_sub"] = error
-    client = InferenceClient(fronts.url, retries=5, sleep=lambda _: pytest.fail("waited"))
-    with client, pytest.raises(type(error)):
+    with InferenceClient(fronts.url, retries=5) as client, pytest.raises(type(error)):
         client.infer("add_sub", INPUTS)
     assert len(fronts.backend.seen) == 1
 
@@ -303,7 +306,6 @@ def ours() -> list[str]:
 
 def test_inputs_in_shared_memory(fronts: Fronts) -> None:
     regions = fronts.shared
-    assert regions is not None
     with InferenceClient(fronts.url, shared_memory=True) as client:
         np.testing.assert_array_equal(client.infer("add_sub", INPUTS)["OUTPUT0"], A + B)
         (first,) = regions.status("")
@@ -320,7 +322,10 @@ def test_inputs_in_shared_memory(fronts: Fronts) -> None:
 
 
 def test_inputs_are_sent_where_shared_memory_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(shared=False) as fronts, InferenceClient(fronts.url, shared_memory=True) as client:
+    with (
+        serving(shared=SharedRegions(most_regions=0)) as fronts,
+        InferenceClient(fronts.url, shared_memory=True) as client,
+    ):
         for _ in range(2):
             np.testing.assert_array_equal(client.infer("add_sub", INPUTS)["OUTPUT0"], A + B)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]

@@ -19,6 +19,7 @@ from shoal.serve.contract import (
     Deployment,
     GatewayConfig,
     GatewayStatus,
+    ModelState,
     ReplicaStatus,
     ServiceStatus,
     TenantEntry,
@@ -53,7 +54,7 @@ reasons = st.builds(Reason, words, words, st.dictionaries(words, st.integers(0, 
 service_states = st.builds(
     ServiceStatus, words,
     st.lists(st.builds(ReplicaStatus, words, st.booleans(), words, st.booleans()), max_size=2).map(tuple),
-    st.lists(st.builds(VersionStatus, words, words, words, words), max_size=2).map(tuple),
+    st.lists(st.builds(VersionStatus, words, words, st.sampled_from(ModelState), words), max_size=2).map(tuple),
     st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.none() | st.floats(0, 9),
     st.none() | st.floats(0, 9), st.none() | reasons,
 )  # fmt: skip

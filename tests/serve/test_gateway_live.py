@@ -387,9 +387,9 @@ def test_a_replica_killed_under_load_costs_only_what_it_was_at(live: Live, bob: 
     name = "bob.text-0-1"
     with Load(lambda: bob.infer("linear", {"x": ONE}), threads=6) as load:
         for _ in range(2):
-            pid = live.spawner("bob.text").pid(name)
+            pid = live.alone.replicas[name].pid
             kill(pid)
-            eventually(lambda pid=pid: live.spawner("bob.text").pid(name) not in (None, pid))
+            eventually(lambda pid=pid: live.alone.replicas[name].pid not in (None, pid))
             load.more(50)
     assert {*load.outcomes} <= {"ok", "replica-lost"}  # those that waited, and came, were served by its successor
     assert load.outcomes["replica-lost"] <= 2 * 2  # at each kill what it was at, and what it was sent ahead
@@ -519,7 +519,7 @@ def test_in_the_end_everything_is_answered_written_down_and_gone(tmp_path: Path)
         door.touch()
 
     with standalone(tmp_path, [spec], price_per_hour=Money.usd(3600), drain_s=ENDS_WITHIN_S) as alone:
-        pid = alone.spawner("ada.s").pid("ada.s-0-1")
+        pid = alone.alone.replicas["ada.s-0-1"].pid
         client, answers = alone.client(), []
         asking = [
             threading.Thread(target=lambda: answers.append(client.infer("wait_for", {"x": models.at_door(door)}))),

@@ -53,9 +53,8 @@ def ready(on: Home, count: int) -> bool:
     return found is not None and len(found.ready) == count
 
 
-def pids(on: Home, generation: int, *names: str) -> list[int | None]:
-    spawner = on.replicas("s", generation)
-    return [spawner.pid(name) for name in names]
+def pids(on: Home, *names: str) -> list[int | None]:
+    return [on.spawned[name].pid for name in names]
 
 
 def test_a_service_is_scaled_updated_and_undeployed_under_load(on: Home) -> None:
@@ -108,7 +107,7 @@ def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     names = ("s-0-1", "s-1-1")
     on.replicas("s", 1, *names)
     eventually(lambda: ready(on, 2))
-    first, lives = on.status, pids(on, 1, *names)
+    first, lives = on.status, pids(on, *names)
     answer = on.client().infer("linear", {"x": ONE})["y"]
     # A change of price closes an interval: what came before is on the disk when the gateway is killed.
     on.configure(deployment(linear(on)), price_per_hour=PRICE * 2, slots=1)
@@ -126,7 +125,7 @@ def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     assert (second.http, second.grpc) == (first.http, first.grpc)
     assert second.usage == paid
     eventually(lambda: ready(on, 2))
-    assert pids(on, 1, *names) == lives
+    assert pids(on, *names) == lives
     np.testing.assert_array_equal(on.client().infer("linear", {"x": ONE})["y"], answer)
     assert on.end(signal.SIGTERM) == 0
     records = usage_file.read(on.folder / "usage.jsonl")
@@ -147,9 +146,9 @@ def test_requests_wait_for_replicas_that_are_on_their_way_back(on: Home) -> None
     eventually(lambda: ready(on, 1))
     client = on.client()
     with Load(lambda: client.infer("linear", {"x": ONE})) as load:
-        (pid,) = pids(on, 1, "s-0-1")
+        (pid,) = pids(on, "s-0-1")
         kill(pid)
-        eventually(lambda: pids(on, 1, "s-0-1") not in ([pid], [None]))
+        eventually(lambda: pids(on, "s-0-1") not in ([pid], [None]))
         load.more()
     assert {*load.outcomes} <= {"ok", "replica-lost"}
 
@@ -240,7 +239,7 @@ def test_told_twice_it_does_not_wait(on: Home) -> None:
         on.process.send_signal(signal.SIGTERM)
         eventually(lambda: lets_nobody_in(on.client()))
         assert on.end(signal.SIGTERM) == -signal.SIGTERM
-        kill(pids(on, 1, "s-0-1")[0])
+        kill(pids(on, "s-0-1")[0])
 
 
 def run(*words: str) -> tuple[int, str]:

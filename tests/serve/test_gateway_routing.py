@@ -16,6 +16,7 @@ from shoal.serve.errors import UnknownModel
 from shoal.serve.gateway.directory import Directory, queue_key
 from shoal.serve.gateway.routing import Router
 from shoal.serve.gateway.stats import WINDOW_S, Stats, Window, merged_quantiles
+from shoal.serve.replica.messages import Times
 from shoal.serve.types import ModelSpec, Route, ServiceSpec
 
 # --- shares ---
@@ -252,15 +253,14 @@ def test_extremes_have_a_place() -> None:
 
 def test_a_batch_is_counted_once_and_its_requests_each() -> None:
     stats = Stats("m", "1")
-    stats.executed(5, 3, 0.1, 0.2, 0.3)
+    stats.executed(5, 3, Times(0.1, 0.2, 0.3, 0.6))
     for _ in range(3):
         stats.answered(1.0, 0.4, now=50.0)
     stats.failed(2.0, now=60.0)
     stats.refused(0.5)
-    told = stats.freeze()
-    assert (told.inferences, told.executions, told.last_at) == (5, 1, 60.0)
-    counts = (told.success, told.fail, told.rejected, told.queue, told.compute_input, told.compute_infer)
+    assert (stats.inferences, stats.executions, stats.last_at) == (5, 1, 60.0)
+    counts = (stats.success, stats.fail, stats.rejected, stats.queue, stats.compute_input, stats.compute_infer)
     assert [one.count for one in counts] == [3, 1, 1, 3, 3, 3]
-    assert told.compute_infer.total_s == pytest.approx(0.6)
-    assert [(size, one.count, one.total_s) for size, one in told.batches] == [(5, 1, 0.2)]
+    assert stats.compute_infer.total_s == pytest.approx(0.6)
+    assert [(size, one.count, one.total_s) for size, one in stats.batches.items()] == [(5, 1, 0.2)]
     assert stats.busy_s == 0.2

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from shoal.core import Unavailable
 from shoal.serve.errors import BadModel, ModelFailed, NotReady, RateLimited, ReplicaLost
-from shoal.serve.gateway.grpc import GrpcFront, GrpcLimits
+from shoal.serve.gateway.grpc import STREAM_WINDOW, GrpcFront
 from tests.serve.fronts import Fronts, serving
 
 A = np.arange(16, dtype=np.int32).reshape(1, 16)
@@ -28,7 +28,7 @@ B = np.full((1, 16), 5, dtype=np.int32)
 
 @pytest.fixture
 def fronts() -> Iterator[Fronts]:
-    with serving(grpc=True, grpc_limits=GrpcLimits(message=1 << 20, stream_window=4)) as found:
+    with serving(grpc=True, message=1 << 20) as found:
         yield found
 
 
@@ -235,11 +235,11 @@ def test_a_stream_is_answered_in_order_and_survives_refusals(client: Any, fronts
 def test_a_stream_works_on_no_more_than_its_window(client: Any, fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
     client.start_stream(callback=lambda result, error: None)
-    for _ in range(12):
+    for _ in range(STREAM_WINDOW + 8):
         client.async_stream_infer("add_sub", add_sub())
-    wait_for(lambda: fronts.backend.running >= 4)
+    wait_for(lambda: fronts.backend.running >= STREAM_WINDOW)
     time.sleep(0.05)
-    assert fronts.backend.running == 4
+    assert fronts.backend.running == STREAM_WINDOW
     client.stop_stream(cancel_requests=True)
     wait_until_idle(fronts)
 
@@ -269,7 +269,7 @@ def test_shared_memory(client: Any) -> None:
 
 def test_a_port_that_is_taken(fronts: Fronts) -> None:
     with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{fronts.grpc_port}: the port cannot be listened on"):
-        fronts.run(lambda: GrpcFront(fronts.backend).start(port=fronts.grpc_port))
+        fronts.run(lambda: GrpcFront(fronts.backend, shared=fronts.shared).start(port=fronts.grpc_port))
 
 
 @pytest.mark.parametrize("call", ["ModelInfer", "ModelMetadata", "RepositoryIndex", "ModelStreamInfer"])

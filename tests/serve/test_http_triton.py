@@ -14,8 +14,8 @@ import tritonclient.http as triton
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
+from shoal.base.http import Limits
 from shoal.serve.errors import BadModel, ModelFailed, RateLimited, ReplicaLost
-from shoal.serve.gateway.http import HttpLimits
 from tests.serve.fakes import FakeBackend
 from tests.serve.fronts import Fronts, serving
 
@@ -267,16 +267,8 @@ def test_strings_in_shared_memory(client: Any, region: Any) -> None:
         client.infer("echo_BYTES", [one])
 
 
-def test_a_server_without_shared_memory(region: Any) -> None:
-    with serving(shared=False) as fronts, triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}") as client:
-        assert "system_shared_memory" not in client.get_server_metadata()["extensions"]
-        with pytest.raises(InferenceServerException, match="takes no shared memory") as caught:
-            client.register_system_shared_memory("r", region._shm_key, 512)
-        assert caught.value.status() == "404"
-
-
 def test_a_client_that_goes_away_cancels_its_request() -> None:
-    with serving(limits=HttpLimits(half_closed_s=0.2, sweep_s=0.02)) as fronts:
+    with serving(limits=Limits(half_closed_s=0.2, sweep_s=0.02)) as fronts:
         fronts.backend.held["add_sub"] = threading.Event()
         impatient = triton.InferenceServerClient(f"127.0.0.1:{fronts.http_port}", network_timeout=0.5)
         with pytest.raises(Exception, match="timed out"):

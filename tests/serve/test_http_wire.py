@@ -22,15 +22,14 @@ from typing import Any
 
 import pytest
 
+from shoal.base.http import Limits
 from shoal.core import Unavailable
 from shoal.serve.errors import RateLimited
-from shoal.serve.gateway.http import HttpLimits
+from shoal.serve.gateway.http import connection
 from tests.serve.fakes import FakeBackend
 from tests.serve.fronts import Fronts, serving
 
-SMALL = HttpLimits(
-    head=2048, body=1 << 20, json=4096, held=3 << 20, connections=80, per_address=40, linger_s=10.0, sweep_s=0.02
-)
+SMALL = Limits(head=2048, body=1 << 20, held=3 << 20, connections=80, per_address=40, linger_s=10.0, sweep_s=0.02)
 QUICK = replace(
     SMALL, idle_s=0.3, head_s=0.3, body_s=0.3, slowest_bytes_per_s=1 << 20, answer_s=0.6, linger_s=0.3
 )  # fmt: skip
@@ -54,8 +53,9 @@ def fronts() -> Iterator[Fronts]:
 
 
 @pytest.fixture
-def small() -> Iterator[Fronts]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fronts]:
     """It gives little room, and all the time that a client may need on a busy machine."""
+    monkeypatch.setattr(connection, "MOST_JSON", 4096)
     with serving(limits=SMALL) as found:
         yield found
 
@@ -563,18 +563,6 @@ def test_a_broken_compressed_body_says_so(fronts: Fronts, change: Callable[[byte
     told = ask(fronts, head.encode() + body)
     assert told.status == 400
     assert complaint in told.error
-
-
-def test_a_model_is_loaded_to_the_end_though_nobody_waits_for_it(fronts: Fronts) -> None:
-    held = fronts.backend.held["image"] = threading.Event()
-    fronts.backend.unloaded.add("image")
-    with fronts.connect() as sock:
-        sock.sendall(b"POST /v2/repository/models/image/load HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-        wait_for(lambda: bool(fronts.http._connections))
-        reset_at_close(sock)
-    wait_for(lambda: not fronts.http._connections)
-    held.set()
-    wait_for(lambda: "image" not in fronts.backend.unloaded)
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.serve.errors import BadRequest
-from shoal.serve.protocol import requests, responses, values
+from shoal.serve.gateway.shared_memory import SharedRegions
+from shoal.serve.protocol import requests, responses
 from shoal.serve.protocol.classification import top_classes
-from shoal.serve.protocol.regions import NoRegions, Place
+from shoal.serve.protocol.regions import Place
 from shoal.serve.protocol.requests import Reply
 from shoal.serve.tensors import decode_strings, numpy_dtype, to_array, to_tensor
 from shoal.serve.types import (
@@ -33,7 +34,7 @@ NUMBERS = [kind for kind in DataType if kind not in (DataType.BYTES, DataType.BF
 
 
 def decode(body: bytes, header_length: int | None = None) -> tuple[InferRequest, Reply]:
-    return requests.decode("m", "7", "ada", body, header_length, NoRegions())
+    return requests.decode("m", "7", "ada", body, header_length, SharedRegions())
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def an_input(**fields: Any) -> dict[str, Any]:
 @settings(max_examples=50)
 @given(infer_requests(), st.booleans())
 def test_a_binary_request_comes_out_as_it_went_in(request_: InferRequest, binary: bool) -> None:
-    header, parts = requests.encode(request_, Reply(binary, request_.outputs))
+    header, parts = requests.encode(request_, binary=binary)
     body = header + b"".join(parts)
     found, reply = decode(body, len(header) if parts else None)
     assert [plain(tensor) for tensor in found.inputs] == [plain(tensor) for tensor in request_.inputs]
@@ -66,7 +67,7 @@ def test_binary_tensors_are_views_of_the_body_in_the_order_of_the_inputs() -> No
     ]
     header = orjson.dumps({"inputs": inputs})
     body = bytearray(header + b"abcde")
-    request, _ = requests.decode("m", None, "", body, len(header), NoRegions())
+    request, _ = requests.decode("m", None, "", body, len(header), SharedRegions())
     assert [bytes(tensor.data) for tensor in request.inputs] == [b"abc", b"\x01\x00\xff\xff", b"de"]
     body[-5:] = b"ABCDE"
     assert [bytes(request.inputs[at].data) for at in (0, 2)] == [b"ABC", b"DE"]
@@ -103,28 +104,27 @@ def test_json_strings_become_bytes(texts: list[str]) -> None:
 def test_an_answer_comes_out_as_it_went_in(data: st.DataObject) -> None:
     outputs = [data.draw(tensors(name)) for name in data.draw(st.lists(st.text(min_size=1), max_size=3, unique=True))]
     response = InferResponse("m", "2", outputs, data.draw(st.text(max_size=3)), data.draw(parameters))
-    header, parts = responses.encode(response, Reply(binary=True), "ada", NoRegions())
-    found, places = responses.decode(header + b"".join(parts), len(header) if parts else None)
+    header, parts = responses.encode(response, Reply(binary=True), "ada", SharedRegions())
+    found = responses.decode(header + b"".join(parts), len(header) if parts else None)
     assert [plain(tensor) for tensor in found.outputs] == [plain(tensor) for tensor in outputs]
     assert (found.model, found.version, found.id, found.parameters) == ("m", "2", response.id, response.parameters)
-    assert places == {}
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_json_outputs_carry_the_numbers(kind: DataType) -> None:
     array = np.array([[0, 1], [1, 0]], numpy_dtype(kind))
     response = InferResponse("m", "1", [to_tensor("y", array)])
-    header, parts = responses.encode(response, Reply(), "", NoRegions())
+    header, parts = responses.encode(response, Reply(), "", SharedRegions())
     assert parts == []
     found = json.loads(header)["outputs"][0]
     assert (found["shape"], found["data"]) == ([2, 2], array.ravel().tolist())
-    np.testing.assert_array_equal(to_array(responses.decode(header, None)[0].outputs[0]), array)
+    np.testing.assert_array_equal(to_array(responses.decode(header, None).outputs[0]), array)
 
 
 def test_each_output_travels_as_it_was_asked_for() -> None:
     reply = Reply(binary=True, outputs=(RequestedOutput("a", binary=False), RequestedOutput("b", binary=True)))
     outputs = [Tensor(name, DataType.UINT8, (2,), b"\x01\x02") for name in "abc"]
-    header, parts = responses.encode(InferResponse("m", "1", outputs), reply, "", NoRegions())
+    header, parts = responses.encode(InferResponse("m", "1", outputs), reply, "", SharedRegions())
     told = {entry["name"]: entry for entry in json.loads(header)["outputs"]}
     assert told["a"]["data"] == [1, 2]
     assert [told[name]["parameters"] for name in "bc"] == [{"binary_data_size": 2}] * 2
@@ -141,13 +141,13 @@ def test_each_output_travels_as_it_was_asked_for() -> None:
 )
 def test_what_json_cannot_say_is_asked_for_as_binary(array: Any, complaint: str) -> None:
     with pytest.raises(BadRequest, match=rf"output 'y'.*{complaint}.*binary_data"):
-        responses.encode(InferResponse("m", "1", [to_tensor("y", array)]), Reply(), "", NoRegions())
+        responses.encode(InferResponse("m", "1", [to_tensor("y", array)]), Reply(), "", SharedRegions())
 
 
 def test_an_output_at_an_odd_address_is_written_all_the_same() -> None:
     data = memoryview(b"\0" + np.array([1.5, -2], "f4").tobytes())[1:]
     header, _ = responses.encode(
-        InferResponse("m", "1", [Tensor("y", DataType.FP32, (2,), data)]), Reply(), "", NoRegions()
+        InferResponse("m", "1", [Tensor("y", DataType.FP32, (2,), data)]), Reply(), "", SharedRegions()
     )
     assert json.loads(header)["outputs"][0]["data"] == [1.5, -2]
 
@@ -191,7 +191,7 @@ def test_an_output_at_an_odd_address_is_written_all_the_same() -> None:
         (an_input(data=..., parameters={"binary_data_size": -8}), "binary_data_size must be"),
         (an_input(data=..., parameters={"binary_data_size": "8"}), "binary_data_size must be"),
         (an_input(data=..., parameters={"binary_data_size": 8}), "announce 8 bytes of binary data, 0 follow"),
-        (an_input(data=..., parameters={"shared_memory_region": "r", "shared_memory_byte_size": 8}), "takes no shared"),
+        (an_input(data=..., parameters={"shared_memory_region": "r", "shared_memory_byte_size": 8}), "not registered"),
         (an_input(data=..., parameters={"shared_memory_region": "r"}), "shared_memory_byte_size must say"),
         (an_input(data=..., parameters={"shared_memory_region": 1, "shared_memory_byte_size": 8}), "name of a region"),
         (
@@ -222,7 +222,7 @@ def test_an_output_at_an_odd_address_is_written_all_the_same() -> None:
             document(
                 outputs=[{"name": "y", "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 8}}]
             ),
-            "takes no shared memory",
+            "region 'r': not registered",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_random_bytes_are_a_bad_request(body: bytes, header_length: int | None) 
 @given(st.data())
 def test_a_damaged_request_is_understood_or_a_bad_request(data: st.DataObject) -> None:
     request = data.draw(infer_requests())
-    header, parts = requests.encode(request, Reply(True, request.outputs))
+    header, parts = requests.encode(request)
     body = bytearray(header + b"".join(parts))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -336,7 +336,7 @@ def test_a_remembered_header_gives_each_request_parameters_of_its_own() -> None:
 
 
 def test_outputs_are_placed_where_they_were_asked_for() -> None:
-    class Regions(NoRegions):
+    class Regions(SharedRegions):
         def check(self, _tenant: str, place: Place) -> None:
             checked.append(place)
 
@@ -353,7 +353,8 @@ def test_outputs_are_placed_where_they_were_asked_for() -> None:
     header, parts = responses.encode(response, reply, "ada", Regions())
     assert written == [("ada", Place("r", 4, 8), b"12345678")]
     assert parts == []
-    assert responses.decode(header, None)[1] == {"y": Place("r", 4, 8)}
+    told |= {"shared_memory_byte_size": 8}
+    assert orjson.loads(header)["outputs"][0]["parameters"] == told
     response.outputs[0] = Tensor("y", DataType.UINT8, (10,), b"1234567890")
     with pytest.raises(BadRequest, match="output has 10 bytes, its place only 9"):
         responses.encode(response, reply, "ada", Regions())
@@ -401,8 +402,3 @@ def test_a_raw_body_is_the_only_input() -> None:
     ]:
         with pytest.raises(BadRequest, match=complaint):
             requests.decode_raw("m", None, "", body, model)
-
-
-def test_sizes_of_types() -> None:
-    assert values.size_of(DataType.FP64, (2, 3)) == 48
-    values.check_size(DataType.BYTES, (2,), 1, "x")

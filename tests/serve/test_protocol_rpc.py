@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from shoal.serve.errors import BadRequest
+from shoal.serve.gateway.shared_memory import SharedRegions
 from shoal.serve.protocol import rpc
-from shoal.serve.protocol.regions import NoRegions
 from shoal.serve.protocol.requests import Reply
 from shoal.serve.protocol.schema import messages
 from shoal.serve.tensors import to_array, to_tensor
@@ -79,7 +79,7 @@ def triton_request(request: InferRequest) -> Any:
 
 def decode(message: Any, remaining_s: float | None = None) -> tuple[InferRequest, Reply]:
     ours = messages().ModelInferRequest.FromString(message.SerializeToString())
-    return rpc.decode(ours, "ada", NoRegions(), remaining_s)
+    return rpc.decode(ours, "ada", SharedRegions(), remaining_s)
 
 
 @settings(max_examples=50)
@@ -96,7 +96,7 @@ def test_a_request_as_triton_writes_it(request_: InferRequest) -> None:
 @given(st.lists(tensors(), max_size=3), st.dictionaries(st.text(), st.booleans() | st.floats(0, 1) | st.text()))
 def test_an_answer_as_triton_reads_it(outputs: list[Tensor], parameters: dict[str, Any]) -> None:
     response = InferResponse("m", "2", outputs, "id", parameters)
-    raw = rpc.encode(response, Reply(binary=True), "ada", NoRegions()).SerializeToString()
+    raw = rpc.encode(response, Reply(binary=True), "ada", SharedRegions()).SerializeToString()
     theirs = service_pb2.ModelInferResponse.FromString(raw)
     assert (theirs.model_name, theirs.model_version, theirs.id) == ("m", "2", "id")
     found = [
@@ -177,6 +177,6 @@ def test_the_earlier_of_deadline_and_timeout_counts(timeout: int, remaining_s: f
 def test_classes_over_grpc() -> None:
     response = InferResponse("m", "1", [to_tensor("y", np.array([[1, 3, 2]], "f4"))])
     reply = Reply(binary=True, outputs=(RequestedOutput("y", classes=2),))
-    message = rpc.encode(response, reply, "", NoRegions())
+    message = rpc.encode(response, reply, "", SharedRegions())
     assert (message.outputs[0].datatype, list(message.outputs[0].shape)) == (DataType.BYTES, [1, 2])
     assert b"3.000000:1" in message.raw_output_contents[0]

@@ -18,9 +18,11 @@ import orjson
 import pytest
 
 from shoal.serve.errors import BadModel, ReplicaLost
-from shoal.serve.gateway.registry import Execution, LoadReport, ReplicaLimits
+from shoal.serve.gateway.execution import Execution
+from shoal.serve.gateway.replica_handle import ReplicaLimits
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
+from shoal.serve.runtimes.open import LoadReport
 from shoal.serve.types import DataType, InferResponse, ModelMetadata, TensorSpec
 from tests.serve.models import callable_spec, floats
 from tests.serve.registry_kit import TOKEN, Fake, Kit, ended, registry_kit, until
@@ -54,7 +56,7 @@ async def test_a_killed_replica_fails_what_it_was_asked_at_once_and_its_successo
             replica = await kit.told.wait("joined", "a", times=life + 1)
         await replica.load(callable_spec("echo", max_batch=4))
         assert isinstance(await replica.execute("echo", "1", [floats("x", [[1]], "echo")]), Execution)
-        assert (kit.spawner.starts("a"), kit.spawner.starts("b")) == (3, 1)
+        assert (kit.spawned["a"].starts, kit.spawned["b"].starts) == (3, 1)
 
 
 async def test_a_fault_in_native_code_takes_only_its_replica(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ async def test_the_fake_can_tell_the_truth(scene: Scene) -> None:
     done = await future
     got = [bytes(each.outputs[0].data) for each in done.responses if isinstance(each, InferResponse)]
     assert got == [request.inputs[0].data for request in REQUESTS]
-    assert done.device_s == 0.6
+    assert done.times.device_s == 0.6
 
 
 async def test_one_that_answers_slowly_but_answers_is_kept(scene: Scene) -> None:

@@ -37,7 +37,7 @@ async def test_a_replica_comes_back_to_a_restarted_gateway_with_its_models(tmp_p
         assert (again.pid, again.models) == (replica.pid, {("Counter", "1"): report})
         # Its memory is the same: the call that nobody heard the answer of may have been its second or its third.
         assert answer(await again.execute("Counter", "1", [floats("x", [[0]], "Counter")]))[0] in (2, 3)
-        assert kit.spawner.starts("a") == 1
+        assert kit.spawned["a"].starts == 1
 
 
 async def test_a_killed_gateway_leaves_a_socket_that_the_next_one_takes_over(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ async def test_a_killed_gateway_leaves_a_socket_that_the_next_one_takes_over(tmp
             await kit.new_registry().start(kit.path)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "left"))
-    registry = ReplicaRegistry(lambda name, digest: True)
+    registry = ReplicaRegistry(lambda digest: True)
     await registry.start(tmp_path / "left")
     await registry.stop()
 
 
 async def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
-    registry = ReplicaRegistry(lambda name, digest: True)
+    registry = ReplicaRegistry(lambda digest: True)
     with pytest.raises(Invalid, match="too long for a socket's path"):
         await registry.start(tmp_path / ("x" * 100))
     (tmp_path / "file").write_text("precious")
@@ -82,13 +82,13 @@ async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) 
         with pytest.raises(ReplicaLost):
             await replica.execute("nap", "1", [floats("x", [[0.0]], "nap")])
         await kit.told.wait("joined", "a", times=2)  # the spawner's doing: it was not the one that stopped it
-        assert kit.spawner.starts("a") == 2
+        assert kit.spawned["a"].starts == 2
 
 
 async def test_a_replica_told_to_end_without_a_gateway_ends(tmp_path: Path) -> None:
     async with registry_kit(tmp_path) as kit:
         await kit.replica()
         await kit.registry.stop()
-        await kit.spawner.remove("a")
-        assert kit.spawner.pid("a") is None
+        await kit.spawned["a"].close()
+        assert kit.spawned["a"].pid is None
     await until(lambda: "lost the gateway" in kit.log())

@@ -55,7 +55,6 @@ class CountingRuntime:
     def __init__(self, name: str) -> None:
         self._inner = open_runtime(callable_spec(name))
         self.metadata = self._inner.metadata
-        self.resident_bytes = 0
         self.runs: list[int] = []
 
     def run(self, inputs: Mapping[str, Any], outputs: Any) -> Mapping[str, Any]:

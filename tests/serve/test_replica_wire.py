@@ -128,7 +128,8 @@ class AllocatorMachine(RuleBasedStateMachine):
     def regions_are_apart(self) -> None:
         ranges = self.ranges()
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
-        assert self.allocator.free_bytes == self.SIZE - sum(end - start for start, end in ranges)
+        free = sum(end - start for start, end in self.allocator._free)
+        assert free == self.SIZE - sum(end - start for start, end in ranges)
 
     def teardown(self) -> None:
         for region in self.used:
@@ -184,6 +185,14 @@ def test_bodies_come_back_as_they_were() -> None:
     assert messages.read_spec(over_the_wire(spec)) == spec
     assert messages.read_report(over_the_wire(REPORT)) == REPORT
     assert messages.read_models(over_the_wire([["m", "1", REPORT]])) == {("m", "1"): REPORT}
+
+
+@pytest.mark.parametrize(
+    "lie", [{"load_s": -1.0}, {"resident_bytes": -1}, {"warmup_s": "1"}, {"runs": [{"batch": 1, "seconds": [-1.0]}]}]
+)
+def test_a_report_of_what_cannot_be_is_none(lie: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        messages.read_report(over_the_wire(REPORT) | lie)
 
 
 @pytest.mark.parametrize("kind", [BadModel, BadRequest, ModelFailed, NotReady])

@@ -9,36 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core import Unavailable
 from shoal.serve.residency import ModelCache, Resident, make_room, worth
 
 residents = st.lists(
     st.builds(
         Resident, st.text(min_size=1, max_size=4), st.integers(0, 1000), st.floats(0, 100), st.integers(0, 50),
-        st.floats(0, 10), st.booleans(),
+        st.floats(0, 10),
     ),
     max_size=12, unique_by=lambda model: model.key,
 )  # fmt: skip
 
 
-@given(models=residents, wanted=st.integers(0, 2000), budget=st.integers(0, 4000))
-def test_room_is_made_for_what_is_wanted_and_never_of_the_pinned(
-    models: Sequence[Resident], wanted: int, budget: int
+@given(models=residents, wanted=st.integers(0, 2000), budget=st.integers(0, 4000), data=st.data())
+def test_room_is_made_for_what_is_wanted_and_of_what_is_waited_for_last(
+    models: Sequence[Resident], wanted: int, budget: int, data: st.DataObject
 ) -> None:
-    pinned = {model.key for model in models if model.pinned}
-    try:
-        evicted = make_room(models, wanted, budget)
-    except Unavailable:
-        assert pinned
-        assert sum(model.bytes for model in models if model.pinned) + wanted > budget
-        return
-    assert not pinned & {*evicted}
+    waited_for = data.draw(st.sets(st.sampled_from([model.key for model in models]))) if models else set()
+    evicted = make_room(models, wanted, budget, waited_for)
     assert len({*evicted}) == len(evicted)
     left = [model for model in models if model.key not in evicted]
     assert sum(model.bytes for model in left) + wanted <= budget or not left
     for model in models:  # nobody is evicted without need
         if model.key in evicted and left:
             assert sum(one.bytes for one in left) + wanted + model.bytes > budget
+    if waited_for & {*evicted}:
+        assert sum(model.bytes for model in models if model.key in waited_for) + wanted > budget
 
 
 @given(models=residents)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Conflict, Invalid, NotFound, PriorityClass
-from shoal.serve.scheduling import SCHEDULERS, Batch, Item, Profiles, QueueSpec, make_scheduler
+from shoal.serve.scheduling import SCHEDULERS, Batch, Item, QueueSpec, make_scheduler
 
 from .oracle_referee import Referee
 
@@ -247,7 +247,7 @@ def test_refuses_what_it_does_not_know_and_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_doubled_offer_or_end_is_an_error(name: str) -> None:
-    scheduler = make_scheduler(name, slots=1, profiles=Profiles(0.001))
+    scheduler = make_scheduler(name, slots=1)
     scheduler.add_queue(QueueSpec("a/m", "a"))
     scheduler.offer(Item(1, "a/m", 0.0, 1.0), 0.0)
     with pytest.raises(Conflict, match="request 1 waits already"):

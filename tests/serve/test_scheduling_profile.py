@@ -56,7 +56,7 @@ def test_factors_are_quantiles_of_what_deviates() -> None:
 
 
 def test_before_much_is_known_the_tail_is_a_guess_for_those_who_must_be_sure() -> None:
-    profile = ExecutionProfile(0.25)
+    profile = ExecutionProfile()
     assert (profile.factor(0.5), profile.factor(0.6)) == (1.0, 2.0)
     feed(profile, GPU, [1] * 19, 0.3)
     assert (profile.factor(0.5), profile.factor(0.6)) == (1.0, profile.tail)
@@ -224,7 +224,7 @@ def test_refuses_what_cannot_have_been_measured(samples: int, seconds: float) ->
 
 
 def test_a_warm_up_primes_it() -> None:
-    profiles = Profiles(0.5)
-    assert profiles.of("a/m").expected_s(1) == pytest.approx(0.5)
+    profiles = Profiles()
+    assert profiles.of("a/m").expected_s(1) == pytest.approx(0.01)
     profiles.prime("a/m", [(1, sum(RNN)), (16, RNN[0] + 16 * RNN[1])] * 4)
     assert profiles.of("a/m").expected_s(4) == pytest.approx(RNN[0] + 4 * RNN[1], rel=0.05)

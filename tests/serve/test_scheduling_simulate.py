@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from random import Random
+from statistics import median
 
 import pytest
 
@@ -11,7 +12,7 @@ from shoal.base.arrivals import bursty, poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Profiles, Scheduler, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.scheduling.simulate import Outcome, Simulation, Stream, affine, simulate
+from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
 
 from .oracle_referee import Referee
 
@@ -132,7 +133,7 @@ def test_batches_of_a_recurrent_network_more_than_double_what_is_served() -> Non
 
 def test_at_low_load_nothing_is_delayed_for_the_sake_of_batches() -> None:
     batched, single = run("deadline", 1, rnn(1000, 32)), run("deadline", 1, rnn(1000, 1))
-    assert batched.tenants["a"].quantile_s(0.5) <= 1.02 * single.tenants["a"].quantile_s(0.5)
+    assert median(batched.tenants["a"].latencies_s) <= 1.02 * median(single.tenants["a"].latencies_s)
 
 
 def test_a_network_that_gains_nothing_is_never_batched() -> None:
@@ -207,7 +208,6 @@ def test_the_same_seed_gives_the_same_result() -> None:
     streams = eight_bursty(1)
     one, other = run("deadline", 2, streams, seed=3), run("deadline", 2, streams, seed=3)
     assert one == other
-    assert one.as_json()["source"] == "simulated"
     assert run("deadline", 2, streams, seed=4) != one
 
 
@@ -217,14 +217,7 @@ def test_results_say_what_became_of_each_request() -> None:
     for stream in streams:
         outcome = result.queues[stream.spec.key]
         assert outcome.offered == len(stream.arrivals)
-        shown = outcome.as_json()
-        assert shown["admitted"] == outcome.admitted
-        assert (shown["p50_s"], shown["p99_s"]) == (outcome.quantile_s(0.5), outcome.quantile_s(0.99))
-    assert result.as_json()["end_s"] == result.end_s
-    assert Outcome().as_json()["p99_s"] is None
     assert result.end_s == max(span.end_s for span in result.timeline)
-    with pytest.raises(ValueError, match="no values"):
-        Outcome().quantile_s(0.5)
 
 
 def test_it_drives_whatever_keeps_the_interface() -> None:

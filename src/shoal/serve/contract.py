@@ -11,6 +11,7 @@ One gateway at a time serves a directory: it holds a lock on `gateway.lock` (`ho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ FREE = Money(0)
 
 # --- what to serve ---
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -47,6 +50,12 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 0
+
+    @property
+    def reached_at(self) -> str:
+        """HOST:PORT by which a client on this machine reaches it."""
+        host = _LOOPBACK.get(self.host, self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +127,21 @@ class ReplicaKill:
     why: str
 
 
+class ModelState(StrEnum):
+    """A version's state, in the words of the protocol's repository index."""
+
+    READY = "READY"
+    LOADING = "LOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """A model's version. `state` is a word of `ModelState`; `reason` says why it is not READY."""
+    """A model's version; `reason` says why it is not READY."""
 
     model: str
     version: str
-    state: str
+    state: ModelState
     reason: str = ""
 
 
@@ -182,29 +199,30 @@ class GatewayStatus:
 
 def write_config(folder: Path, config: GatewayConfig) -> None:
     """On disk when this returns. Raises Unavailable."""
-    _write(folder / CONFIG_FILE, _codec(GatewayConfig).dump_json(config, indent=1), durable=True)
+    _write(folder / CONFIG_FILE, codec(GatewayConfig).dump_json(config, indent=1), durable=True)
 
 
 def read_config(folder: Path) -> GatewayConfig | None:
     """None when there is none yet. Raises Invalid for one that cannot be understood."""
-    found: GatewayConfig | None = _read(folder / CONFIG_FILE, _codec(GatewayConfig))
+    found: GatewayConfig | None = _read(folder / CONFIG_FILE, codec(GatewayConfig))
     return found
 
 
 def write_status(folder: Path, status: GatewayStatus) -> None:
     """Raises Unavailable."""
-    _write(folder / STATUS_FILE, _codec(GatewayStatus).dump_json(status), durable=False)
+    _write(folder / STATUS_FILE, codec(GatewayStatus).dump_json(status), durable=False)
 
 
 def read_status(folder: Path) -> GatewayStatus | None:
     """None when there is none yet. The gateway that wrote it may be gone: see `held`. Raises Invalid."""
-    found: GatewayStatus | None = _read(folder / STATUS_FILE, _codec(GatewayStatus))
+    found: GatewayStatus | None = _read(folder / STATUS_FILE, codec(GatewayStatus))
     return found
 
 
 @cache
-def _codec(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # heavy: only for those who read or write the files
+def codec(kind: Any) -> TypeAdapter[Any]:
+    """Reads and writes a dataclass as JSON."""
+    from pydantic import TypeAdapter  # heavy: only for the processes that need it, which replicas are not
 
     return TypeAdapter(kind)
 

@@ -34,7 +34,18 @@ from shoal.contract.manifest.parts import (
     shown,
 )
 from shoal.core import PriorityClass, Resources
-from shoal.serve.types import LOAD_TIMEOUT_S, DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.serve.types import (
+    LOAD_TIMEOUT_S,
+    PICKLES,
+    WITHOUT_PICKLE,
+    DataType,
+    ModelSpec,
+    Route,
+    RuntimeKind,
+    ServiceSpec,
+    TensorSpec,
+    is_callable,
+)
 
 SERVICE_NAME = r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$"
 """Shorter than a job's, for a replica's name adds two numbers to it."""
@@ -42,7 +53,6 @@ MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 VERSION = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9])?$"
 SHA256 = r"^[0-9a-f]{64}$"
 
-_PICKLES = (".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle")
 _BY_SUFFIX = {
     ".onnx": RuntimeKind.ONNX, ".skops": RuntimeKind.SKLEARN, ".pt": RuntimeKind.TORCH, ".pt2": RuntimeKind.TORCH,
     ".safetensors": RuntimeKind.TORCH,
@@ -59,18 +69,9 @@ def _source(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     factory, at, file = value.rpartition("@") if is_callable(value.partition("@")[0]) else ("", "", value)
-    if PurePosixPath(file).suffix.lower() in _PICKLES:
-        raise problem(
-            f"{shown(file)} is a pickle, which runs any code when it is opened",
-            "convert it where you trust it: skl2onnx.to_onnx(...), or skops.io.dump(model, 'model.skops')",
-        )
+    if PurePosixPath(file).suffix.lower() in PICKLES:
+        raise problem(f"{shown(file)} is a pickle, which runs any code when it is opened", WITHOUT_PICKLE)
     return factory + at + (places.read_location(file) if is_remote(file) else places.read_relative(file))
-
-
-def is_callable(source: str) -> bool:
-    """Whether this is `package.module:attribute`."""
-    module, colon, attribute = source.partition(":")
-    return bool(colon) and all(word.isidentifier() for word in (*module.split("."), *attribute.split(".")))
 
 
 def is_remote(file: str) -> bool:

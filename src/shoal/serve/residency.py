@@ -6,22 +6,19 @@ of what the cache had to give up last when it was used. So what was popular long
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-
-from shoal.core import Unavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A loaded model. `age` is the cache's inflation when it was used last; `pinned` models are never evicted."""
+    """A loaded model. `age` is the cache's inflation when it was used last."""
 
     key: str
     bytes: int
     load_s: float
     uses: int = 0
     age: float = 0.0
-    pinned: bool = False
 
 
 def worth(model: Resident) -> float:
@@ -29,24 +26,19 @@ def worth(model: Resident) -> float:
     return model.age + max(1, model.uses) * model.load_s / max(1, model.bytes)
 
 
-def make_room(residents: Sequence[Resident], wanted_bytes: int, budget_bytes: int) -> tuple[str, ...]:
-    """The keys of those to evict so that `wanted_bytes` more fit, least worth first; none if they fit already.
-
-    Raises Unavailable if the pinned ones leave too little room. One that is larger than the whole budget may be loaded
-    alone: its owner chose to deploy it.
-    """
+def make_room(
+    residents: Sequence[Resident], wanted_bytes: int, budget_bytes: int, waited_for: Set[str] = frozenset()
+) -> tuple[str, ...]:
+    """The keys of those to evict so that `wanted_bytes` more fit, least worth first; none if they fit already. Models
+    that are `waited_for` go only where the others are not enough. One that is larger than the whole budget may be
+    loaded alone: its owner chose to deploy it."""
     over = sum(model.bytes for model in residents) + wanted_bytes - budget_bytes
-    order = sorted((model for model in residents if not model.pinned), key=lambda model: (worth(model), model.key))
     evicted: list[Resident] = []
-    for model in order:
+    for model in sorted(residents, key=lambda model: (model.key in waited_for, worth(model), model.key)):
         if over <= 0:
             break
         evicted.append(model)
         over -= model.bytes
-    if over > 0 and any(model.pinned for model in residents):
-        raise Unavailable(
-            f"{wanted_bytes} bytes do not fit beside the pinned models", where="memory", hint="raise its memory"
-        )
     kept: set[str] = set()
     for model in reversed(evicted):  # a large one may have made the small ones before it needless
         if over + model.bytes <= 0:

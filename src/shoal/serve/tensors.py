@@ -132,13 +132,13 @@ def as_text(array: Array, where: str) -> Array:
 def check_contents(tensor: Tensor) -> None:
     """Raises BadRequest unless the tensor has exactly as many bytes as its shape and type need. The inside of BYTES
     is not looked at: see `check_request`."""
-    size = tensor.datatype.size
-    if size is not None and len(tensor.data) != prod(tensor.shape) * size:
-        raise BadRequest(
-            f"{len(tensor.data)} bytes, but shape {list(tensor.shape)} of {tensor.datatype} "
-            f"needs {prod(tensor.shape) * size}",
-            where=f"input {tensor.name!r}",
-        )
+    check_size(tensor.datatype, tensor.shape, len(tensor.data), f"input {tensor.name!r:.80}")
+
+
+def check_size(kind: DataType, shape: Sequence[int], size: int, where: str) -> None:
+    """Do so many bytes hold a tensor of this type and shape? Those of BYTES may be any number."""
+    if kind.size is not None and (needed := prod(shape) * kind.size) != size:
+        raise BadRequest(f"{kind} of shape {list(shape)} takes {needed} bytes, but {size} are given", where=where)
 
 
 def check_request(request: InferRequest, metadata: ModelMetadata) -> None:
@@ -240,40 +240,18 @@ class Stacked:
 
 
 def stack(requests: Sequence[InferRequest]) -> tuple[list[Stacked], list[int]]:
-    """Put requests together along the first dimension: the inputs in the order of the first request, and how many
-    samples each request brings. One request alone may have any shapes, and counts as one sample.
-
-    Raises BadRequest if the requests do not fit together, or a tensor has not the bytes that its shape needs.
-    """
+    """Put requests of one batch key together along the first dimension: the inputs in the order of the first request,
+    and how many samples each request brings. One request alone may have any shapes, and counts as one sample."""
     first = requests[0]
-    for request in requests:
-        for tensor in request.inputs:
-            check_contents(tensor)
     if len(requests) == 1:
         return [Stacked(t.name, t.datatype, t.shape, (t.data,), len(t.data)) for t in first.inputs], [1]
-    if not first.inputs or any(not tensor.shape for tensor in first.inputs):
-        raise BadRequest("requests without a first dimension cannot be put together", where=f"model {first.model!r}")
-    sizes = [request.inputs[0].shape[0] if request.inputs and request.inputs[0].shape else 0 for request in requests]
+    sizes = [request.inputs[0].shape[0] for request in requests]
     by_name = [{tensor.name: tensor for tensor in request.inputs} for request in requests]
     stacked = []
     for head in first.inputs:
-        rows = [tensors.get(head.name) for tensors in by_name]
-        parts, total = [], 0
-        for row, size, request in zip(rows, sizes, requests, strict=True):
-            if (
-                row is None
-                or row.datatype is not head.datatype
-                or row.shape != (size, *head.shape[1:])
-                or len(request.inputs) != len(first.inputs)
-            ):
-                raise BadRequest(
-                    f"requests with different inputs cannot be put together (input {head.name!r})",
-                    where=f"model {first.model!r}",
-                )
-            parts.append(row.data)
-            total += len(row.data)
+        parts = tuple(tensors[head.name].data for tensors in by_name)
         shape = (sum(sizes), *head.shape[1:])
-        stacked.append(Stacked(head.name, head.datatype, shape, tuple(parts), total))
+        stacked.append(Stacked(head.name, head.datatype, shape, parts, sum(map(len, parts))))
     return stacked, sizes
 
 

@@ -124,6 +124,17 @@ class ModelMetadata:
     max_batch: int = 0
 
 
+PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".p", ".dill", ".cloudpickle"})
+"""Suffixes of files that run any code in them when they are opened: no model is loaded from one."""
+WITHOUT_PICKLE = "convert it where you trust it: skl2onnx.to_onnx(...), or skops.io.dump(model, 'model.skops')"
+
+
+def is_callable(source: str) -> bool:
+    """Whether a model's source is `package.module:attribute`."""
+    module, colon, attribute = source.partition(":")
+    return bool(colon) and all(word.isidentifier() for word in (*module.split("."), *attribute.split(".")))
+
+
 class RuntimeKind(StrEnum):
     ONNX = "onnx"
     CALLABLE = "callable"

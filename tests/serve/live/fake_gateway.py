@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shoal.base.processes import start_ticks
 from shoal.serve import contract
-from shoal.serve.contract import Address, GatewayStatus, ReplicaStatus, ServiceStatus, VersionStatus
+from shoal.serve.contract import Address, GatewayStatus, ModelState, ReplicaStatus, ServiceStatus, VersionStatus
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def _status(deployment: contract.Deployment, folder: Path) -> ServiceStatus:
     """A replica is ready when a file of its name says so: the test's, or its own process's."""
     names = [path.name for path in sorted((folder / "ready").glob(f"{deployment.spec.name}-*"))]
     ready = tuple(ReplicaStatus(contract.connection_name(deployment.spec.tenant, name), True) for name in names)
-    models = tuple(VersionStatus(one.name, one.version, "READY") for one in deployment.spec.models)
+    models = tuple(VersionStatus(one.name, one.version, ModelState.READY) for one in deployment.spec.models)
     return ServiceStatus(deployment.id, ready, models, requests=7, rate_per_s=1.5, p99_s=0.004)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,13 @@ from shoal.base.ends import last_line
 from shoal.base.processes import start_detached
 from shoal.core import ManualClock, Money, Unavailable
 from shoal.serve import contract
-from shoal.serve.contract import Address, Deployment, GatewayStatus, ReplicaKill, TenantEntry
+from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, ReplicaKill, TenantEntry
 from shoal.serve.live.gateway import GatewayDesired, LocalGateway
-from shoal.serve.live.settings import ServeSettings
 from shoal.serve.types import ModelSpec, ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))
 SPEC = ServiceSpec("ocr", "ada", (ModelSpec("m", "m.onnx"),))
+SETTINGS = GatewayConfig(0, "", 2)
 DESIRED = GatewayDesired((TenantEntry("ada", 2.0, ("a" * 64,)),), ("b" * 64,), (Deployment("s-1", 1, SPEC, "c" * 64),))
 
 
@@ -67,7 +68,7 @@ def up(gateway: LocalGateway) -> bool:
 
 
 def test_it_is_started_told_and_adopted_by_the_next_server(folder: Path, starts: Starts) -> None:
-    first = LocalGateway(folder, start=starts)
+    first = LocalGateway(folder, SETTINGS, start=starts)
     assert first.observe().why == "the gateway does not run yet"
     first.serve(DESIRED)
     found = first.observe()
@@ -76,13 +77,13 @@ def test_it_is_started_told_and_adopted_by_the_next_server(folder: Path, starts:
     status = first.observe().status
     assert status is not None
     assert (status.pid, [one.id for one in status.services]) == (starts.processes[0].pid, ["s-1"])
-    second = LocalGateway(folder, start=starts)
+    second = LocalGateway(folder, SETTINGS, start=starts)
     until(lambda: up(second))
     assert len(starts.processes) == 1
 
 
 def test_what_it_is_told_is_private_and_written_only_when_it_changes(folder: Path, starts: Starts) -> None:
-    settings = ServeSettings(slots=3, price_per_hour=Money.usd("1.5"), anonymous="ada")
+    settings = replace(SETTINGS, slots=3, price_per_hour=Money.usd("1.5"), anonymous="ada")
     gateway = LocalGateway(folder, settings, start=starts)
     gateway.serve(DESIRED)
     config = contract.read_config(folder)
@@ -105,7 +106,7 @@ def vars_of(desired: GatewayDesired) -> tuple[object, ...]:
 
 
 def test_why_it_killed_a_replica_is_read_for_one_attempt(folder: Path, starts: Starts) -> None:
-    gateway = LocalGateway(folder, start=starts)
+    gateway = LocalGateway(folder, SETTINGS, start=starts)
     assert gateway.killed("ada/a-0-1", 0.0) is None
     folder.mkdir(mode=0o700, exist_ok=True)
     kills = (ReplicaKill("ada/a-0-1", 10.0, "first"), ReplicaKill("ada/a-0-1", 20.0, "second"))
@@ -115,7 +116,7 @@ def test_why_it_killed_a_replica_is_read_for_one_attempt(folder: Path, starts: S
 
 
 def test_a_killed_gateway_is_started_again_where_it_was(folder: Path, starts: Starts) -> None:
-    gateway = LocalGateway(folder, start=starts)
+    gateway = LocalGateway(folder, SETTINGS, start=starts)
     until(lambda: up(gateway))
     before = gateway.observe().status
     assert before is not None
@@ -131,7 +132,7 @@ def test_a_killed_gateway_is_started_again_where_it_was(folder: Path, starts: St
 
 def test_one_that_does_not_come_up_is_tried_ever_more_slowly_and_says_why(folder: Path) -> None:
     starts, clock = Starts("--fail"), ManualClock()
-    gateway = LocalGateway(folder, start=starts, clock=clock)
+    gateway = LocalGateway(folder, SETTINGS, start=starts, clock=clock)
     for number in range(1, 4):
         gateway.serve(DESIRED)
         assert len(starts.processes) == number
@@ -159,10 +160,10 @@ def test_what_went_well_is_not_why_it_died(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_says_nothing_is_not_believed(folder: Path, starts: Starts) -> None:
-    gateway = LocalGateway(folder, start=starts)
+    gateway = LocalGateway(folder, SETTINGS, start=starts)
     until(lambda: up(gateway))
     clock = ManualClock(time.time() + 60)
-    assert "has said nothing for" in LocalGateway(folder, start=starts, clock=clock).observe().why
+    assert "has said nothing for" in LocalGateway(folder, SETTINGS, start=starts, clock=clock).observe().why
     os.kill(starts.processes[0].pid, signal.SIGSTOP)
     os.waitid(os.P_PID, starts.processes[0].pid, os.WSTOPPED)
     (folder / contract.STATUS_FILE).write_text("{")
@@ -170,7 +171,7 @@ def test_a_gateway_that_says_nothing_is_not_believed(folder: Path, starts: Start
 
 
 def test_it_ends_when_there_is_nothing_to_serve(folder: Path, starts: Starts) -> None:
-    gateway = LocalGateway(folder, start=starts)
+    gateway = LocalGateway(folder, SETTINGS, start=starts)
     assert gateway.rest()
     until(lambda: up(gateway))
     until(gateway.rest)
@@ -182,8 +183,8 @@ def test_it_ends_when_there_is_nothing_to_serve(folder: Path, starts: Starts) ->
 
 
 def test_a_long_home_still_has_a_socket(tmp_path: Path, starts: Starts) -> None:
-    assert LocalGateway(tmp_path / "serve").socket == str(tmp_path / "serve" / "replicas.sock")
-    deep = LocalGateway(tmp_path / ("x" * 100) / "serve", start=starts)
+    assert LocalGateway(tmp_path / "serve", SETTINGS).socket == str(tmp_path / "serve" / "replicas.sock")
+    deep = LocalGateway(tmp_path / ("x" * 100) / "serve", SETTINGS, start=starts)
     assert len(deep.socket) < 100
     deep.serve(DESIRED)
     place = Path(deep.socket).parent
@@ -195,12 +196,12 @@ def test_a_socket_that_others_could_take_is_refused(tmp_path: Path, starts: Star
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(Unavailable, match="others may enter"):
-        LocalGateway(folder, start=starts).serve(DESIRED)
+        LocalGateway(folder, SETTINGS, start=starts).serve(DESIRED)
     assert starts.processes == []
 
 
 def test_where_it_listens_is_what_was_set(folder: Path, starts: Starts) -> None:
-    settings = ServeSettings(http=Address("127.0.0.1", 41017), grpc=Address("127.0.0.1", 41018))
+    settings = replace(SETTINGS, http=Address("127.0.0.1", 41017), grpc=Address("127.0.0.1", 41018))
     LocalGateway(folder, settings, start=starts).serve(DESIRED)
     config = contract.read_config(folder)
     assert config is not None

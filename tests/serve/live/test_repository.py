@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.contract.records import JobFilter
-from shoal.core import Conflict
+from shoal.core import Conflict, Reason
 from shoal.serve.lifecycle import ServiceState as S
 from shoal.serve.live.records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.repository import ServiceRepository
@@ -20,7 +20,17 @@ __all__ = ["make", "opened", "postgresql", "url"]
 """Fixtures of the store's tests."""
 
 SERVICE = ServiceRecord(
-    "s-1", "red", "ocr", S.DEPLOYING, 1, '{"name":"ocr"}', 2, 100.0, 100.0, fingerprint="f", reason={"code": "x"}
+    "s-1",
+    "red",
+    "ocr",
+    S.DEPLOYING,
+    1,
+    '{"name":"ocr"}',
+    2,
+    100.0,
+    100.0,
+    fingerprint="f",
+    reason=Reason("x", "why", {"n": 1}),
 )
 
 

@@ -116,16 +116,16 @@ def test_failure_is_told_apart_from_patience() -> None:
     assert found.reason is not None
     assert "ended 3 times: the process left with exit code 1" in found.reason.text
     broken = replica(0)
-    found = plan(service(replicas=1), [broken], sees(broken=((broken.name, "the file is damaged"),)))
+    found = plan(service(replicas=1), [broken], sees(broken={broken.name: "the file is damaged"}))
     assert (found.state, found.reason and found.reason.code) == (ServiceState.FAILED, "model")
 
 
 def test_a_failed_service_leaves_its_room_until_it_is_deployed_again() -> None:
     broken, waits = replica(0), replica(1, state=Q, why="waits: needs 2 a100, 1 free")
-    seen = sees(broken=((broken.name, "the file is damaged"),))
+    seen = sees(broken={broken.name: "the file is damaged"})
     found = plan(service(replicas=2), [broken, waits], seen)
     assert (found.state, found.cancel) == (ServiceState.FAILED, ())  # first it is written down
-    failed = service(replicas=2, state=ServiceState.FAILED, reason=found.reason.as_json() if found.reason else None)
+    failed = service(replicas=2, state=ServiceState.FAILED, reason=found.reason)
     then = plan(failed, [broken, waits], seen)
     assert [(one.job_id, one.cause) for one in then.cancel] == [(broken.job_id, "it failed: the file is damaged")]
     assert (then.create, then.state) == (0, ServiceState.FAILED)
@@ -138,16 +138,14 @@ def test_a_failed_service_leaves_its_room_until_it_is_deployed_again() -> None:
 def test_what_fails_to_stay_up_is_tried_on() -> None:
     falls = replica(0, state=Q, failures=FAILURES, last="the process left with exit code 1")
     reason = plan(service(replicas=1), [falls], sees()).reason
-    failed = service(replicas=1, state=ServiceState.FAILED, reason=reason.as_json() if reason else None)
+    failed = service(replicas=1, state=ServiceState.FAILED, reason=reason)
     assert plan(failed, [falls], sees()).cancel == ()
     assert plan(failed, [], sees()).create == 1
 
 
 def test_a_bad_update_degrades_a_service_that_goes_on() -> None:
     old, bad = replica(0), replica(1, 2)
-    found = plan(
-        service(replicas=1, generation=2, serves=1), [old, bad], sees(old, broken=((bad.name, "no such input"),))
-    )
+    found = plan(service(replicas=1, generation=2, serves=1), [old, bad], sees(old, broken={bad.name: "no such input"}))
     assert (found.state, found.cancel) == (ServiceState.DEGRADED, ())
     assert found.reason is not None
     assert "generation 1 goes on serving" in found.reason.text

@@ -6,7 +6,6 @@ where no server answers. Any other client of the protocol works as well, tritonc
 and over gRPC.
 """
 
-from shoal.serve.client.arrays import Result
-from shoal.serve.client.sync import InferenceClient
+from shoal.serve.client.sync import InferenceClient, Result
 
 __all__ = ["InferenceClient", "Result"]

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import select
-import socket
-import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from time import sleep
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
+import numpy as np
+import orjson
 from numpy.typing import ArrayLike
 
-from shoal.core import ShoalError
-from shoal.serve.client import exchange
-from shoal.serve.client.arrays import Result, question
-from shoal.serve.client.exchange import Answer, Ask, ConnectionBroken, NoConnection, Server
+from shoal.core import Overloaded, ShoalError, Unavailable
+from shoal.serve.client.channel import Answer, Channel, ConnectionBroken, NoConnection, Server
 from shoal.serve.client.segment import Segment, room_for
+from shoal.serve.errors import BadRequest, DeadlineMissed, ModelFailed, NotReady, ReplicaLost
+from shoal.serve.protocol import requests, responses
 from shoal.serve.protocol.regions import Place
-from shoal.serve.types import Buffer, Parameter, Tensor
+from shoal.serve.runtimes.base import Array
+from shoal.serve.tensors import to_array, to_tensor
+from shoal.serve.types import InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 
 log = logging.getLogger("shoal.serve.client")
 
 Told = TypeVar("Told")
+
+_FAREWELL_S = 1.0
+_WAY_BACK_S = 1.0
+"""A request is given up by the server when its answer is of no use any more: its refusal should still get here."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 30.0
+
+
+class Result(dict[str, Array]):
+    """The outputs by name. Arrays are read-only views of what was received; strings are object arrays of `bytes`."""
+
+    def __init__(self, response: InferResponse) -> None:
+        super().__init__((tensor.name, to_array(tensor)) for tensor in response.outputs)
+        self.model = response.model
+        self.version = response.version
+        """The version that answered."""
+        self.id = response.id
+        self.parameters = response.parameters
 
 
 class InferenceClient:
     """Asks a server over HTTP. Threads may share it: each call in flight has a connection of its own.
 
     `token` is the tenant's bearer token. `patience_s` is how long to wait for a connection, and for an answer where
-    `infer` is not told a timeout. `retries` is how often to ask again where that is safe (`exchange.may_retry`): never,
-    unless told to. `shared_memory` puts inputs into shared memory, for a server on this machine that runs as the same
-    user; where it does not take them so, they are sent.
+    `infer` is not told a timeout. `retries` is how often to ask again where that is safe: never, unless told to.
+    `shared_memory` puts inputs into shared memory, for a server on this machine that runs as the same user; where it
+    does not take them so, they are sent.
     """
 
     def __init__(
@@ -43,15 +62,13 @@ class InferenceClient:
         patience_s: float = 60.0,
         retries: int = 0,
         shared_memory: bool = False,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._server = Server.of(url)
         self._token = token
         self._patience_s = patience_s
         self._retries = retries
         self._shared_memory = shared_memory
-        self._sleep = sleep
-        self._free: list[_Channel] = []
+        self._free: list[_Line] = []
 
     def infer(
         self,
@@ -67,54 +84,61 @@ class InferenceClient:
         """Run a model on arrays by input name; returns arrays by output name, all of them unless `outputs` names some.
 
         `timeout_s` is how long the answer is of use: the server gives up a request that it cannot answer in time, with
-        DeadlineMissed. A `Tensor` among the inputs is sent as it is (for BF16, which numpy lacks).
+        DeadlineMissed. A `Tensor` among the inputs is sent as it is (for BF16, which numpy lacks). Raises BadRequest
+        for an array that the protocol cannot carry.
         """
-        request = question(
-            model, inputs, outputs=outputs, version=version, timeout_s=timeout_s,
-            parameters=parameters, id=id,
-        )  # fmt: skip
-        patience_s = exchange.patience_s(timeout_s, self._patience_s)
+        tensors = [_tensor(name, value) for name, value in inputs.items()]
+        wanted = tuple(RequestedOutput(name, binary=True) for name in outputs)
+        request = InferRequest(model, tensors, "", version, id, wanted, dict(parameters or {}), timeout_s)
+        path = _path(model, version, "infer")
+        patience_s = self._patience_s if timeout_s is None else timeout_s + _WAY_BACK_S
 
-        def ask(channel: _Channel) -> tuple[bytes, int | None]:
-            places = self._share(channel, request.inputs) if self._shared_memory else {}
-            return channel.call(exchange.infer(request, places), patience_s)
+        def ask(line: _Line) -> Answer:
+            places = self._share(line, tensors) if self._shared_memory else {}
+            header, binary = requests.encode(request, places=places)
+            return line.channel.call("POST", path, header, binary, patience_s=patience_s)
 
-        return Result(exchange.inference(self._with_channel(ask)))
+        answer = self._on_a_line(ask)
+        try:
+            return Result(responses.decode(answer.body, answer.header_length))
+        except BadRequest as error:  # not the caller's fault
+            raise Unavailable(f"the server's answer cannot be understood: {error}") from None
 
     def live(self) -> bool:
         """Whether a server answers at all."""
-        return self._holds(exchange.LIVE)
+        return self._holds("/v2/health/live")
 
     def ready(self) -> bool:
         """Whether the server has loaded every model that it should have."""
-        return self._holds(exchange.READY)
+        return self._holds("/v2/health/ready")
 
     def model_ready(self, model: str, version: str | None = None) -> bool:
         """Raises UnknownModel."""
-        return self._holds(exchange.model_ready(model, version))
+        return self._holds(_path(model, version, "ready"))
 
     def server(self) -> dict[str, Any]:
         """The protocol's document about the server: its name, version and extensions."""
-        return exchange.document(self._ask(exchange.SERVER))
+        return self._document("/v2")
 
     def metadata(self, model: str, version: str | None = None) -> dict[str, Any]:
         """The protocol's document about a model: its versions, inputs and outputs."""
-        return exchange.document(self._ask(exchange.metadata(model, version)))
+        return self._document(_path(model, version))
 
     def statistics(self, model: str | None = None, version: str | None = None) -> list[dict[str, Any]]:
         """Per model and version: counts, and times in nanoseconds."""
-        return exchange.entries(self._ask(exchange.statistics(model, version)), "model_stats")
+        path = "/v2/models/stats" if model is None else _path(model, version, "stats")
+        return list(self._document(path)["model_stats"])
 
     def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
         """The models and versions that there are, and their states."""
-        return exchange.entries(self._ask(exchange.index(ready_only)))
+        return self._ask("POST", "/v2/repository/index", orjson.dumps({"ready": ready_only})).json(list)
 
     def load(self, model: str) -> None:
         """Returns when the model is ready. Raises UnknownModel, BadModel."""
-        self._ask(exchange.load(model))
+        self._ask("POST", f"/v2/repository/models/{quote(model, safe='')}/load")
 
     def unload(self, model: str) -> None:
-        self._ask(exchange.unload(model))
+        self._ask("POST", f"/v2/repository/models/{quote(model, safe='')}/unload")
 
     def close(self) -> None:
         """Give back connections and shared memory. The client may be used again."""
@@ -127,162 +151,123 @@ class InferenceClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _holds(self, ask: Ask) -> bool:
+    def _holds(self, path: str) -> bool:
         try:
-            self._ask(ask)
-        except ShoalError as error:
-            if exchange.means_no(error):
-                return False
-            raise
+            self._ask("GET", path)
+        except (NoConnection, NotReady):
+            return False
         return True
 
-    def _ask(self, ask: Ask) -> tuple[bytes, int | None]:
-        return self._with_channel(lambda channel: channel.call(ask, self._patience_s))
+    def _document(self, path: str) -> dict[str, Any]:
+        return self._ask("GET", path).json(dict)
 
-    def _with_channel(self, act: Callable[[_Channel], Told]) -> Told:
+    def _ask(self, method: str, path: str, body: bytes = b"") -> Answer:
+        return self._on_a_line(lambda line: line.channel.call(method, path, body, patience_s=self._patience_s))
+
+    def _on_a_line(self, act: Callable[[_Line], Told]) -> Told:
         for tried in range(self._retries + 1):
             try:
-                with self._channel() as channel:
-                    return act(channel)
+                with self._line() as line:
+                    return act(line)
             except ShoalError as error:
-                if tried == self._retries or not exchange.may_retry(error):
+                if tried == self._retries or not _may_retry(error):
                     raise
-                pause_s = exchange.pause_s(error, tried)
-            self._sleep(pause_s)
+                pause_s = error.retry_after_s if isinstance(error, Overloaded) else _FIRST_PAUSE_S * 2**tried
+            sleep(min(pause_s, _LONGEST_PAUSE_S))
         raise AssertionError("retries must not be negative")
 
-    @contextlib.contextmanager
-    def _channel(self) -> Iterator[_Channel]:
-        channel = self._idle_channel() or _Channel(self._server, self._token, self._patience_s)
+    @contextmanager
+    def _line(self) -> Iterator[_Line]:
+        line = self._idle_line() or _Line(Channel(self._server, self._token, self._patience_s))
         try:
-            yield channel
+            yield line
         finally:
-            if channel.reusable:
-                self._free.append(channel)
+            if line.channel.reusable:
+                self._free.append(line)
             else:
-                channel.close()
+                line.close()
 
-    def _idle_channel(self) -> _Channel | None:
+    def _idle_line(self) -> _Line | None:
         while self._free:
-            channel = self._free.pop()
-            if channel.is_open():
-                return channel
-            channel.close()
+            line = self._free.pop()
+            if line.channel.is_open():
+                return line
+            line.close()
         return None
 
-    def _share(self, channel: _Channel, tensors: Sequence[Tensor]) -> dict[str, Place]:
-        """Put the tensors into the channel's segment, after making one that is large enough if need be."""
+    def _share(self, line: _Line, tensors: Sequence[Tensor]) -> dict[str, Place]:
+        """Put the tensors into the line's segment, after making one that is large enough if need be."""
         room = room_for(tensors)
-        if channel.segment is None or channel.segment.size < room:
+        if line.segment is None or line.segment.size < room:
             try:
-                segment = Segment(room)
-            except OSError as error:
-                return self._do_without(f"no segment can be made: {error}")
-            try:
-                channel.call(exchange.register(segment), self._patience_s)
-            except exchange.Broken:
-                segment.close()
+                line.take(Segment(room), self._patience_s)
+            except (NoConnection, ConnectionBroken):
                 raise
-            except ShoalError as error:
-                segment.close()
-                return self._do_without(str(error))
-            segment.hide()
-            channel.drop_segment(self._patience_s)
-            channel.segment = segment
-        return channel.segment.put(tensors)
-
-    def _do_without(self, why: str) -> dict[str, Place]:
-        self._shared_memory = False
-        log.warning("%s takes no inputs in shared memory, they are sent: %s", self._server, why)
-        return {}
+            except (OSError, ShoalError) as error:
+                self._shared_memory = False
+                log.warning("%s takes no inputs in shared memory, they are sent: %s", self._server, error)
+                return {}
+        assert line.segment is not None
+        return line.segment.put(tensors)
 
 
-class _Channel:
-    """A connection, and the segment that goes with it. `reusable` between calls; not after one that broke off."""
+class _Line:
+    """A channel, and the shared memory segment that goes with it."""
 
-    def __init__(self, server: Server, token: str | None, patience_s: float) -> None:
-        """Raises NoConnection."""
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
         self.segment: Segment | None = None
-        self.reusable = True
-        self._server = server
-        self._token = token
-        self._buffer = bytearray(exchange.PIECE)
+
+    def take(self, segment: Segment, patience_s: float) -> None:
+        """Use this segment from now on. Raises what the server refuses it with."""
+        told = orjson.dumps({"key": segment.key, "offset": 0, "byte_size": segment.size})
         try:
-            self._socket = _connect(server, patience_s)
-        except OSError as error:
-            raise NoConnection(f"no connection: {error}", where=str(server)) from None
+            self.channel.call("POST", _region(segment, "register"), told, patience_s=patience_s)
+        except ShoalError:
+            segment.close()
+            raise
+        segment.hide()
+        self.drop(patience_s)
+        self.segment = segment
 
-    def is_open(self) -> bool:
-        """False once the server hung up. (Nothing else can be readable between calls.)"""
-        return not select.select([self._socket], [], [], 0)[0]
-
-    def call(self, ask: Ask, patience_s: float) -> tuple[bytes, int | None]:
-        """Raises what the server refuses the call with, and ConnectionBroken."""
-        self.reusable = False
-        until = time.monotonic() + patience_s
-        answer = Answer()
-        try:
-            self._send(ask.pieces(self._server, self._token), until)
-        except OSError as error:
-            broken: OSError | None = error  # the server may have hung up on us with an answer: too large, say
-        else:
-            broken = None
-        view = memoryview(self._buffer)
-        while not answer.done:
-            try:
-                self._socket.settimeout(max(until - time.monotonic(), 0.001))
-                count = self._socket.recv_into(view)
-            except OSError as error:
-                raise ConnectionBroken(f"no answer: {broken or error}", where=str(self._server)) from None
-            if not count:
-                raise ConnectionBroken("the server hung up without an answer", where=str(self._server))
-            answer.feed(view[:count])
-        self.reusable = answer.keep_alive and broken is None
-        return answer.result()
-
-    def drop_segment(self, patience_s: float) -> None:
+    def drop(self, patience_s: float) -> None:
         segment, self.segment = self.segment, None
         if segment is not None:
             segment.close()
-            with contextlib.suppress(ShoalError):
-                self.call(exchange.unregister(segment), patience_s)
+            with suppress(ShoalError):
+                self.channel.call("POST", _region(segment, "unregister"), patience_s=patience_s)
 
     def close(self) -> None:
-        if self.reusable and self.is_open():
-            self.drop_segment(_FAREWELL_S)
+        if self.channel.reusable and self.channel.is_open():
+            self.drop(_FAREWELL_S)
         elif self.segment is not None:
             self.segment.close()
-        self._socket.close()
-
-    def _send(self, pieces: list[Buffer], until: float) -> None:
-        self._socket.settimeout(max(until - time.monotonic(), 0.001))
-        if isinstance(self._socket, ssl.SSLSocket):
-            for piece in pieces:
-                self._socket.sendall(piece)
-            return
-        while pieces:
-            sent = self._socket.sendmsg(pieces)
-            while pieces and sent >= len(pieces[0]):
-                sent -= len(pieces.pop(0))
-            if sent:
-                pieces[0] = memoryview(pieces[0])[sent:]
+        self.channel.close()
 
 
-_FAREWELL_S = 1.0
+def _path(model: str, version: str | None, what: str = "") -> str:
+    steps = ["/v2/models", quote(model, safe="")]
+    if version is not None:
+        steps += ["versions", quote(version, safe="")]
+    return "/".join([*steps, what] if what else steps)
 
 
-def _connect(server: Server, patience_s: float) -> socket.socket:
-    if server.path is not None:
-        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        local.settimeout(patience_s)
-        try:
-            local.connect(server.path)
-        except OSError:
-            local.close()
-            raise
-        return local
-    remote = socket.create_connection((server.host, server.port), patience_s)
-    remote.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if server.tls:
-        return ssl.create_default_context().wrap_socket(remote, server_hostname=server.host)
-    return remote
+def _region(segment: Segment, what: str) -> str:
+    return f"/v2/systemsharedmemory/region/{segment.name}/{what}"
+
+
+def _tensor(name: str, value: ArrayLike | Tensor) -> Tensor:
+    if isinstance(value, Tensor):
+        return Tensor(name, value.datatype, value.shape, value.data)
+    array = np.asarray(value)
+    try:
+        return to_tensor(name, array)
+    except ModelFailed:
+        raise BadRequest(
+            f"the protocol has no datatype for an array of {array.dtype}", where=f"input {name!r:.80}", hint="cast it"
+        ) from None
+
+
+def _may_retry(error: ShoalError) -> bool:
+    """Whether asking again is safe and of use: nothing was sent, the server was too busy, or a replica died at it."""
+    return isinstance(error, NoConnection | ReplicaLost | Overloaded) and not isinstance(error, DeadlineMissed)

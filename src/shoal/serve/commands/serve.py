@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _TENANT = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STARTS = 4
 """A replica that was started so often and is still not ready is given up."""
 _TMPDIR_LONGEST = 70
@@ -38,7 +37,7 @@ def serve(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
+            metavar="MODEL",
             help="An .onnx or .skops file, or package.module:function; NAME=MODEL gives it another name than its own.",
             show_default=False,
         ),
@@ -137,19 +136,19 @@ async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
         for member in gateway.replica_set.members.values():
             for why in member.problems.values():
                 raise Invalid(why)
-        for name, starts in alone.starts():
-            if starts >= _STARTS:
-                log = (alone.folder / f"{name}.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        for replica in alone.replicas.values():
+            if replica.starts >= _STARTS:
+                log = (alone.folder / f"{replica.name}.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
                 why = "; ".join(dict.fromkeys(model.reason for model in gateway.index("", False) if model.reason))
-                what = f"a replica ended {starts - 1} times before it was ready: {why}"
+                what = f"a replica ended {replica.starts - 1} times before it was ready: {why}"
                 raise ShoalError(what, hint="\n".join(log) or None)
         await asyncio.sleep(0.02)
 
 
 def _announce(context: CommandContext, alone: Standalone, names: Sequence[str]) -> None:
     http, grpc = alone.process.http, alone.process.grpc
-    url = f"http://{_bracketed(http.host)}:{http.port}"
-    facts = {"http": url, "grpc": f"{_bracketed(grpc.host)}:{grpc.port}", "models": list(names)}
+    url = f"http://{http.reached_at}"
+    facts = {"http": url, "grpc": grpc.reached_at, "models": list(names)}
 
     def human() -> None:
         for name in names:
@@ -180,10 +179,10 @@ def _models(words: Sequence[str], threads: int, max_batch: int) -> tuple[ModelSp
 
 def _source(source: str) -> tuple[RuntimeKind, str, str]:
     """The runtime for it, the name that it suggests, and where replicas find it."""
-    from shoal.serve.types import RuntimeKind
+    from shoal.serve.types import RuntimeKind, is_callable
 
     path = Path(source)
-    if _CALLABLE.fullmatch(source) and not path.exists():
+    if is_callable(source) and not path.exists():
         return RuntimeKind.CALLABLE, source.rpartition(":")[2], source
     if not path.is_file():
         raise Invalid("there is no such file", where=source, hint="a model file, or package.module:function")
@@ -194,10 +193,6 @@ def _source(source: str) -> tuple[RuntimeKind, str, str]:
             hint="an .onnx or .skops file, or package.module:function; torch models need a manifest: `shoal deploy`",
         )  # fmt: skip
     return runtime, re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "model", str(path.resolve())
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _read(read: Callable[[str], float], word: str | None, option: str, hint: str) -> float | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.base.console.command import CommandContext, TenantOption, command
+from shoal.base.console.files import read_input
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def deploy(
     context: CommandContext,
     file: Annotated[
         Path,
-        typer.Argument(help="A service's manifest (YAML or JSON; - reads stdin), or a model file.", allow_dash=True),
+        typer.Argument(
+            help="A service's manifest (YAML or JSON; - reads stdin), or a model file.", allow_dash=True, metavar="FILE"
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(help="Its name, and a model file's model's. [as the manifest or file]")
@@ -75,16 +77,9 @@ def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any],
         return file, None
     from shoal.serve.manifest import parse_service
 
-    text, source = (sys.stdin.read(), "stdin") if str(file) == "-" else (_read(file), str(file))
+    text, source = read_input(file)
     values = parse_service(text, source=source).values() | given
     return values, file.absolute().parent if str(file) != "-" else None
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"the file cannot be read: {error}", where=str(file)) from error
 
 
 def _of_model(file: Path, name: str | None) -> dict[str, Any]:
@@ -115,7 +110,7 @@ def _endpoints(service: ServiceView) -> None:
 
 def services(
     context: CommandContext,
-    service: Annotated[str | None, typer.Argument(metavar="[SERVICE]", help="Show this one. [list all]")] = None,
+    service: Annotated[str | None, typer.Argument(metavar="SERVICE", help="Show this one. [list all]")] = None,
     tenant: TenantOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
@@ -220,7 +215,7 @@ def _show(service: ServiceDetail) -> None:
 def scale(
     context: CommandContext,
     service: ServiceArgument,
-    replicas: Annotated[int, typer.Argument(min=0, max=1000)],
+    replicas: Annotated[int, typer.Argument(min=0, max=1000, metavar="REPLICAS")],
     tenant: TenantOption = None,
     because: CauseOption = "",
     wait: WaitOption = False,
@@ -238,7 +233,7 @@ def scale(
 
 def undeploy(
     context: CommandContext,
-    service: Annotated[list[str], typer.Argument(metavar="SERVICE...")],
+    service: Annotated[list[str], typer.Argument(metavar="SERVICE")],
     tenant: TenantOption = None,
     because: CauseOption = "",
     wait: WaitOption = False,

@@ -9,9 +9,8 @@ from dataclasses import replace
 from math import inf
 
 from shoal.core import ShoalError
-from shoal.serve.contract import GatewayConfig
+from shoal.serve.contract import GatewayConfig, ModelState, VersionStatus
 from shoal.serve.errors import NotReady, RateLimited, UnknownModel
-from shoal.serve.gateway.backend import IndexEntry, ModelState, ModelStatistics
 from shoal.serve.gateway.directory import Directory, Entry
 from shoal.serve.gateway.dispatcher import Call, Dispatcher, Queue
 from shoal.serve.gateway.meter import Meter
@@ -117,9 +116,8 @@ class Gateway:
                 known = CostBucket(spec.rate_limit, spec.burst_s, now=self._dispatcher.clock())
             self._buckets[service_id] = known
 
-    def admits(self, name: str, digest: str) -> bool:
+    def admits(self, digest: str) -> bool:
         """Whether a replica with a token of this digest may join."""
-        del name
         return digest in self.directory.deployments
 
     async def close(self) -> None:
@@ -141,8 +139,8 @@ class Gateway:
             version = request.version
             if version is None or (asked is None and version not in entry.versions):
                 version = entry.router.choose(self.takes(entry)) or entry.main
-            elif version not in entry.versions:
-                raise _no_version(entry, version)
+            else:
+                entry.check(version)
             key = entry.key(version)
             queue, report = self._dispatcher.queues[key], self.replica_set.reports.get(key)
             if not queue.executors:
@@ -175,7 +173,7 @@ class Gateway:
                 queue, request, now,
                 deadline=inf if patience_s is None else now + patience_s - _way_s(patience_s), samples=samples,
                 size=size, given_up_at=inf if patience_s is None else now + _given_up_s(request, patience_s),
-                batch_key=batch_key(request) if queue.spec.max_batch > 1 else None, charged_s=charged_s,
+                batch_key=batch_key(request), charged_s=charged_s,
             )  # fmt: skip
         except ShoalError:
             self._settle(queue, charged_s, 0.0)
@@ -254,7 +252,7 @@ class Gateway:
             check_request(copy, report.metadata)
             self._dispatcher.submit(
                 queue, copy, now, deadline=now + _SHADOW_PATIENCE_S, samples=samples_in(copy, report.metadata),
-                batch_key=batch_key(copy) if queue.spec.max_batch > 1 else None, shadow=True,
+                batch_key=batch_key(copy), shadow=True,
             )  # fmt: skip
         except ShoalError:
             return  # a shadow never costs its original anything
@@ -271,61 +269,62 @@ class Gateway:
         entry = self.directory.find(tenant, model)
         if version is None:
             return bool(self.takes(entry))
-        if version not in entry.versions:
-            raise _no_version(entry, version)
+        entry.check(version)
         return version in self.takes(entry)
 
     def metadata(self, tenant: str, model: str, version: str | None) -> ModelMetadata:
         entry = self.directory.find(tenant, model)
-        if version is not None and version not in entry.versions:
-            raise _no_version(entry, version)
+        if version is not None:
+            entry.check(version)
         for one in [entry.main, *entry.versions] if version is None else [version]:
             report = self.replica_set.reports.get(entry.key(one))
             if report is not None:
                 return replace(report.metadata, versions=tuple(entry.versions))
         raise NotReady("it was never loaded yet", where=f"model {model!r}", hint="ask again in a moment")
 
-    def statistics(self, tenant: str, model: str | None, version: str | None) -> Sequence[ModelStatistics]:
+    def statistics(self, tenant: str, model: str | None, version: str | None) -> Sequence[Stats]:
         entries = [self.directory.find(tenant, model)] if model else [*self.directory.visible(tenant)]
         if version is not None:
             for entry in entries:
-                if version not in entry.versions:
-                    raise _no_version(entry, version)
+                entry.check(version)
         return [
-            self.stats[entry.key(one)].freeze()
+            self.stats[entry.key(one)]
             for entry in entries
             for one in entry.versions
             if version is None or one == version
         ]
 
-    def index(self, tenant: str, ready_only: bool) -> Sequence[IndexEntry]:
-        return [
-            found
-            for entry in self.directory.visible(tenant)
-            for version in entry.versions
-            for found in [IndexEntry(entry.name, version, *self.state(entry, version))]
-            if found.state is ModelState.READY or not ready_only
-        ]
+    def index(self, tenant: str, ready_only: bool) -> Sequence[VersionStatus]:
+        found = [self.status(entry, version) for entry in self.directory.visible(tenant) for version in entry.versions]
+        return [one for one in found if one.state is ModelState.READY or not ready_only]
 
-    def state(self, entry: Entry, version: str) -> tuple[ModelState, str]:
-        """A version's state, and why it is not ready."""
+    def status(self, entry: Entry, version: str) -> VersionStatus:
         key = entry.key(version)
         if self._dispatcher.queues[key].executors:
-            return ModelState.READY, ""
+            return VersionStatus(entry.name, version, ModelState.READY)
         coming = self.replica_set.coming(entry.service_id, key)
-        return ModelState.LOADING if coming else ModelState.UNAVAILABLE, self.replica_set.why_not(entry.service_id, key)
+        state = ModelState.LOADING if coming else ModelState.UNAVAILABLE
+        return VersionStatus(entry.name, version, state, self.replica_set.why_not(entry.service_id, key))
 
     async def load(self, tenant: str, model: str) -> None:
         entry = self.directory.find(tenant, model)
-        for version in entry.versions:
-            await self.replica_set.load(entry.service_id, entry.key(version))
-        if not self.takes(entry):
-            raise self._not_ready(entry, entry.main)
+
+        async def work() -> None:
+            for version in entry.versions:
+                await self.replica_set.load(entry.service_id, entry.key(version))
+            if not self.takes(entry):
+                raise self._not_ready(entry, entry.main)
+
+        await asyncio.shield(self.replica_set.spawn(work()))
 
     async def unload(self, tenant: str, model: str) -> None:
         entry = self.directory.find(tenant, model)
-        for version in entry.versions:
-            await self.replica_set.unload(entry.service_id, entry.key(version))
+
+        async def work() -> None:
+            for version in entry.versions:
+                await self.replica_set.unload(entry.service_id, entry.key(version))
+
+        await asyncio.shield(self.replica_set.spawn(work()))
 
     # --- what the replica set tells
 
@@ -344,7 +343,6 @@ class Gateway:
         self._announce(key)
 
     def known(self, key: str, report: LoadReport) -> None:
-        # The first run of a batch size says more of the allocator than of the model.
         # The first run of a batch size is slow, and so is one during which the machine did something else.
         self._profiles.prime(
             key,
@@ -410,7 +408,3 @@ def _way_s(patience_s: float) -> float:
 def _given_up_s(request: InferRequest, patience_s: float) -> float:
     """A caller's own timeout is when it goes; an objective may be missed now and then, by as much again."""
     return patience_s if request.timeout_s is not None else LATE * patience_s
-
-
-def _no_version(entry: Entry, version: str) -> UnknownModel:
-    return UnknownModel(f"there is no version {version!r}", where=f"model {entry.name!r}")

@@ -31,6 +31,11 @@ class Entry:
     router: Router
     takers: frozenset[str] | None = None
 
+    def check(self, version: str) -> None:
+        """Raises UnknownModel unless the version is deployed."""
+        if version not in self.versions:
+            raise UnknownModel(f"there is no version {version!r}", where=f"model {self.name!r}")
+
     def key(self, version: str) -> str:
         return queue_key(self.service.tenant, self.name, version)
 

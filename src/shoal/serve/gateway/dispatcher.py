@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Protocol
 
 from shoal.core import Overloaded, ShoalError
 from shoal.serve.errors import DeadlineMissed, ReplicaLost
+from shoal.serve.gateway.execution import Execution
+from shoal.serve.gateway.replica_handle import Replica
 from shoal.serve.gateway.stats import Stats
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, Scheduler
 from shoal.serve.types import InferRequest, InferResponse
@@ -24,35 +27,6 @@ log = logging.getLogger("shoal.serve")
 
 _SWEEP_S = 0.05
 """How often it is looked for requests that wait past their deadline: schedulers do so when a slot is free at last."""
-
-
-class Execution(Protocol):
-    """What a replica says of a batch it executed; times in seconds."""
-
-    @property
-    def responses(self) -> Sequence[InferResponse | ShoalError]: ...
-    @property
-    def compute_input_s(self) -> float: ...
-    @property
-    def compute_infer_s(self) -> float: ...
-    @property
-    def compute_output_s(self) -> float: ...
-    @property
-    def device_s(self) -> float: ...
-
-
-class Executor(Protocol):
-    """A replica, as far as batches go."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def in_flight(self) -> int: ...
-
-    def execute(self, model: str, version: str, requests: Sequence[InferRequest]) -> asyncio.Future[Any]:
-        """Of an `Execution`; fails with ReplicaLost or ModelFailed."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +39,7 @@ class Queue:
     model: str
     version: str
     stats: Stats
-    executors: Sequence[Executor] = ()
+    executors: Sequence[Replica] = ()
     waiting: dict[int, Call] = field(default_factory=dict)
     running: dict[int, Call] = field(default_factory=dict)
     copies: int = 0
@@ -118,7 +92,7 @@ class Dispatcher:
         self.queues[queue.spec.key] = queue
         self._scheduler.add_queue(queue.spec)
 
-    def change_queue(self, key: str, spec: QueueSpec, executors: Sequence[Executor]) -> None:
+    def change_queue(self, key: str, spec: QueueSpec, executors: Sequence[Replica]) -> None:
         """Its settings, and who can execute it, from now on. What waits in it stays."""
         queue = self.queues[key]
         queue.executors = executors
@@ -238,6 +212,7 @@ class Dispatcher:
                     mortal = mortal or call.given_up_at < inf
                 else:
                     del queue.running[call.item.number]
+                    queue.stats.failed(now - call.item.arrived, time.time())
                     self._fail(call, DeadlineMissed(
                         f"the model was still at it {now - call.item.arrived:.3g} s after it was asked",
                         where=queue.spec.key, hint="give a longer timeout, or see whether the model hangs",
@@ -254,7 +229,7 @@ class Dispatcher:
             call.started = now
             queue.running[call.item.number] = call
         executors = queue.executors
-        executor = executors[0] if len(executors) == 1 else min(executors, key=_load)
+        executor = executors[0] if len(executors) == 1 else min(executors, key=attrgetter("in_flight"))
         try:
             done = executor.execute(queue.model, queue.version, [call.request for call in calls])
         except Exception as error:  # a defect, after which no client may be left waiting
@@ -263,13 +238,14 @@ class Dispatcher:
             done.set_exception(ReplicaLost(f"the batch could not be handed over: {error}", where=executor.name))
         done.add_done_callback(partial(self._ended, batch, calls, executor))
 
-    def _ended(self, batch: Batch, calls: Sequence[Call], executor: Executor, done: asyncio.Future[Any]) -> None:
+    def _ended(self, batch: Batch, calls: Sequence[Call], executor: Replica, done: asyncio.Future[Execution]) -> None:
         """Sends the responses first, so that a later error leaves no client waiting."""
         now, queue = self.clock(), calls[0].queue
         given_up = [queue.running.pop(call.item.number, None) is None for call in calls]
         error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()
         if error is None:
-            device_s, answered = self._answer(calls, given_up, done.result(), now)
+            result = done.result()
+            device_s, answered = result.times.device_s, self._answer(calls, given_up, result, now)
         else:
             device_s, answered = now - calls[0].started, 0
             for call, over in zip(calls, given_up, strict=True):
@@ -279,11 +255,9 @@ class Dispatcher:
         self._pump(now)
         self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
 
-    def _answer(
-        self, calls: Sequence[Call], given_up: Sequence[bool], result: Execution, now: float
-    ) -> tuple[float, int]:
-        """The device's time, and of how many calls the model made an answer: in the others it failed."""
-        stats, wall = calls[0].queue.stats, time.time()
+    def _answer(self, calls: Sequence[Call], given_up: Sequence[bool], result: Execution, now: float) -> int:
+        """Of how many calls the model made an answer: in the others it failed."""
+        stats, wall, device_s = calls[0].queue.stats, time.time(), result.times.device_s
         answered = samples = done = 0
         for call, over, response in zip(calls, given_up, result.responses, strict=True):
             if over:
@@ -296,15 +270,15 @@ class Dispatcher:
             samples += call.item.samples
             arrived = call.item.arrived
             stats.answered(now - arrived, call.started - arrived, wall)
-            response.compute_s = result.device_s
-            response.queue_s = max(0.0, now - arrived - result.device_s)
+            response.compute_s = device_s
+            response.queue_s = max(0.0, now - arrived - device_s)
             if call.future is None:
                 call.queue.copies -= 1
             elif not call.future.done():
                 call.future.set_result(response)
         if answered:
-            stats.executed(samples, answered, result.compute_input_s, result.compute_infer_s, result.compute_output_s)
-        return result.device_s, answered + done
+            stats.executed(samples, answered, result.times)
+        return answered + done
 
     def _fail(self, call: Call, error: BaseException) -> None:
         if not isinstance(error, Overloaded):
@@ -313,10 +287,6 @@ class Dispatcher:
             call.queue.copies -= 1
         elif not call.future.done():
             call.future.set_exception(error)
-
-
-def _load(executor: Executor) -> int:
-    return executor.in_flight
 
 
 def _refusal(rejection: Rejection) -> Overloaded:

@@ -9,7 +9,7 @@ from math import prod
 from shoal.core import ShoalError
 from shoal.serve.errors import ModelFailed
 from shoal.serve.replica.arena import ALIGNMENT
-from shoal.serve.replica.messages import ExecutionResponse, Placed, contents_of
+from shoal.serve.replica.messages import ExecutionResponse, Placed, Times, contents_of
 from shoal.serve.replica.wire import WireError
 from shoal.serve.tensors import Stacked
 from shoal.serve.types import Buffer, InferRequest, InferResponse, ModelMetadata, Tensor
@@ -21,14 +21,10 @@ _GUESSED_BYTES = 16 << 10
 @dataclass(frozen=True, slots=True)
 class Execution:
     """What came of each request, in order: its response, or the error that the model has with it (ModelFailed,
-    BadRequest; NotReady if it was not loaded any more). The seconds are the replica's: to take the inputs, to run the
-    model, to put the outputs in their place; `device_s` is how long it was busy and could do nothing else."""
+    BadRequest; NotReady if it was not loaded any more). `times` are the replica's."""
 
     responses: tuple[InferResponse | ShoalError, ...]
-    compute_input_s: float = 0.0
-    compute_infer_s: float = 0.0
-    compute_output_s: float = 0.0
-    device_s: float = 0.0
+    times: Times
 
 
 def lay_out(stacked: Sequence[Stacked], offset: int) -> tuple[list[Placed], int]:
@@ -89,11 +85,7 @@ def execution_of(
         outcome if isinstance(outcome, ShoalError) else _response(outcome, data, version, request)
         for outcome, request in zip(answer.outcomes, requests, strict=True)
     )
-    times = answer.times
-    return (
-        Execution(responses, times.compute_input_s, times.compute_infer_s, times.compute_output_s, times.device_s),
-        used,
-    )
+    return Execution(responses, answer.times), used
 
 
 def _response(

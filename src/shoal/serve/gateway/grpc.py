@@ -20,17 +20,19 @@ from google.protobuf.message import DecodeError
 from shoal.core import ShoalError, Unavailable
 from shoal.serve.errors import BadRequest
 from shoal.serve.gateway.backend import Backend
-from shoal.serve.gateway.finishing import Finishing
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import errors, rpc
-from shoal.serve.protocol.errors import NoSuchCall, Unauthorized
-from shoal.serve.protocol.regions import NoRegions, Regions
+from shoal.serve.protocol import documents, errors, rpc
+from shoal.serve.protocol.errors import Unauthorized
 from shoal.serve.protocol.schema import SERVICE, messages
 
 log = logging.getLogger("shoal.serve.grpc")
 
 _LONGEST_MESSAGE = 2000
 """Characters of an error that fit into HTTP/2 headers beside everything else."""
+_CALLS = 4096
+"""So many are worked on at once."""
+STREAM_WINDOW = 32
+"""So many requests of one stream are worked on at once."""
 
 Context = Any
 """A grpc.aio.ServicerContext."""
@@ -39,38 +41,25 @@ Act = Callable[[str, Any, Context], Awaitable[Any]]
 """What answers a call: of a tenant, its request message, its context."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcLimits:
-    """`message` is the size of the largest request or answer in bytes, `calls` how many are worked on at once,
-    `stream_window` how many of one stream."""
-
-    message: int = 64 << 20
-    calls: int = 4096
-    stream_window: int = 32
-
-
 class GrpcFront:
-    """Serves a backend over gRPC on the event loop that runs when it is started; `shared` as for `HttpFront`."""
+    """Serves a backend over gRPC on the event loop that runs when it is started; `shared` as for `HttpFront`. The
+    largest request or answer has `message` bytes."""
 
-    def __init__(
-        self, backend: Backend, *, limits: GrpcLimits | None = None, shared: SharedRegions | None = None
-    ) -> None:
+    def __init__(self, backend: Backend, *, shared: SharedRegions, message: int = 64 << 20) -> None:
         self._backend = backend
-        self._limits = limits or GrpcLimits()
         self._shared = shared
-        self._regions: Regions = shared if shared is not None else NoRegions()
-        self._finishing = Finishing()
+        self._message = message
         self._draining = False
         self._server: Any = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 8001) -> int:
         """Listen; returns the port, which the system chooses for 0. Raises Unavailable if it is taken."""
         options = [
-            ("grpc.max_receive_message_length", self._limits.message),
-            ("grpc.max_send_message_length", self._limits.message),
+            ("grpc.max_receive_message_length", self._message),
+            ("grpc.max_send_message_length", self._message),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
         ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._limits.calls)
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_CALLS)
         server.add_generic_rpc_handlers((self._handlers(),))
         try:
             bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -136,57 +125,53 @@ class GrpcFront:
         return messages().ServerReadyResponse(ready=self._backend.ready() and not self._draining)
 
     async def _server_metadata(self, _tenant: str, _asked: Any, _context: Context) -> Any:
-        return rpc.server(shared_memory=self._shared is not None)
+        return rpc.document("ServerMetadataResponse", documents.server())
 
     async def _model_ready(self, tenant: str, asked: Any, _context: Context) -> Any:
         ready = self._backend.model_ready(tenant, asked.name, asked.version or None)
         return messages().ModelReadyResponse(ready=ready)
 
     async def _metadata(self, tenant: str, asked: Any, _context: Context) -> Any:
-        return rpc.metadata(self._backend.metadata(tenant, asked.name, asked.version or None))
+        model = self._backend.metadata(tenant, asked.name, asked.version or None)
+        return rpc.document("ModelMetadataResponse", documents.metadata(model))
 
     async def _config(self, tenant: str, asked: Any, _context: Context) -> Any:
-        return rpc.config(self._backend.metadata(tenant, asked.name, asked.version or None))
+        model = self._backend.metadata(tenant, asked.name, asked.version or None)
+        return rpc.document("ModelConfigResponse", {"config": documents.config(model)})
 
     async def _infer(self, tenant: str, asked: Any, context: Context) -> Any:
-        request, reply = rpc.decode(asked, tenant, self._regions, context.time_remaining())
+        request, reply = rpc.decode(asked, tenant, self._shared, context.time_remaining())
         response = await self._backend.infer(request)
-        return rpc.encode(response, reply, tenant, self._regions)
+        return rpc.encode(response, reply, tenant, self._shared)
 
     async def _statistics(self, tenant: str, asked: Any, _context: Context) -> Any:
-        return rpc.statistics(self._backend.statistics(tenant, asked.name or None, asked.version or None))
+        found = self._backend.statistics(tenant, asked.name or None, asked.version or None)
+        return rpc.document("ModelStatisticsResponse", documents.statistics(found))
 
     async def _index(self, tenant: str, asked: Any, _context: Context) -> Any:
-        return rpc.index(self._backend.index(tenant, asked.ready))
+        found = documents.index(self._backend.index(tenant, asked.ready))
+        return rpc.document("RepositoryIndexResponse", {"models": found})
 
     async def _load(self, tenant: str, asked: Any, _context: Context) -> Any:
         if asked.parameters:
             raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-        await self._finishing.run(self._backend.load(tenant, asked.model_name))
+        await self._backend.load(tenant, asked.model_name)
         return messages().RepositoryModelLoadResponse()
 
     async def _unload(self, tenant: str, asked: Any, _context: Context) -> Any:
-        await self._finishing.run(self._backend.unload(tenant, asked.model_name))
+        await self._backend.unload(tenant, asked.model_name)
         return messages().RepositoryModelUnloadResponse()
 
-    def _own_regions(self) -> SharedRegions:
-        if self._shared is None:
-            raise NoSuchCall("this server takes no shared memory", hint="send the tensors themselves")
-        return self._shared
-
     async def _region_status(self, tenant: str, asked: Any, _context: Context) -> Any:
-        answer = messages().SystemSharedMemoryStatusResponse()
-        for one in self._own_regions().status(tenant, asked.name or None):
-            told = answer.regions[one.name]
-            told.name, told.key, told.offset, told.byte_size = one.name, one.key, one.offset, one.size
-        return answer
+        found = documents.regions(self._shared.status(tenant, asked.name or None))
+        return rpc.document("SystemSharedMemoryStatusResponse", {"regions": {one["name"]: one for one in found}})
 
     async def _register(self, tenant: str, asked: Any, _context: Context) -> Any:
-        self._own_regions().register(tenant, asked.name, asked.key, asked.offset, asked.byte_size)
+        self._shared.register(tenant, asked.name, asked.key, asked.offset, asked.byte_size)
         return messages().SystemSharedMemoryRegisterResponse()
 
     async def _unregister(self, tenant: str, asked: Any, _context: Context) -> Any:
-        self._own_regions().unregister(tenant, asked.name or None)
+        self._shared.unregister(tenant, asked.name or None)
         return messages().SystemSharedMemoryUnregisterResponse()
 
     async def _stream(self, asked: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
@@ -196,7 +181,7 @@ class GrpcFront:
         except ShoalError as error:
             await _abort(context, error)
         answers: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
-        window = asyncio.Semaphore(self._limits.stream_window)
+        window = asyncio.Semaphore(STREAM_WINDOW)
 
         async def read() -> None:
             try:

@@ -101,12 +101,12 @@ class GatewayProcess:
     ) -> None:
         # Read when gRPC is loaded. Its handlers for forks only complain here: replicas are started by exec.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-        from shoal.serve.gateway.grpc import GrpcFront, GrpcLimits
+        from shoal.serve.gateway.grpc import GrpcFront
 
         shared = SharedRegions()
-        limits = config.http_limits
-        http = HttpFront(self.gateway, limits=limits, metrics=report.Metrics(self.gateway).render, shared=shared)
-        rpc = GrpcFront(self.gateway, limits=GrpcLimits(message=limits.body), shared=shared)
+        metrics, limits = report.Metrics(self.gateway).render, config.http_limits
+        http = HttpFront(self.gateway, shared=shared, metrics=metrics, limits=limits)
+        rpc = GrpcFront(self.gateway, shared=shared, message=limits.body)
 
         async def stop() -> None:
             await asyncio.gather(http.stop(self._drain_s), rpc.stop(self._drain_s))

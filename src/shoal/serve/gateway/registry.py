@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.core import Conflict, Invalid, Reason
-from shoal.serve.gateway.execution import Execution
-from shoal.serve.gateway.replica_connection import Admit, ReplicaConnection
+from shoal.serve.gateway.replica_connection import ReplicaConnection
 from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
-from shoal.serve.runtimes.open import LoadReport
 
-__all__ = ["Admit", "Execution", "LoadReport", "Replica", "ReplicaEvents", "ReplicaLimits", "ReplicaRegistry"]
+Admit = Callable[[str], bool]
+"""Whether a replica with a token of this digest (`shoal.core.token_digest`) may join."""
 
 log = logging.getLogger("shoal.serve")
 
@@ -30,7 +29,8 @@ _LONGEST_PATH = 107
 
 
 class ReplicaRegistry:
-    """`replicas` are those that joined, by name. All methods and events belong to one event loop.
+    """`connections` are all that are open, `replicas` those that joined, by name. All methods and events belong to one
+    event loop.
 
     `before_kill` is told the name of a replica that is about to be killed, and why.
     """

@@ -6,41 +6,28 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from shoal.core import Reason, token_digest
-from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
+from shoal.serve.gateway.replica_handle import Replica
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_hello, read_models
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
+
+if TYPE_CHECKING:
+    from shoal.serve.gateway.registry import ReplicaRegistry
 
 _PEER = struct.Struct("3i")
 _STRANGERS = Limits(body=4 << 10, payload=0)
 _LONGEST_NAME = 200
 
 
-Admit = Callable[[str, str], bool]
-"""Whether a replica of this name, with a token of this digest (`shoal.core.token_digest`), may join."""
-
-
-class Shared(Protocol):
-    """What the connections of one registry share. All of them are in `connections`, the replicas that joined in
-    `replicas`."""
-
-    admit: Admit
-    limits: ReplicaLimits
-    events: ReplicaEvents
-    connections: set[ReplicaConnection]
-    replicas: dict[str, Replica]
-
-
 class ReplicaConnection(asyncio.BufferedProtocol):
     """`replica` is set once the caller is identified; it has joined once it said which models it holds."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, registry: ReplicaRegistry) -> None:
         self.replica: Replica | None = None
-        self._shared = shared
+        self._registry = registry
         self._reader = FrameReader(_STRANGERS)
         self._loop = asyncio.get_running_loop()
         self._joined = False
@@ -48,8 +35,9 @@ class ReplicaConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._shared.connections.add(self)
-        self._greeting = self._loop.call_later(self._shared.limits.greeting_timeout_s, self._too_slow)
+        self._registry.connections.add(self)
+        too_slow = Reason("stuck", "it did not introduce itself in time")
+        self._greeting = self._loop.call_later(self._registry.limits.greeting_timeout_s, self.close, too_slow)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -73,13 +61,13 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         self._closed = True
         self._greeting.cancel()
         self._transport.abort()
-        self._shared.connections.discard(self)
+        self._registry.connections.discard(self)
         if self.replica is None:
             return
         self.replica.lose(reason)
         if self._joined:
-            del self._shared.replicas[self.replica.name]
-            self._shared.events.lost(self.replica, reason)
+            del self._registry.replicas[self.replica.name]
+            self._registry.events.lost(self.replica, reason)
 
     def _take(self, frame: Frame) -> None:
         replica = self.replica
@@ -91,12 +79,12 @@ class ReplicaConnection(asyncio.BufferedProtocol):
             replica.models.update(read_models(frame.body))
             self._joined = True
             self._greeting.cancel()
-            self._shared.replicas[replica.name] = replica
-            self._shared.events.joined(replica)
+            self._registry.replicas[replica.name] = replica
+            self._registry.events.joined(replica)
         elif frame.kind is Kind.LEAVING:
             if not replica.leaving:
                 replica.leaving = True
-                self._shared.events.leaving(replica)
+                self._registry.events.leaving(replica)
             replica.stop()
         else:
             replica.answered(frame)
@@ -111,10 +99,10 @@ class ReplicaConnection(asyncio.BufferedProtocol):
             self._refuse("its name is empty, too long or not printable", again=False)
         elif any(
             connection.replica is not None and connection.replica.name == name
-            for connection in self._shared.connections
+            for connection in self._registry.connections
         ):
             self._refuse(f"there is a replica {name!r} already", again=True)
-        elif not self._shared.admit(name, token_digest(token)):
+        elif not self._registry.admit(token_digest(token)):
             self._refuse("its token is not known here", again=True)  # the gateway may be about to hear of it
         else:
             self._welcome(name, token_digest(token))
@@ -127,7 +115,7 @@ class ReplicaConnection(asyncio.BufferedProtocol):
     def _welcome(self, name: str, digest: str) -> None:
         """Send the arena's file with the welcome. It must be one system call of our own, on a socket into which nothing
         was written yet and which so has room for it."""
-        limits = self._shared.limits
+        limits = self._registry.limits
         try:
             arena, fd = Arena.create(limits.arena_bytes)
         except OSError as error:
@@ -143,8 +131,5 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         finally:
             os.close(fd)
         self._reader.limits = Limits(payload=limits.message_bytes)
-        shared = self._shared
-        self.replica = Replica(name, pid, digest, self._transport, arena, limits, shared.events, self._loop)
-
-    def _too_slow(self) -> None:
-        self.close(Reason("stuck", "it did not introduce itself in time"))
+        events = self._registry.events
+        self.replica = Replica(name, pid, digest, self._transport, arena, limits, events, self._loop)

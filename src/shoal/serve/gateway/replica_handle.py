@@ -14,8 +14,9 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from shoal.base.processes import Process, send, start_ticks
 from shoal.core import Reason, ShoalError
 from shoal.serve.errors import NotReady, ReplicaLost, TooLarge
 from shoal.serve.gateway.execution import (
@@ -32,6 +33,7 @@ from shoal.serve.replica.messages import (
     ExecutionRequest,
     ModelKey,
     Placed,
+    Times,
     read_error,
     read_report,
     read_response,
@@ -82,14 +84,6 @@ class ReplicaLimits:
     ask_idle_every_s: float = 5.0
 
 
-class Writer(Protocol):
-    """What is needed of an `asyncio.Transport`."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def writelines(self, list_of_data: list[Buffer]) -> None: ...
-
-
 @dataclass(slots=True)
 class _Asked:
     """`settle` makes the future's result of the answer, or raises the error that it is; `region` is what the question
@@ -112,7 +106,7 @@ class Replica:
         name: str,
         pid: int,
         token_digest: str,
-        writer: Writer,
+        writer: asyncio.Transport,
         arena: Arena,
         limits: ReplicaLimits,
         events: ReplicaEvents,
@@ -137,8 +131,8 @@ class Replica:
         self._heard_at = loop.time()
         self._bytes_per_sample: dict[ModelKey, int] = {}
         self._released = False
-        # Held from the start on: the number may be another process's by the time this one hangs.
-        self._process = _handle(pid)
+        # Known from the start on: the number may be another process's by the time this one hangs.
+        self._process = Process(pid, start_ticks(pid) or 0)
 
     @property
     def in_flight(self) -> int:
@@ -191,8 +185,8 @@ class Replica:
         """Run requests together, as one batch. They have passed `check_request`, and their `batch_key`s are equal.
 
         The future's result has the model's response to each, errors included. The future fails with ReplicaLost when
-        the replica ends. It fails at once with NotReady if the model is not loaded here, with BadRequest if the
-        requests cannot form a batch, and with TooLarge if they cannot be sent.
+        the replica ends. It fails at once with NotReady if the model is not loaded here, and with TooLarge if
+        the requests cannot be sent.
         """
         try:
             return self._execute((model, version), requests)
@@ -227,7 +221,7 @@ class Replica:
 
         def settle(frame: Frame) -> Execution:
             if frame.kind is Kind.FAILED:
-                return Execution((read_error(frame.body),) * len(requests))
+                return Execution((read_error(frame.body),) * len(requests), Times(0.0, 0.0, 0.0, 0.0))
             answer = read_response(frame.body)
             data = self._view[outputs_at : outputs_at + room] if frame.payload is None else frame.payload
             execution, used = execution_of(answer, data, version, requests)
@@ -316,12 +310,10 @@ class Replica:
     def kill(self) -> None:
         """End its process by SIGKILL, since it may hang in native code. The control plane then starts another one. Does
         nothing where the process has ended, or may not be ended by this user."""
-        if self._process is None:
+        if self.pid == os.getpid():  # a replica simulated within this process
             return
         try:
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+            send(self._process, signal.SIGKILL)
         except PermissionError:
             log.error("replica %s (pid %d) hangs and may not be killed by this user", self.name, self.pid)
 
@@ -333,23 +325,11 @@ class Replica:
         """It is gone: what it was asked fails now."""
         self.lost = reason
         self.models.clear()
-        if self._process is not None:
-            os.close(self._process)
-            self._process = None
         self._view = memoryview(b"")
         asked, self._asked = self._asked, {}
         for each in asked.values():
             if not each.future.done():
                 each.future.set_exception(ReplicaLost(reason.text, where=f"replica {self.name!r}", hint="ask again"))
-
-
-def _handle(pid: int) -> int | None:
-    if pid == os.getpid():  # a replica simulated within this process
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
 
 
 def _ignore(future: asyncio.Future[None]) -> None:

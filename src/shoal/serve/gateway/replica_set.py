@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.core import Reason, Unavailable
+from shoal.core import Reason
 from shoal.serve.contract import Deployment
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.directory import Directory, queue_key
@@ -288,6 +288,13 @@ class ReplicaSet(ReplicaEvents):
         self._events.changed(key)
         await asyncio.gather(*(self._withhold(member, key) for member in [*self.of(service_id)]))
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that goes on until it is done, or this is closed."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     async def close(self) -> None:
         self._closed = True
         for timer in self._expected.values():
@@ -329,13 +336,7 @@ class ReplicaSet(ReplicaEvents):
     def _attend(self, member: Member) -> None:
         """Start a task that loads what the member is to load, unless one runs."""
         if member.task is None or member.task.done():
-            member.task = self._spawn(self._load_all(member))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+            member.task = self.spawn(self._load_all(member))
 
     async def _load_all(self, member: Member) -> None:
         """Until nothing is wanted or ahead: in turns, so that neither is put off for ever."""
@@ -411,14 +412,9 @@ class ReplicaSet(ReplicaEvents):
     async def _evict_for(self, member: Member, key: str, size: int) -> None:
         if not member.budget:
             return
-        others = [
-            replace(model, pinned=self._events.waiting(model.key) > 0) for model in member.cache if model.key != key
-        ]
-        try:
-            victims = make_room(others, size, member.budget)
-        except Unavailable:  # all are waited for: then whichever is worth least
-            victims = make_room([replace(model, pinned=False) for model in others], size, member.budget)
-        for victim in victims:
+        others = [model for model in member.cache if model.key != key]
+        waited_for = {model.key for model in others if self._events.waiting(model.key)}
+        for victim in make_room(others, size, member.budget, waited_for):
             log.info("replica %s: %s makes room for %s", member.replica.name, victim, key)
             member.cache.evict(victim)
             await self._unload(member, victim)

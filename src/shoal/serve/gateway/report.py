@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from shoal.core import Reason
 from shoal.serve.contract import ReplicaStatus, ServiceStatus, VersionStatus
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.directory import Entry
 from shoal.serve.gateway.stats import Stats, merged_quantiles
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 
 def services(gateway: Gateway) -> tuple[ServiceStatus, ...]:
@@ -30,8 +29,7 @@ def services(gateway: Gateway) -> tuple[ServiceStatus, ...]:
 
 def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], stats: Sequence[Stats]) -> ServiceStatus:
     now = time.time()
-    states = [(entry, version, *gateway.state(entry, version)) for entry in entries for version in entry.versions]
-    versions = tuple(VersionStatus(entry.name, version, str(state), why) for entry, version, state, why in states)
+    versions = tuple(gateway.status(entry, version) for entry in entries for version in entry.versions)
     p50, p99 = merged_quantiles([one.window for one in stats], (0.5, 0.99), now)
     return ServiceStatus(
         id=service_id,
@@ -67,23 +65,12 @@ class Metrics:
     quantiles, and since the start where they are sums."""
 
     def __init__(self, gateway: Gateway) -> None:
-        from prometheus_client import CollectorRegistry
-
         self._gateway = gateway
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     def render(self) -> bytes:
-        from prometheus_client import generate_latest
-
-        return generate_latest(self._registry)
-
-    def describe(self) -> list[Metric]:
-        return []
+        return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
         labels = ("tenant", "model", "version")
         requests = CounterMetricFamily("shoal_serve_requests", "Requests by outcome.", labels=(*labels, "outcome"))
         samples = CounterMetricFamily("shoal_serve_samples", "Samples executed.", labels=labels)

@@ -5,9 +5,8 @@ tenant that registered it. Contents are read and written with pread and pwrite, 
 shrinks the file under a mapping kills the process that touches it (SIGBUS). A caller that changes the file meanwhile
 changes what was already checked. Reading costs one copy, still two fewer than a socket.
 
-A client of a server reaches the shared memory of the server's user. So a key is taken only once, names beginning with
-`reserved` (the server's own segments) not at all, links are not followed, and of other users' segments only those that
-are open to all users.
+A client of a server reaches the shared memory of the server's user. So a key is taken only once, names of the server's
+own segments not at all, links are not followed, and of other users' segments only those that are open to all users.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ MOST_REGIONS = 256
 """Per tenant; each holds a file descriptor."""
 
 _LONGEST = 255
+_RESERVED = "shoal-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,9 @@ class SharedRegions:
         self,
         *,
         folder: Path = Path("/dev/shm"),  # noqa: S108  # where the system keeps POSIX shared memory
-        reserved: tuple[str, ...] = ("shoal-",),
         most_regions: int = MOST_REGIONS,
     ) -> None:
         self._folder = folder
-        self._reserved = reserved
         self._most_regions = most_regions
         self._regions: dict[str, dict[str, Region]] = {}
 
@@ -149,7 +147,7 @@ class SharedRegions:
         plain = file.isascii() and file.isprintable() and "/" not in file and file not in ("", ".", "..")
         if not plain or len(file) > _LONGEST:
             raise BadRequest(f"{key!r:.80} is no name of a shared memory segment", where=where)
-        if file.startswith(self._reserved):
+        if file.startswith(_RESERVED):
             raise BadRequest(f"segments named {file!r:.80} are the server's own", where=where)
         return file
 

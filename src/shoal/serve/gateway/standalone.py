@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.base.http import Limits
 from shoal.core import Invalid, Money, token_digest
 from shoal.serve.contract import FREE, Address, Deployment, GatewayConfig, TenantEntry, write_config
 from shoal.serve.gateway.process import GatewayProcess
-from shoal.serve.gateway.spawner import ReplicaProcess, Spawner
+from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.types import ServiceSpec
 
 _SOCKET = "gateway.sock"
@@ -73,7 +73,7 @@ class Standalone:
         )
         self._python_path = python_path
         self.process = GatewayProcess(folder, scheduler=scheduler)
-        self.spawners: dict[str, Spawner] = {}
+        self.replicas: dict[str, SpawnedReplica] = {}
 
     async def start(self) -> None:
         """Returns when it listens; replicas join and load from then on. Raises as `GatewayProcess.start`."""
@@ -83,26 +83,18 @@ class Standalone:
             how = ReplicaProcess(
                 socket=self.folder / _SOCKET,
                 token=self._token(service_id),
+                log_directory=self.folder,
                 threads=max(model.threads for model in service.models),
                 python_path=self._python_path,
-                log_directory=self.folder,
             )
-            spawner = self.spawners[service_id] = Spawner(how)
-            for name in self._replicas(service_id):
-                spawner.add(name)
-
-    def starts(self) -> Iterator[tuple[str, int]]:
-        """Each replica by its name, and how often its process was started."""
-        for service_id, spawner in self.spawners.items():
-            yield from ((name, spawner.starts(name)) for name in self._replicas(service_id))
+            for index in range(service.replicas):
+                name = f"{service_id}-{index}-1"
+                self.replicas[name] = SpawnedReplica(name, how)
 
     async def stop(self, drain_s: float = 2.0) -> None:
         """Answer what was asked, for at most so long, and end the replicas."""
         await self.process.stop(drain_s)
-        await asyncio.gather(*(spawner.close() for spawner in self.spawners.values()))
+        await asyncio.gather(*(replica.close() for replica in self.replicas.values()))
 
     def _token(self, service_id: str) -> str:
         return self._key + service_id
-
-    def _replicas(self, service_id: str) -> list[str]:
-        return [f"{service_id}-{index}-1" for index in range(self._by_id[service_id].replicas)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from shoal.serve.gateway.backend import Duration, ModelStatistics
+from shoal.serve.replica.messages import Times
 
 WINDOW_S = 60
 _GROWTH = math.log(1.03)
@@ -94,7 +94,9 @@ def _sum(histograms: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
 
 
 @dataclass(slots=True)
-class _Sum:
+class Total:
+    """How often, and how long in all."""
+
     count: int = 0
     total_s: float = 0.0
 
@@ -102,14 +104,13 @@ class _Sum:
         self.count += times
         self.total_s += seconds * times
 
-    def freeze(self) -> Duration:
-        return Duration(self.count, self.total_s)
-
 
 @dataclass(slots=True)
 class Stats:
-    """One model version's, as a part of a service; times in seconds. `now` is in Unix seconds. `shadow` says that
-    its requests are copies of others."""
+    """One model version's, as a part of a service, since the gateway started. `inferences` counts samples, `executions`
+    batches; times are sums over requests, in seconds. `rejected` were refused before they were worked on. `last_at` and
+    `now` are in Unix seconds, 0 for never. `batches` are by their samples. A `shadow`'s requests are copies of others.
+    """
 
     name: str
     version: str
@@ -119,31 +120,31 @@ class Stats:
     inferences: int = 0
     executions: int = 0
     last_at: float = 0.0
-    success: _Sum = field(default_factory=_Sum)
-    fail: _Sum = field(default_factory=_Sum)
-    rejected: _Sum = field(default_factory=_Sum)
-    queue: _Sum = field(default_factory=_Sum)
-    compute_input: _Sum = field(default_factory=_Sum)
-    compute_infer: _Sum = field(default_factory=_Sum)
-    compute_output: _Sum = field(default_factory=_Sum)
-    batches: dict[int, _Sum] = field(default_factory=dict)
+    success: Total = field(default_factory=Total)
+    fail: Total = field(default_factory=Total)
+    rejected: Total = field(default_factory=Total)
+    queue: Total = field(default_factory=Total)
+    compute_input: Total = field(default_factory=Total)
+    compute_infer: Total = field(default_factory=Total)
+    compute_output: Total = field(default_factory=Total)
+    batches: dict[int, Total] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float:
         """How long models ran, each batch counted once."""
         return sum(total.total_s for total in self.batches.values())
 
-    def executed(self, samples: int, requests: int, input_s: float, infer_s: float, output_s: float) -> None:
+    def executed(self, samples: int, requests: int, times: Times) -> None:
         """A batch of so many is done; each of its requests took part in all of it, and is counted by `answered`."""
         self.executions += 1
         self.inferences += samples
-        self.compute_input.add(input_s, requests)
-        self.compute_infer.add(infer_s, requests)
-        self.compute_output.add(output_s, requests)
+        self.compute_input.add(times.compute_input_s, requests)
+        self.compute_infer.add(times.compute_infer_s, requests)
+        self.compute_output.add(times.compute_output_s, requests)
         batch = self.batches.get(samples)
         if batch is None:
-            batch = self.batches[samples] = _Sum()
-        batch.add(infer_s)
+            batch = self.batches[samples] = Total()
+        batch.add(times.compute_infer_s)
 
     def answered(self, latency_s: float, queue_s: float, now: float) -> None:
         self.success.add(latency_s)
@@ -157,20 +158,3 @@ class Stats:
 
     def refused(self, waited_s: float) -> None:
         self.rejected.add(waited_s)
-
-    def freeze(self) -> ModelStatistics:
-        return ModelStatistics(
-            name=self.name,
-            version=self.version,
-            inferences=self.inferences,
-            executions=self.executions,
-            success=self.success.freeze(),
-            fail=self.fail.freeze(),
-            rejected=self.rejected.freeze(),
-            queue=self.queue.freeze(),
-            compute_input=self.compute_input.freeze(),
-            compute_infer=self.compute_infer.freeze(),
-            compute_output=self.compute_output.freeze(),
-            last_at=self.last_at,
-            batches=tuple((size, total.freeze()) for size, total in sorted(self.batches.items())),
-        )

@@ -36,7 +36,7 @@ from shoal.serve import models
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.records import ServiceFilter, ServiceRecord
-from shoal.serve.live.responses import explanation_view, service_detail, service_view
+from shoal.serve.live.responses import service_detail, service_view
 from shoal.serve.manifest import SERVICE, parse_service, service_schema
 
 router = APIRouter(prefix="/v1/services", tags=["services"])
@@ -209,7 +209,7 @@ async def undeploy(
 async def explain(services: Manager, who: Asker, ref: ServiceRef, tenant: TenantQuery = None) -> Response:
     """The gateway's reasons and each replica's, with what would have to change."""
     service = await find_service(services, who, ref, tenant=tenant)
-    return answer(explanation_view(await services.explain(service.id)))
+    return answer(await services.explain(service.id))
 
 
 @router.get("/{ref}/events", summary="The events of one service and its replicas", responses=EVENTS_ANSWERED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,18 +19,16 @@ from shoal.core import Money
 from shoal.engine import Gang
 from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
-from shoal.serve.contract import TOKEN_VARIABLE, Address, connection_name, parse_replica_name
+from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
 from shoal.serve.live.api import manifests, router
 from shoal.serve.live.gateway import Gateway, LocalGateway
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
-from shoal.serve.live.settings import ServeSettings
 from shoal.serve.live.tables import TABLES
 from shoal.store import Tables
 
 DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what listens on all addresses is reached on loopback
 
 
 class ServeSection(Section):
@@ -53,17 +52,19 @@ class ServeSection(Section):
         64, ge=1, le=256, description="largest inference request, over HTTP also after decompression"
     )
 
-    def gateway(self, *, any_port: bool, limits: Limits) -> ServeSettings:
-        """`any_port`: the server listens on any free port, and so do its services unless a port is named. `limits`
-        are the server's for its clients."""
+    def gateway(self, *, any_port: bool, limits: Limits) -> GatewayConfig:
+        """What the gateway is told, but for its socket, services and tenants. `any_port`: the server listens on any
+        free port, and so do its services unless a port is named. `limits` are the server's for its clients."""
         http, grpc = (0, 0) if any_port else (DEFAULT_PORT, DEFAULT_GRPC_PORT)
-        return ServeSettings(
+        return GatewayConfig(
+            generation=0,
+            socket="",
+            slots=self.slots or len(os.sched_getaffinity(0)),
             http=Address(self.host, http if self.port is None else self.port),
             grpc=Address(self.host, grpc if self.grpc_port is None else self.grpc_port),
-            slots=self.slots,
             price_per_hour=Money.usd(self.price_per_hour),
             anonymous=self.anonymous,
-            limits=replace(limits, body=self.body_limit_mib << 20),
+            http_limits=replace(limits, body=self.body_limit_mib << 20),
         )
 
 
@@ -72,6 +73,7 @@ class Serve(Serving):
     machine's in tests."""
 
     name: ClassVar[str] = "serve"
+    paths: ClassVar[Sequence[str]] = ("/v1/services", "/v1/service-manifests")
     settings: ClassVar[type[Section]] = ServeSection
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = ServiceEvent
@@ -118,9 +120,8 @@ class Serve(Serving):
         status = self.services.gateway_seen.status
         if known is None or status is None:
             return None
-        host = _EVERYWHERE.get(status.http.host, status.http.host)
         return {
-            "gateway": f"http://{f'[{host}]' if ':' in host else host}:{status.http.port}/metrics",
+            "gateway": f"http://{status.http.reached_at}/metrics",
             "token_file": str(self._server.home / "admin.token"),
             "tenant": known.record.tenant,
             "models": sorted({model.name for model in known.manifest.models}),

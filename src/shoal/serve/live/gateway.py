@@ -25,7 +25,6 @@ from shoal.base.processes import Process, send, start_detached, start_ticks
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
-from shoal.serve.live.settings import ServeSettings
 
 log = structlog.get_logger("shoal.gateway")
 
@@ -88,18 +87,20 @@ Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
 
 
 class LocalGateway:
-    """The gateway of this machine. `start` starts a process detached, its output appended to a file."""
+    """The gateway of this machine. `settings` say where it listens (port 0: any free one, the same again for the same
+    home), and all else that does not change while it runs. `start` starts a process detached, its output appended to a
+    file."""
 
     def __init__(
         self,
         folder: Path,
-        settings: ServeSettings | None = None,
+        settings: GatewayConfig,
         *,
         clock: Clock | None = None,
         start: Start | None = None,
     ) -> None:
         self._folder = folder
-        self._settings = settings or ServeSettings()
+        self._settings = settings
         self._clock = clock or SystemClock()
         self._start = start or partial(start_detached, what="gateway")
         self._child: subprocess.Popen[bytes] | None = None
@@ -208,18 +209,15 @@ class LocalGateway:
                 log.warning("the gateway's config is written anew", error=str(error))
         known = self._config
         settings, status = self._settings, self._read_status_gently()
-        config = GatewayConfig(
+        config = replace(
+            settings,
             generation=known.generation if known else 0,
             socket=self.socket,
-            slots=settings.slots or len(os.sched_getaffinity(0)),
             http=_kept(settings.http, status.http if status else known.http if known else None),
             grpc=_kept(settings.grpc, status.grpc if status else known.grpc if known else None),
-            price_per_hour=settings.price_per_hour,
             tenants=desired.tenants,
             admin_token_hashes=desired.admin_token_hashes,
-            anonymous=settings.anonymous,
             services=desired.services,
-            http_limits=settings.limits,
         )
         if config != known:
             config = replace(config, generation=config.generation + 1)

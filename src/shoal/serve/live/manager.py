@@ -10,7 +10,8 @@ from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.records import JobRecord
 from shoal.core import Conflict, NotFound, Reason
 from shoal.extension import Extension, LiveJob, Server
-from shoal.serve.contract import Address, ServiceStatus, parse_replica_name
+from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_name
+from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import Gateway, ObservedGateway
 from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, Replica
@@ -27,7 +28,7 @@ Step = Callable[[ServiceRecord], ServiceChange | None]
 
 @dataclass(slots=True)
 class LiveService:
-    """A live service: its row, what it and older generations were deployed as, and how it was seen last."""
+    """Its row, what it and older generations were deployed as, and how it was seen last."""
 
     record: ServiceRecord
     manifests: dict[int, ServiceManifest]
@@ -42,10 +43,7 @@ class LiveService:
     @property
     def reason(self) -> Reason | None:
         """Why it is not ready, as of now."""
-        if self.plan is not None:
-            return self.plan.reason
-        found = self.record.reason
-        return Reason(found["code"], found["text"], found["facts"]) if found else None
+        return self.plan.reason if self.plan is not None else self.record.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +58,14 @@ class ReplicaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSnapshot:
-    """Everything that can be shown of a service. `http` and `grpc` are where its gateway listens."""
+    """Everything that can be shown of a service. `gateway` is what its gateway says of itself."""
 
     record: ServiceRecord
     manifest: ServiceManifest
     reason: Reason | None
     replicas: tuple[ReplicaSnapshot, ...] = ()
     status: ServiceStatus | None = None
-    http: Address | None = None
-    grpc: Address | None = None
+    gateway: GatewayStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,11 @@ class ServiceCause:
 
 @dataclass(frozen=True, slots=True)
 class ServiceExplanation:
-    record: ServiceRecord
+    """As the API answers."""
+
+    service_id: str
+    name: str
+    state: ServiceState
     summary: str
     causes: tuple[ServiceCause, ...]
 
@@ -113,7 +114,6 @@ class ServiceManager:
         return list(self._live.values())
 
     def live_service(self, service_id: str) -> LiveService | None:
-        """A live service."""
         return self._live.get(service_id)
 
     def service(self, service_id: str) -> ServiceRecord:
@@ -286,7 +286,7 @@ class ServiceManager:
         known = self._live.get(record.id)
         if known is None:
             return ServiceSnapshot(record, parse_service(record.manifest, source=record.id), None)
-        texts = {**dict(known.observed.loading), **dict(known.observed.broken)}
+        texts = {**known.observed.loading, **known.observed.broken}
         jobs = {live.job.id: live.job for live in self._server.owned(record.id)}
         replicas = tuple(
             ReplicaSnapshot(
@@ -295,10 +295,7 @@ class ServiceManager:
             for one in self.replicas(record.id)
         )
         gateway = self.gateway_seen.status
-        return ServiceSnapshot(
-            known.record, known.manifest, known.reason, replicas, known.status,
-            http=gateway.http if gateway else None, grpc=gateway.grpc if gateway else None,
-        )  # fmt: skip
+        return ServiceSnapshot(known.record, known.manifest, known.reason, replicas, known.status, gateway)
 
     async def explain(self, service_id: str) -> ServiceExplanation:
         """Why a service is not ready: the gateway's reasons, and those of each replica. Of its waiting replicas of one
@@ -329,7 +326,7 @@ class ServiceManager:
             if model.state != "READY" and model.reason:
                 seen = Reason("model", model.reason, {"state": model.state})
                 causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
-        return ServiceExplanation(record, summary_of(snapshot), tuple(causes))
+        return ServiceExplanation(record.id, record.name, record.state, summary_of(snapshot), tuple(causes))
 
     async def _replica_causes(self, snapshot: ReplicaSnapshot) -> list[ServiceCause]:
         subject = f"replica {snapshot.replica.name}"
@@ -347,11 +344,8 @@ class ServiceManager:
 
 def summary_of(snapshot: ServiceSnapshot) -> str:
     """In what state a service is, and why."""
-    return (
-        f"{snapshot.record.state}: {snapshot.reason.text}"
-        if snapshot.reason is not None
-        else f"{snapshot.record.state}"
-    )
+    state = snapshot.record.state
+    return f"{state}: {snapshot.reason.text}" if snapshot.reason is not None else str(state)
 
 
 def _replica(live: LiveJob) -> Replica:

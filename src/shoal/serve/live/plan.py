@@ -8,8 +8,8 @@ capacity that their repair needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shoal.contract.lifecycle import JobState
 from shoal.core import Reason
@@ -58,8 +58,8 @@ class ObservedService:
     alive: bool
     why: str = ""
     ready: frozenset[str] = frozenset()
-    loading: tuple[tuple[str, str], ...] = ()
-    broken: tuple[tuple[str, str], ...] = ()
+    loading: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
     failing: bool = False
 
 
@@ -103,8 +103,8 @@ def plan(service: ServiceRecord, replicas: Sequence[Replica], observed: Observed
     given_up = _given_up(service)
     if given_up is not None and not older:
         # A replica that cannot load its models never will: it leaves its room to others until the next deployment.
-        broken = dict(observed.broken)
-        cancel += [Cancel(one.job_id, f"it failed: {broken[one.name]}") for one in current if one.name in broken]
+        why = observed.broken
+        cancel += [Cancel(one.job_id, f"it failed: {why[one.name]}") for one in current if one.name in why]
         if not current:
             return Plan(0, tuple(cancel), ServiceState.FAILED, given_up, serves)
     going = {one.job_id for one in cancel}
@@ -118,9 +118,7 @@ def plan(service: ServiceRecord, replicas: Sequence[Replica], observed: Observed
 def _given_up(service: ServiceRecord) -> Reason | None:
     """Why the service was found to have failed for a model that cannot be loaded, if it was."""
     found = service.reason
-    if service.state is not ServiceState.FAILED or found is None or found["code"] != MODEL:
-        return None
-    return Reason(found["code"], found["text"], found["facts"])
+    return found if service.state is ServiceState.FAILED and found is not None and found.code == MODEL else None
 
 
 def _stop(service: ServiceRecord, replicas: Sequence[Replica]) -> Plan:
@@ -189,12 +187,11 @@ def _unsettled(service: ServiceRecord) -> ServiceState:
 
 def _trouble(current: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService) -> tuple[str, str] | None:
     """One of `TROUBLES`, if there is any."""
-    broken = dict(observed.broken)
     for replica in current:
         if replica in ready:
             continue
-        if replica.name in broken:
-            return MODEL, f"{replica.name}: {broken[replica.name]}"
+        if replica.name in observed.broken:
+            return MODEL, f"{replica.name}: {observed.broken[replica.name]}"
         if replica.failures >= FAILURES:
             return FAILING, f"{replica.name} ended {replica.failures} times: {replica.last}"
     return None
@@ -203,15 +200,14 @@ def _trouble(current: Sequence[Replica], ready: Sequence[Replica], observed: Obs
 def _delay(
     current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService
 ) -> tuple[str, str]:
-    loading = dict(observed.loading)
     unready = [replica for replica in current if replica not in ready]
     code = ROLLING if older else STARTING
     for replica in unready:
         if replica.state is JobState.QUEUED and replica.why:
             return WAITING, f"{replica.name} {replica.why}"
     for replica in unready:
-        if replica.name in loading:
-            return code, f"{replica.name} loads its models ({loading[replica.name]})"
+        if replica.name in observed.loading:
+            return code, f"{replica.name} loads its models ({observed.loading[replica.name]})"
         if replica.state is not JobState.QUEUED:
             return code, f"{replica.name} is starting"
     if unready:

@@ -186,6 +186,6 @@ def observed_service(service: ServiceRecord, seen: ObservedGateway) -> tuple[Obs
     return ObservedService(
         True,
         ready=frozenset(name for name, one in named if one.ready),
-        loading=tuple((name, one.reason) for name, one in named if not one.ready and not one.failed),
-        broken=tuple((name, one.reason) for name, one in named if not one.ready and one.failed),
+        loading={name: one.reason for name, one in named if not one.ready and not one.failed},
+        broken={name: one.reason for name, one in named if not one.ready and one.failed},
     ), status

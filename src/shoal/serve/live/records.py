@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.contract.records import JobRecord, NewEvent
+from shoal.core import Reason
 from shoal.serve.lifecycle import TROUBLES, ServiceState
 
 
@@ -17,7 +16,7 @@ class ServiceRecord:
     `manifest` is the validated manifest as canonical JSON. `replicas` is how many are wanted. `generation` grows with
     each update that replaces replicas, `deployment` with each update. `serves` is the newest generation of which a
     replica was ever ready (0: none). `launched` is how many replicas it ever had, and so the index of the next.
-    `reason` is the JSON of the last recorded `Reason`, None when it is READY.
+    `reason` is the last one that was recorded, None when it is READY.
     """
 
     id: str
@@ -34,14 +33,14 @@ class ServiceRecord:
     serves: int = 0
     launched: int = 0
     ended_at: float | None = None
-    reason: Mapping[str, Any] | None = None
+    reason: Reason | None = None
     fingerprint: str = ""
 
     @property
     def settled(self) -> bool:
         """Whether there is nothing to wait for: it is as it was wanted, or will hardly be by waiting alone."""
         if self.state is ServiceState.DEGRADED:
-            return self.reason is not None and self.reason["code"] in TROUBLES
+            return self.reason is not None and self.reason.code in TROUBLES
         return self.state in (ServiceState.READY, ServiceState.FAILED, ServiceState.STOPPED)
 
 

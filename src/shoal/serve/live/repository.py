@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, insert, select, tuple_, update
 
-from shoal.core import Conflict
+from shoal.core import Conflict, Reason
 from shoal.serve.lifecycle import ServiceEvent, ServiceState, check_step
 from shoal.serve.live.records import DeploymentRecord, ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.tables import LIVE, deployment, service
@@ -115,7 +115,7 @@ def _values(record: ServiceRecord) -> dict[str, Any]:
 def _service_of(row: Sequence[Any]) -> ServiceRecord:
     # The columns stand in the order of the record's fields.
     record = ServiceRecord(*row)
-    reason = None if record.reason is None else orjson.loads(str(record.reason))
+    reason = None if record.reason is None else Reason(**orjson.loads(str(record.reason)))
     return replace(record, state=ServiceState(record.state), reason=reason)
 
 

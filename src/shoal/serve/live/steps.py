@@ -112,7 +112,7 @@ def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: f
     A reason is written when its code changes; its current counts are given only to a client that asks.
     """
     code = plan.reason.code if plan.reason is not None else None
-    known = (service.reason or {}).get("code")
+    known = service.reason.code if service.reason is not None else None
     if not jobs and (plan.state, code, plan.serves) == (service.state, known, service.serves):
         return None
     said = plan.reason.text if plan.reason is not None else "every wanted replica is ready"
@@ -120,15 +120,14 @@ def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: f
     if plan.state is not service.state:
         cause = "its replicas have ended" if plan.state is ServiceState.STOPPED else said
         events.append(_state_event(service, plan.state, now, RECONCILER, cause))
-    elif code is not None and code != known:
-        facts = plan.reason.as_json() if plan.reason is not None else {}
-        events.append(_event(service, now, ServiceEvent.WAITING, RECONCILER, said, reason=facts))
+    elif plan.reason is not None and code != known:
+        events.append(_event(service, now, ServiceEvent.WAITING, RECONCILER, said, reason=plan.reason.as_json()))
     for job in jobs:
         cause = f"replica {job.name} of service {service.name} was submitted"
         events.append(NewEvent(now, "job.submitted", RECONCILER, cause, job.tenant, job.id, new_state=JobState.QUEUED))
     after = _moved(
         service, now, state=plan.state, serves=plan.serves, launched=service.launched + len(jobs),
-        reason=plan.reason.as_json() if plan.reason is not None else None,
+        reason=plan.reason,
         ended_at=now if plan.state is ServiceState.STOPPED else None,
     )  # fmt: skip
     return ServiceChange(service, after, tuple(events), jobs=tuple(jobs))

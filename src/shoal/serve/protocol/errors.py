@@ -103,10 +103,14 @@ _BY_CODE: dict[str, type[ShoalError]] = {kind.code: kind for kind, _, _ in rever
 """Where classes share a code, the most special: a model server's `not-found` is about a model."""
 
 
-def rebuild(http: int, document: Any, retry_after: float | None) -> ShoalError:
+def rebuild(http: int, body: bytes, retry_after: float | None) -> ShoalError:
     """The error that a server meant: by its code if it is a Shoal server, else by the status alone. `retry_after` is
     what the header of that name says."""
-    told = document if isinstance(document, dict) else {}
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    told = found if isinstance(found, dict) else {}
     what = str(told.get("error") or f"the server answered with status {http}")
     kind = _BY_CODE.get(str(told.get("code", "")))
     if kind is None:

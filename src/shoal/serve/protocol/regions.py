@@ -23,30 +23,13 @@ class Place:
 
 
 class Regions(Protocol):
-    """A tenant's registered regions. All raise BadRequest for a place that does not exist."""
+    """Tenants' registered regions. All raise BadRequest for a place that does not exist."""
 
     def check(self, tenant: str, place: Place) -> None: ...
 
     def read(self, tenant: str, place: Place) -> Buffer: ...
 
     def write(self, tenant: str, place: Place, data: Buffer) -> None: ...
-
-
-class NoRegions:
-    """A server that was told not to touch shared memory."""
-
-    def check(self, _tenant: str, place: Place) -> None:
-        raise self._refusal(place)
-
-    def read(self, _tenant: str, place: Place) -> Buffer:
-        raise self._refusal(place)
-
-    def write(self, _tenant: str, place: Place, _data: Buffer) -> None:
-        raise self._refusal(place)
-
-    def _refusal(self, place: Place) -> BadRequest:
-        where = f"region {place.region!r:.80}"
-        return BadRequest("this server takes no shared memory", where=where, hint="send the data itself")
 
 
 def place_of(parameters: Mapping[str, Parameter], where: str) -> Place | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ import orjson
 from shoal.serve.errors import BadRequest
 from shoal.serve.protocol import values
 from shoal.serve.protocol.regions import Place, Regions, parameters_of, place_of
-from shoal.serve.tensors import encode_strings
+from shoal.serve.tensors import check_size, encode_strings
 from shoal.serve.types import (
     Buffer,
     DataType,
@@ -139,31 +140,32 @@ def decode_raw(
             )
         for at in free:
             dimensions[at] = 1
-            row = values.size_of(spec.datatype, tuple(dimensions))
+            row = prod(dimensions) * (spec.datatype.size or 1)
             dimensions[at] = len(body) // row if row else 0
-        values.check_size(spec.datatype, tuple(dimensions), len(body), _input(spec.name))
+        check_size(spec.datatype, dimensions, len(body), _input(spec.name))
     tensor = Tensor(spec.name, spec.datatype, tuple(dimensions), memoryview(body))
     return InferRequest(model, [tensor], tenant, version), Reply(binary=True)
 
 
 def encode(
-    request: InferRequest, reply: Reply, places: Mapping[str, Place] | None = None
+    request: InferRequest, *, binary: bool = True, places: Mapping[str, Place] | None = None
 ) -> tuple[bytes, list[Buffer]]:
-    """The JSON header and the binary tensors that follow it. Inputs named in `places` are already in shared memory."""
+    """The JSON header and the binary tensors that follow it. Inputs named in `places` are already in shared memory;
+    `binary` asks for binary outputs."""
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     given = dict(request.parameters)
     if request.timeout_s is not None:
         given["timeout"] = max(1, round(request.timeout_s * 1e6))
-    if reply.binary:
+    if binary:
         given["binary_data_output"] = True
     if given:
         document["parameters"] = given
-    binary: list[Buffer] = []
+    parts: list[Buffer] = []
     inputs = []
     for tensor in request.inputs:
         where = places.get(tensor.name) if places else None
         if where is None:
-            binary.append(tensor.data)
+            parts.append(tensor.data)
         inputs.append(
             {
                 "name": tensor.name,
@@ -173,14 +175,12 @@ def encode(
             }
         )
     document["inputs"] = inputs
-    if reply.outputs:
-        document["outputs"] = [_wanted(output, dict(reply.places).get(output.name)) for output in reply.outputs]
-    return orjson.dumps(document), binary
+    if request.outputs:
+        document["outputs"] = [_wanted(output) for output in request.outputs]
+    return orjson.dumps(document), parts
 
 
-def _wanted(output: RequestedOutput, place: Place | None) -> dict[str, Any]:
-    if place is not None:
-        return {"name": output.name, "parameters": parameters_of(place)}
+def _wanted(output: RequestedOutput) -> dict[str, Any]:
     form: dict[str, Parameter] = {"binary_data": output.binary}
     if output.classes:
         form["classification"] = output.classes
@@ -233,10 +233,10 @@ def _read_input(entry: dict[str, Any], where: str) -> _Input:
     if size is not None:
         if type(size) is not int or size < 0:
             raise BadRequest("binary_data_size must be 0 or a positive number of bytes", where=where)
-        values.check_size(kind, shape, size, where)
+        check_size(kind, shape, size, where)
         return _Input(name, kind, shape, size, None, None)
     if place is not None:
-        values.check_size(kind, shape, place.size, where)
+        check_size(kind, shape, place.size, where)
         return _Input(name, kind, shape, place.size, place, None)
     data = values.from_json(entry["data"], kind, shape, where)
     return _Input(name, kind, shape, len(data), None, data)

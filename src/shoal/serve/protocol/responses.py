@@ -9,8 +9,9 @@ import orjson
 from shoal.serve.errors import BadRequest
 from shoal.serve.protocol import values
 from shoal.serve.protocol.classification import top_classes
-from shoal.serve.protocol.regions import Place, Regions, parameters_of, place_of
+from shoal.serve.protocol.regions import Place, Regions, parameters_of
 from shoal.serve.protocol.requests import Reply, parameters
+from shoal.serve.tensors import check_size
 from shoal.serve.types import Buffer, InferResponse, Tensor
 
 
@@ -61,11 +62,8 @@ def put(tensor: Tensor, place: Place, tenant: str, regions: Regions) -> Place:
     return filled
 
 
-def decode(body: Buffer, header_length: int | None) -> tuple[InferResponse, dict[str, Place]]:
-    """Read an answer, and where its outputs in shared memory are (they have no data). Raises BadRequest.
-
-    Binary outputs are views of `body`.
-    """
+def decode(body: Buffer, header_length: int | None) -> InferResponse:
+    """Read an answer, whose binary outputs become views of `body`. Raises BadRequest."""
     view = memoryview(body)
     at = len(view) if header_length is None else header_length
     if at > len(view):
@@ -79,27 +77,23 @@ def decode(body: Buffer, header_length: int | None) -> tuple[InferResponse, dict
             str(document.get("id", "")),
             parameters(document.get("parameters"), "answer"),
         )
-        places: dict[str, Place] = {}
         for entry in document["outputs"]:
             name, where = str(entry["name"]), _output(entry["name"])
             kind = values.read_datatype(entry["datatype"], where)
             shape = values.read_shape(entry["shape"], kind, where)
             given = parameters(entry.get("parameters"), where)
-            place, size = place_of(given, where), given.get("binary_data_size")
-            data: Buffer = b""
-            if place is not None:
-                places[name] = place
-                values.check_size(kind, shape, place.size, where)
-            elif type(size) is int:
+            size = given.get("binary_data_size")
+            data: Buffer
+            if type(size) is int:
                 data = view[at : at + size]
                 at += size
-                values.check_size(kind, shape, len(data), where)
+                check_size(kind, shape, len(data), where)
             else:
                 data = values.from_json(entry["data"], kind, shape, where)
             response.outputs.append(Tensor(name, kind, shape, data))
     except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
         raise BadRequest(f"this is no answer to an inference request: {error!r:.200}", where="answer") from None
-    return response, places
+    return response
 
 
 def _output(name: str) -> str:

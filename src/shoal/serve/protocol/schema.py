@@ -82,7 +82,7 @@ SystemSharedMemoryUnregisterResponse:
 message are its oneof `parameter_choice`. Names and numbers are the wire's; fields that no server of ours fills are
 left out, and what a caller puts into them is skipped."""
 
-DATA_TYPES = (
+_DATA_TYPES = (
     "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32",
     "FP64", "STRING", "BF16",
 )  # fmt: skip
@@ -99,7 +99,7 @@ def messages() -> Any:
 
     file = descriptor_pb2.FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
     values = file.enum_type.add(name="DataType").value
-    for number, name in enumerate(DATA_TYPES):
+    for number, name in enumerate(_DATA_TYPES):
         values.add(name=f"TYPE_{name}", number=number)
     declared: dict[str, Any] = {}
     for line in _MESSAGES.replace(",\n", ",").split("\n"):

@@ -59,19 +59,6 @@ def read_shape(value: object, kind: DataType, where: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-def size_of(kind: DataType, shape: tuple[int, ...]) -> int:
-    """Bytes of a tensor whose elements all have the same size, which those of BYTES have not."""
-    assert kind.size is not None
-    return prod(shape) * kind.size
-
-
-def check_size(kind: DataType, shape: tuple[int, ...], size: int, where: str) -> None:
-    """Do so many bytes hold a tensor of this type and shape? Those of BYTES may be any number."""
-    if kind.size is not None and size_of(kind, shape) != size:
-        needed = size_of(kind, shape)
-        raise BadRequest(f"{kind} of shape {list(shape)} takes {needed} bytes, but {size} are given", where=where)
-
-
 def from_json(values: object, kind: DataType, shape: tuple[int, ...], where: str) -> bytes:
     """Contents out of JSON values, either flat or nested as the shape says."""
     if kind is DataType.BF16:

@@ -44,10 +44,6 @@ class Region:
     offset: int
     size: int
 
-    @property
-    def end(self) -> int:
-        return self.offset + self.size
-
 
 class Allocator:
     """Regions of a range of bytes, first fit: few regions are in use at a time, and the lowest bytes, which were used
@@ -79,10 +75,6 @@ class Allocator:
             at -= 1
             start = self._free.pop(at)[0]
         self._free.insert(at, (start, end))
-
-    @property
-    def free_bytes(self) -> int:
-        return sum(end - start for start, end in self._free)
 
 
 def _rounded(size: int) -> int:

@@ -8,11 +8,14 @@ from functools import wraps
 from math import prod
 from typing import Any, ParamSpec, TypeVar
 
+import orjson
+
 from shoal.core import ShoalError
+from shoal.serve.contract import codec
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady
 from shoal.serve.replica.wire import WireError
-from shoal.serve.runtimes.open import LoadReport, WarmupRuns
-from shoal.serve.types import DataType, ModelMetadata, ModelSpec, RuntimeKind, TensorSpec
+from shoal.serve.runtimes.open import LoadReport
+from shoal.serve.types import DataType, ModelSpec, RuntimeKind, TensorSpec
 
 PROTOCOL = 1
 """Raised with each change that an older side would not understand."""
@@ -153,14 +156,14 @@ def read_spec(body: Any) -> ModelSpec:
 
 @_distrusting
 def read_report(body: Any) -> LoadReport:
-    """The inverse of what `orjson` makes of a LoadReport."""
-    return LoadReport(
-        _metadata(body["metadata"]),
-        _seconds(body["load_s"]),
-        _seconds(body["warmup_s"]),
-        _count(body["resident_bytes"]),
-        tuple(WarmupRuns(_count(runs["batch"]), tuple(map(_seconds, runs["seconds"]))) for runs in body["runs"]),
-    )
+    """The inverse of what `orjson` makes of a LoadReport; for the gateway, which has the codec loaded anyway."""
+    report: LoadReport = codec(LoadReport).validate_json(orjson.dumps(body), strict=True)
+    if (
+        min(report.load_s, report.warmup_s, report.resident_bytes, *(s for runs in report.runs for s in runs.seconds))
+        < 0
+    ):
+        raise ValueError("nothing costs less than nothing")
+    return report
 
 
 @_distrusting
@@ -204,17 +207,6 @@ def _placed(body: Any) -> Placed:
 def _tensor_spec(body: Any) -> TensorSpec:
     shape = tuple(side if side == -1 else _count(side) for side in body["shape"])
     return TensorSpec(_text(body["name"]), _DATATYPES[body["datatype"]], shape)
-
-
-def _metadata(body: Any) -> ModelMetadata:
-    return ModelMetadata(
-        _text(body["name"]),
-        tuple(map(_text, body["versions"])),
-        _text(body["platform"]),
-        tuple(map(_tensor_spec, body["inputs"])),
-        tuple(map(_tensor_spec, body["outputs"])),
-        _count(body["max_batch"]),
-    )
 
 
 def _error(body: Any) -> ShoalError:

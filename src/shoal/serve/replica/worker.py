@@ -101,7 +101,7 @@ class Worker:
             return STOPPED
         finally:
             for loaded in self._models.values():
-                loaded.runtime.close()
+                _close(loaded.runtime)
 
     def _join(self, stop: StopSignal) -> Connection | None:
         """Try until the gateway lets us in, or patience is over; None when told to stop. Raises Refused or Gone."""
@@ -169,7 +169,7 @@ class Worker:
 
     def _drop(self, loaded: Loaded | None) -> None:
         if loaded is not None:
-            loaded.runtime.close()
+            _close(loaded.runtime)
             gc.unfreeze()
             give_back()
 
@@ -203,6 +203,13 @@ class Worker:
         ended = time.perf_counter()
         times = Times(ready - started, done - ready, ended - done, ended - started)
         connection.send(Kind.EXECUTE, frame.number, write_response(ExecutionResponse(outcomes, times)), payload)
+
+
+def _close(runtime: Runtime) -> None:
+    try:
+        runtime.close()
+    except BaseException:  # a model's code can raise anything, SystemExit as well; the others go on
+        log.exception("a model could not be closed")
 
 
 def _inputs(question: ExecutionRequest, connection: Connection, payload: memoryview | None) -> dict[str, Array]:

@@ -19,11 +19,6 @@ class Runtime(Protocol):
     @property
     def metadata(self) -> ModelMetadata: ...
 
-    @property
-    def resident_bytes(self) -> int:
-        """What loading it added to this process's memory, as measured."""
-        ...
-
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
         """Inputs and outputs by name; an empty `outputs` asks for all. Raises ModelFailed."""
         ...

@@ -24,22 +24,19 @@ import numpy as np
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.runtimes.base import Array
 from shoal.serve.runtimes.checks import describe, place
-from shoal.serve.runtimes.memory import resident_now
-from shoal.serve.types import ModelSpec, TensorSpec
+from shoal.serve.types import ModelSpec, TensorSpec, is_callable
 
 
 class CallableRuntime:
     """Raises BadModel if there is no such callable, or it does not say what it takes."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        before = resident_now()
         found = resolve(spec, spec.source)
         self._call: Callable[[Mapping[str, Array]], Any] = made(spec, found) if isinstance(found, type) else found
         inputs = spec.inputs or declared(spec, self._call, "inputs")
         outputs = spec.outputs or declared(spec, self._call, "outputs")
         self.metadata = describe(spec, "python_callable", inputs, outputs)
         self._outputs = tuple(each.name for each in outputs)
-        self.resident_bytes = max(0, resident_now() - before)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
         wanted = outputs or self._outputs
@@ -65,9 +62,9 @@ class CallableRuntime:
 
 def resolve(spec: ModelSpec, source: str) -> Any:
     """What `package.module:attribute` names. Raises BadModel."""
-    module, colon, attribute = source.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+    if not is_callable(source):
         raise BadModel(f"{source!r} names no callable", where=place(spec), hint="write package.module:attribute")
+    module, _, attribute = source.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.serve.errors import BadModel
-from shoal.serve.types import ModelMetadata, ModelSpec, TensorSpec
-
-_PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".p", ".dill", ".cloudpickle"})
+from shoal.serve.types import PICKLES, WITHOUT_PICKLE, ModelMetadata, ModelSpec, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +23,9 @@ class ModelFile:
 def read_model(spec: ModelSpec, source: str, *suffixes: str) -> ModelFile:
     """Read the file `source` for a runtime that opens files of these suffixes. Raises BadModel."""
     path = Path(source)
-    if path.suffix in _PICKLES:
-        raise BadModel(
-            f"{path.name} is a pickle, which runs any code in it when it is opened",
-            where=place(spec),
-            hint="convert it where you trust it: skl2onnx.to_onnx(...), or skops.io.dump(model, 'model.skops')",
-        )
+    if path.suffix in PICKLES:
+        what = f"{path.name} is a pickle, which runs any code in it when it is opened"
+        raise BadModel(what, where=place(spec), hint=WITHOUT_PICKLE)
     if path.suffix not in suffixes:
         raise BadModel(
             f"{source!r} is no file for the runtime {spec.runtime}",
@@ -82,3 +77,8 @@ def describe(
 def place(spec: ModelSpec) -> str:
     """How errors name the model."""
     return f"model {spec.name!r} version {spec.version}"
+
+
+def first_line(error: Exception) -> str:
+    """Native libraries add a trace of their own, which says nothing to callers."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -18,8 +18,7 @@ import onnxruntime as ort
 
 from shoal.serve.errors import BadModel, ModelFailed
 from shoal.serve.runtimes.base import Array
-from shoal.serve.runtimes.checks import ModelFile, describe, place, read_model
-from shoal.serve.runtimes.memory import resident_now
+from shoal.serve.runtimes.checks import ModelFile, describe, first_line, place, read_model
 from shoal.serve.runtimes.onnxfile import Malformed, escape, external_locations
 from shoal.serve.tensors import as_text
 from shoal.serve.types import DataType, ModelMetadata, ModelSpec, TensorSpec
@@ -43,12 +42,11 @@ class OnnxRuntime:
     def __init__(self, spec: ModelSpec) -> None:
         file = read_model(spec, spec.source, ".onnx")
         _refuse_foreign_files(file, spec)
-        before = resident_now()
         try:
             self._session = ort.InferenceSession(file.data, _options(file, spec), providers=_providers())
         except Exception as error:  # its exceptions have no common base of their own
             raise BadModel(
-                f"onnxruntime cannot load {file.path.name}: {_first_line(error)}",
+                f"onnxruntime cannot load {file.path.name}: {first_line(error)}",
                 where=place(spec),
                 hint="check it with onnx.checker, or export it again",
             ) from error
@@ -57,7 +55,6 @@ class OnnxRuntime:
         self.metadata = _metadata(self._session, spec)
         self._outputs = [spec.name for spec in self.metadata.outputs]
         self._strings = frozenset(spec.name for spec in self.metadata.inputs if spec.datatype is DataType.BYTES)
-        self.resident_bytes = max(0, resident_now() - before)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
         feeds = dict(inputs)
@@ -67,7 +64,7 @@ class OnnxRuntime:
         try:
             return dict(zip(wanted, self._session.run(wanted, feeds), strict=True))
         except Exception as error:
-            raise ModelFailed(_first_line(error), where=f"model {self.metadata.name!r}") from error
+            raise ModelFailed(first_line(error), where=f"model {self.metadata.name!r}") from error
 
     def close(self) -> None:
         del self._session
@@ -125,7 +122,3 @@ def _tensor_spec(node: Any, spec: ModelSpec) -> TensorSpec:
             hint="export it with tensors only (skl2onnx: options={'zipmap': False}) and cast bfloat16 to float",
         )
     return TensorSpec(node.name, datatype, tuple(side if isinstance(side, int) else -1 for side in node.shape))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.runtimes.base import Array, Runtime
-from shoal.serve.runtimes.checks import place
+from shoal.serve.runtimes.checks import need, place
 from shoal.serve.runtimes.memory import give_back, resident_now
 from shoal.serve.tensors import numpy_dtype
 from shoal.serve.types import DataType, ModelMetadata, ModelSpec, RuntimeKind, TensorSpec
@@ -45,7 +45,7 @@ def open_runtime(spec: ModelSpec) -> Runtime:
 
 def open_warm(spec: ModelSpec, *, clock: Callable[[], float] = time.perf_counter) -> tuple[Runtime, LoadReport]:
     """Load the model and run it until it is warm. Raises BadModel, also for a model that fails in its warm-up."""
-    opener = _opener(spec)  # imports the runtime's packages, whose memory and time are the process's
+    opener = _opener(spec)  # the memory and time of the runtime's packages are the process's
     give_back()  # what others left would be used again, and the model seem smaller than it is
     before, started = resident_now(), clock()
     runtime = opener(spec)
@@ -132,8 +132,10 @@ def _side(own: int, declared: int) -> int:
 
 
 def _opener(spec: ModelSpec) -> Callable[[ModelSpec], Runtime]:
+    """The runtime, after the packages that it needs are imported. Raises BadModel where one is not installed."""
     match spec.runtime:
         case RuntimeKind.SKLEARN if not spec.source.endswith(".onnx"):
+            need(spec, "skops.io")
             from shoal.serve.runtimes.sklearn import SklearnRuntime
 
             return SklearnRuntime
@@ -146,6 +148,7 @@ def _opener(spec: ModelSpec) -> Callable[[ModelSpec], Runtime]:
 
             return CallableRuntime
         case RuntimeKind.TORCH:
+            need(spec, "torch")
             from shoal.serve.runtimes.torch import TorchRuntime
 
             return TorchRuntime

@@ -23,7 +23,6 @@ import numpy as np
 from shoal.serve.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.runtimes.base import Array
 from shoal.serve.runtimes.checks import describe, need, place, read_model
-from shoal.serve.runtimes.memory import resident_now
 from shoal.serve.tensors import as_text, datatype_of, numpy_dtype
 from shoal.serve.types import DataType, ModelSpec, TensorSpec
 
@@ -35,8 +34,7 @@ class SklearnRuntime:
 
     def __init__(self, spec: ModelSpec) -> None:
         file = read_model(spec, spec.source, ".skops")
-        skops = need(spec, "skops.io")  # with sklearn, before the memory is measured: they are not the model's
-        before = resident_now()
+        skops = need(spec, "skops.io")
         try:
             unknown = skops.get_untrusted_types(data=file.data)
             self._estimator: Any = None if unknown else skops.loads(file.data)
@@ -62,7 +60,6 @@ class SklearnRuntime:
                 hint=f"outputs are methods: {', '.join(_METHODS)}",
             )
         self.metadata = describe(spec, "sklearn_skops", inputs, outputs)
-        self.resident_bytes = max(0, resident_now() - before)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
         ((name, array),) = inputs.items()

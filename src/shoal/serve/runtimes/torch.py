@@ -19,8 +19,7 @@ from typing import Any
 from shoal.serve.errors import BadModel, ModelFailed
 from shoal.serve.runtimes.base import Array
 from shoal.serve.runtimes.callable import resolve
-from shoal.serve.runtimes.checks import describe, need, place, read_model
-from shoal.serve.runtimes.memory import resident_now
+from shoal.serve.runtimes.checks import describe, first_line, need, place, read_model
 from shoal.serve.types import DataType, ModelSpec
 
 
@@ -38,7 +37,6 @@ class TorchRuntime:
         if DataType.BYTES in {each.datatype for each in (*spec.inputs, *spec.outputs)}:
             raise BadModel("torch has no strings", where=place(spec), hint="encode them as numbers")
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # inputs are others' memory
-        before = resident_now()
         self._torch = torch
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._threads = max(1, spec.threads)
@@ -46,7 +44,6 @@ class TorchRuntime:
         self.metadata = describe(spec, "pytorch", spec.inputs, spec.outputs)
         self._inputs = [each.name for each in spec.inputs]
         self._outputs = [each.name for each in spec.outputs]
-        self.resident_bytes = max(0, resident_now() - before)
 
     def _load(self, spec: ModelSpec) -> Any:
         factory, at, weights = spec.source.partition("@")
@@ -68,7 +65,7 @@ class TorchRuntime:
             raise
         except Exception as error:  # torch's own have no common base
             raise BadModel(
-                f"torch cannot load {file.path.name}: {type(error).__name__}: {_first_line(error)}",
+                f"torch cannot load {file.path.name}: {type(error).__name__}: {first_line(error)}",
                 where=place(spec),
                 hint="save TorchScript with torch.jit.save; a file of torch.save is a pickle, which is not opened",
             ) from error
@@ -84,7 +81,7 @@ class TorchRuntime:
             return {name: self._array(named[name]) for name in outputs or self._outputs}
         except Exception as error:
             where = f"model {self.metadata.name!r}"
-            raise ModelFailed(f"{type(error).__name__}: {_first_line(error)}", where=where) from error
+            raise ModelFailed(f"{type(error).__name__}: {first_line(error)}", where=where) from error
 
     def _named(self, given: Any) -> Mapping[str, Any]:
         if isinstance(given, Mapping):
@@ -101,7 +98,3 @@ class TorchRuntime:
 
     def close(self) -> None:
         del self._module
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -123,11 +123,10 @@ class SharedDevice:
             self._post(queue)
         self._headroom_at = -inf
 
-    def remove_queue(self, key: str) -> tuple[Item, ...]:
-        queue = self._queue(key)
+    def remove_queue(self, key: str) -> None:
+        self._queue(key).clear()
         del self._queues[key]
         self._headroom_at = -inf
-        return tuple(item for _, _, item in queue.clear())
 
     def resize(self, key: str, executors: int) -> None:
         queue = self._queue(key)

@@ -27,14 +27,16 @@ what best-effort work may be started.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from math import inf, sqrt
+from operator import attrgetter
 
 from shoal.core import Reason
 from shoal.serve.scheduling.base import BURST_S, OWED
 from shoal.serve.scheduling.batching import batch_room, company_wait_s
 from shoal.serve.scheduling.fair import FairScheduler
-from shoal.serve.scheduling.interface import Decision, Item, QueueSpec, Rejection
+from shoal.serve.scheduling.interface import Decision, Item, Rejection
 from shoal.serve.scheduling.profile import Profiles
 from shoal.serve.scheduling.queues import Account, PriorityLevel, Queue
 
@@ -60,34 +62,21 @@ SMALL_BATCH = 0.75
 """A head is dropped early if it holds the batch to less than this part of the samples per second of a larger one."""
 LEAST_CAPACITY = 0.02
 """The part of the slots that best-effort work is reckoned to get at least, for predictions to stay finite."""
+LONGEST_WAIT_S = 60.0
+"""Requests without a deadline are as urgent as if it were so long after they arrived."""
 DEVIATIONS = 3.0
 """Standard deviations of what may arrive meanwhile that a prediction reckons with."""
 URGENT = Reason("urgent", "its deadline comes first among the tenants within their share")
 
 
 class DeadlineScheduler(FairScheduler):
-    """`longest_wait_s` stands in for the deadline of requests that have none."""
-
-    def __init__(self, slots: int, profiles: Profiles | None = None, *, longest_wait_s: float = 60.0) -> None:
+    def __init__(self, slots: int, profiles: Profiles | None = None) -> None:
         super().__init__(slots, profiles)
-        self._longest_wait_s = longest_wait_s
-        self._unserved: dict[str, Queue] = {}  # with requests, but without any executor to wait for
         self._late: dict[int, Rejection] = {}  # given up since the last decision; the next one tells of them
 
-    def add_queue(self, spec: QueueSpec) -> None:
-        super().add_queue(spec)
-        self._watch(self._queue(spec.key))
-
-    def resize(self, key: str, executors: int) -> None:
-        super().resize(key, executors)
-        self._watch(self._queue(key))
-
-    def remove_queue(self, key: str) -> tuple[Item, ...]:
-        self._unserved.pop(key, None)
-        late = tuple(one.item for one in self._late.values() if one.item.queue == key)
-        for item in late:
-            del self._late[item.number]
-        return late + super().remove_queue(key)
+    def remove_queue(self, key: str) -> None:
+        self._late = {number: one for number, one in self._late.items() if one.item.queue != key}
+        super().remove_queue(key)
 
     def withdraw(self, item: Item) -> bool:
         return self._late.pop(item.number, None) is not None or super().withdraw(item)
@@ -96,19 +85,16 @@ class DeadlineScheduler(FairScheduler):
         return len(self._late) + super().waiting()
 
     def decide(self, now: float) -> Decision:
-        if not self._unserved and not self._late:
-            return super().decide(now)
-        expired, wake_at = self._expire(now)
         decision = super().decide(now)
-        expired, self._late = (*self._late.values(), *expired), {}
-        if decision.wake_at is not None:
-            wake_at = min(wake_at, decision.wake_at)
-        return Decision(decision.batches, decision.rejected + expired, wake_at if wake_at < inf else None)
+        if not self._late:
+            return decision
+        late, self._late = (*self._late.values(),), {}
+        return replace(decision, rejected=decision.rejected + late)
 
     # What is let in
 
     def _rank(self, item: Item) -> float:
-        return min(item.deadline, item.arrived + self._longest_wait_s)
+        return min(item.deadline, item.arrived + LONGEST_WAIT_S)
 
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:
         if queue.account.level.best_effort and (no_gap := super()._refuse(queue, item, now)) is not None:
@@ -117,7 +103,6 @@ class DeadlineScheduler(FairScheduler):
         queue.profile.forget_before(now)
         queue.account.level.asked(deadline - now, expected_s * queue.slots)
         if queue.executors <= 0:
-            self._unserved[queue.key] = queue
             return None
         self._end_late(queue, now)
         wait_s, execution_s = self._predicted_s(queue, item, deadline, now)
@@ -199,13 +184,9 @@ class DeadlineScheduler(FairScheduler):
             wait_s += (
                 DEVIATIONS * sureness * level.added_s * sqrt(before_it * wait_s * not_owed / level.cost_s) / self.slots
             )
-        if not free_now:
-            wait_s += self._next_end(now)
+        if not free_now and self._ends:  # until the first of the executions that run is expected to end
+            wait_s += max(0.0, self._ends[0][0] - now)
         return wait_s, execution_s * factor if profile.known else 0.0
-
-    def _next_end(self, now: float) -> float:
-        """Until the first of the executions that run is expected to end."""
-        return max(0.0, self._ends[0][0] - now) if self._ends else 0.0
 
     # Whose turn it is
 
@@ -240,7 +221,7 @@ class DeadlineScheduler(FairScheduler):
                 queue = account.first()
                 if len(rivals) == 1 and queue is not None:
                     until = now + queue.profile.expected_s(1)
-        chosen = min(rivals, key=_used_s, default=owed)
+        chosen = min(rivals, key=attrgetter("used_s"), default=owed)
         first = looked_at[0] if looked_at else owed
         if first not in rivals and _can_be_passed(rivals[0] if rivals else owed, first, now):
             chosen = first
@@ -346,34 +327,12 @@ class DeadlineScheduler(FairScheduler):
         return room
 
     def _give_up(self, queue: Queue, now: float, refused: list[Rejection], code: str, text: str) -> None:
-        self._drop(queue, now, refused, code, text)
-        self._post(queue)
-
-    def _drop(self, queue: Queue, now: float, refused: list[Rejection], code: str, text: str) -> None:
         item = queue.pop()[0]
         queue.posted = None
         wait_s = queue.work_s / (max(1, queue.executors) * queue.slots)
         facts = {"waited_s": now - item.arrived, "wanted_in_s": item.deadline - now}
         refused.append(Rejection(item, Reason(code, text, facts), wait_s))
-
-    def _watch(self, queue: Queue) -> None:
-        if queue.executors > 0:
-            self._unserved.pop(queue.key, None)
-        elif queue.waiting:
-            self._unserved[queue.key] = queue
-
-    def _expire(self, now: float) -> tuple[tuple[Rejection, ...], float]:
-        """Refuses what is late in queues without executors; says when the next one will be."""
-        refused: list[Rejection] = []
-        next_at = inf
-        for key, queue in list(self._unserved.items()):
-            while (head := queue.head()) is not None and head[0] <= now:
-                self._drop(queue, now, refused, "late", "no replica came in time")
-            if head is None:
-                del self._unserved[key]
-            else:
-                next_at = min(next_at, head[0])
-        return tuple(refused), next_at
+        self._post(queue)
 
 
 def _start_by(queue: Queue) -> float:
@@ -401,7 +360,3 @@ def _part_before(load: Account | PriorityLevel, deadline: float, now: float) -> 
         return 1.0
     mean = load.rank_sum / load.waiting
     return 1.0 if deadline >= mean else (deadline - now) / (mean - now) if deadline > now else 0.0
-
-
-def _used_s(account: Account) -> float:
-    return account.used_s

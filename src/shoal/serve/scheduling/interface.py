@@ -87,8 +87,8 @@ class Scheduler(Protocol):
         """Also replaces the settings of a known queue; what waits in it stays."""
         ...
 
-    def remove_queue(self, key: str) -> tuple[Item, ...]:
-        """Returns what waited in it."""
+    def remove_queue(self, key: str) -> None:
+        """With what waits in it."""
         ...
 
     def resize(self, key: str, executors: int) -> None: ...

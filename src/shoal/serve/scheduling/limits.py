@@ -37,17 +37,13 @@ class CostBucket:
             self._at = now
         return self._level_s
 
-    def retry_after_s(self, cost_s: float, now: float) -> float:
-        """After how long so much may be taken; 0 if now."""
-        missing_s = min(cost_s, self.burst_s) - self.level_s(now)
-        return missing_s / self.rate if missing_s > _ROUNDING_S else 0.0
-
     def take(self, cost_s: float, now: float) -> float:
         """Takes the cost and returns 0, or takes nothing and returns after how many seconds to ask again."""
-        retry_after_s = self.retry_after_s(cost_s, now)
-        if retry_after_s == 0.0:
-            self._level_s -= cost_s
-        return retry_after_s
+        missing_s = min(cost_s, self.burst_s) - self.level_s(now)
+        if missing_s > _ROUNDING_S:
+            return missing_s / self.rate
+        self._level_s -= cost_s
+        return 0.0
 
     def settle(self, expected_s: float, actual_s: float, now: float) -> None:
         """What was taken as `expected_s` turned out to be `actual_s` (0 if it was not executed after all)."""

@@ -29,6 +29,8 @@ from collections.abc import Iterable
 from math import exp, isfinite, log
 from statistics import median
 
+_GUESS_S = 0.01
+"""For one sample of what was never measured."""
 _LEVEL_MEMORY = 16
 _SHAPE_MEMORY = 256.0
 _WINDOW = 128
@@ -64,7 +66,7 @@ class ExecutionProfile:
         "per_sample_s", "setup_s", "tail",
     )  # fmt: skip
 
-    def __init__(self, guess_s: float = 0.01) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self.tail = _UNKNOWN_TAIL
         self._share = 0.5
@@ -75,7 +77,7 @@ class ExecutionProfile:
         self._order: list[float] = []
         self._sizes = _Regression(_SHAPE_MEMORY)
         self._forget()
-        self._set_level(guess_s)
+        self._set_level(_GUESS_S)
 
     def scale(self, size: float) -> float:
         """How many times as long samples of `size` bytes take as those of the typical size."""
@@ -258,16 +260,15 @@ class _Regression:
 
 
 class Profiles:
-    """The profiles of all queues, by key; made when first asked for, with `guess_s` for what was never measured."""
+    """The profiles of all queues, by key; made when first asked for."""
 
-    def __init__(self, guess_s: float = 0.01) -> None:
+    def __init__(self) -> None:
         self.by_key: dict[str, ExecutionProfile] = {}
-        self.guess_s = guess_s
 
     def of(self, key: str) -> ExecutionProfile:
         profile = self.by_key.get(key)
         if profile is None:
-            profile = self.by_key[key] = ExecutionProfile(self.guess_s)
+            profile = self.by_key[key] = ExecutionProfile()
         return profile
 
     def prime(self, key: str, measured: Iterable[tuple[int, float]], now: float = 0.0) -> None:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf, nan
 from random import Random
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.base.statistics import quantile
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Scheduler
 
 ServiceTime = Callable[[int, Random], float]
@@ -55,11 +53,11 @@ class Stream:
 @dataclass(slots=True)
 class Outcome:
     """What became of a queue's (or a tenant's) requests. `latencies_s` are of those that were answered, in order of
-    their answers, `late` of them after their deadline; `refused` were refused on arrival, `dropped` after they were
+    their answers, `in_time` of them by their deadline; `refused` were refused on arrival, `dropped` after they were
     taken; `device_s` is in slot-seconds."""
 
     latencies_s: list[float] = field(default_factory=list)
-    late: int = 0
+    in_time: int = 0
     refused: int = 0
     dropped: int = 0
     executions: int = 0
@@ -70,31 +68,8 @@ class Outcome:
         return len(self.latencies_s) + self.dropped
 
     @property
-    def in_time(self) -> int:
-        return len(self.latencies_s) - self.late
-
-    @property
     def offered(self) -> int:
         return self.admitted + self.refused
-
-    def quantile_s(self, p: float) -> float:
-        """Of the latencies; raises ValueError without any."""
-        return quantile(self.latencies_s, p)
-
-    def as_json(self) -> dict[str, Any]:
-        answered = bool(self.latencies_s)
-        return {
-            "offered": self.offered,
-            "admitted": self.admitted,
-            "in_time": self.in_time,
-            "late": self.late,
-            "refused": self.refused,
-            "dropped": self.dropped,
-            "executions": self.executions,
-            "device_s": self.device_s,
-            "p50_s": self.quantile_s(0.5) if answered else None,
-            "p99_s": self.quantile_s(0.99) if answered else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +93,6 @@ class Simulation:
     timeline: tuple[Span, ...]
     end_s: float
     ended_s: dict[str, list[float]] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "source": "simulated",
-            "end_s": self.end_s,
-            "queues": {key: outcome.as_json() for key, outcome in self.queues.items()},
-            "tenants": {tenant: outcome.as_json() for tenant, outcome in self.tenants.items()},
-        }
 
 
 def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) -> Simulation:
@@ -152,7 +119,7 @@ def simulate(scheduler: Scheduler, streams: Iterable[Stream], *, seed: int = 0) 
             outcome = outcomes[batch.queue]
             for item in batch.items:
                 outcome.latencies_s.append(now - item.arrived)
-                outcome.late += now > item.deadline
+                outcome.in_time += now <= item.deadline
                 ended_s[batch.queue][arrivals[item.number - 1][2]] = now
             scheduler.finished(batch, now, now - started)
         elif next_at < inf and next_at <= wake_at:
@@ -192,7 +159,7 @@ def _by_tenant(streams: dict[str, Stream], outcomes: dict[str, Outcome]) -> dict
     for key, stream in streams.items():
         total, one = tenants.setdefault(stream.spec.tenant, Outcome()), outcomes[key]
         total.latencies_s += one.latencies_s
-        total.late += one.late
+        total.in_time += one.in_time
         total.refused += one.refused
         total.dropped += one.dropped
         total.executions += one.executions

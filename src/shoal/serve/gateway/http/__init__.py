@@ -5,6 +5,5 @@ received into the buffer that the tensors are views of; only inference and loadi
 """
 
 from shoal.serve.gateway.http.front import HttpFront
-from shoal.serve.gateway.http.limits import HttpLimits
 
-__all__ = ["HttpFront", "HttpLimits"]
+__all__ = ["HttpFront"]

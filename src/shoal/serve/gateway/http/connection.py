@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -24,6 +25,9 @@ from shoal.serve.types import InferRequest
 if TYPE_CHECKING:
     from shoal.serve.gateway.http.front import HttpFront
 
+MOST_JSON = 4 << 20
+"""Bytes: it is parsed on the event loop while all other requests wait. Binary tensors count only towards the body."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -37,7 +41,7 @@ class Call:
 class InferenceConnection(Connection[Call]):
     def __init__(self, front: HttpFront, network: str) -> None:
         super().__init__(front, network)
-        self._gateway = front
+        self._app = front
         self._read: tuple[Head | None, int | None, str | None] = (None, None, None)
 
     def admit(self, head: Head) -> Call:
@@ -48,7 +52,7 @@ class InferenceConnection(Connection[Call]):
         route = find(head.target)
         if head.method != route.method and (head.method != "HEAD" or route.method != "GET"):
             raise WrongMethod(f"{head.method} is not for this path", hint=f"use {route.method}", allowed=route.method)
-        tenant = "" if route.public else self._gateway.state.backend.tenant_of(token)
+        tenant = "" if route.public else self._app.backend.tenant_of(token)
         if tenant is None:
             what = "this call needs a token" if token is None else "this token is unknown"
             raise Unauthorized(what, hint="send the header Authorization: Bearer TOKEN")
@@ -59,22 +63,22 @@ class InferenceConnection(Connection[Call]):
 
     def _check_json(self, call: Call, size: int) -> None:
         self._check_size(size)
-        most, length = self._gateway.most_json, call.header_length
+        length = call.header_length
         json = size if length is None or call.route.act is not None else length
-        if json > most:
+        if json > MOST_JSON:
             hint = "send tensors as binary data"
-            raise TooLarge(f"the JSON has {json} bytes, {most} are the most that is taken", hint=hint)
+            raise TooLarge(f"the JSON has {json} bytes, {MOST_JSON} are the most that is taken", hint=hint)
 
     def handle(self, call: Call, body: Buffer) -> None:
-        route, state = call.route, self._gateway.state
+        route, front = call.route, self._app
         self._check_json(call, len(body))
         if route.act is None:
             request, reply = self._decode(call, body)
-            self._start(call, self._infer(call, request, reply))
+            self._start(call, self._work(call, partial(front.backend.infer, request), reply))
         elif route.waits:
-            self._start(call, self._wait(call, route.act(state, Asked(route, call.tenant, body))))
+            self._start(call, self._work(call, partial(route.act, front, Asked(route, call.tenant, body))))
         else:
-            self._succeed(route.act(state, Asked(route, call.tenant, body)))
+            self._succeed(route.act(front, Asked(route, call.tenant, body)))
 
     def failure(self, error: Exception, rest: bytes) -> bytes:
         return answers.failure(error, rest)
@@ -82,31 +86,21 @@ class InferenceConnection(Connection[Call]):
     def _decode(self, call: Call, body: Buffer) -> tuple[InferRequest, Reply]:
         route, tenant, length = call.route, call.tenant, call.header_length
         if length == 0:
-            metadata = self._gateway.state.backend.metadata(tenant, route.model, route.version)
+            metadata = self._app.backend.metadata(tenant, route.model, route.version)
             return requests.decode_raw(route.model, route.version, tenant, body, metadata)
-        return requests.decode(route.model, route.version, tenant, body, length, self._gateway.regions)
+        return requests.decode(route.model, route.version, tenant, body, length, self._app.shared)
 
-    async def _infer(self, call: Call, request: InferRequest, reply: Reply) -> None:
-        front = self._gateway
+    async def _work(self, call: Call, work: Callable[[], Awaitable[Any]], reply: Reply | None = None) -> None:
+        """Answer the call with what comes of the work: an inference in the form of `reply`, or nothing."""
         try:
-            response = await front.state.backend.infer(request)
+            found = await work()
             if self._call is call:
-                header, binary = responses.encode(response, reply, call.tenant, front.regions)
-                timing = answers.timing(response.queue_s, response.compute_s)
-                self._send(*answers.inference(header, binary, timing + self._rest()))
-        except asyncio.CancelledError:
-            self._cancelled(call)
-            raise
-        except Exception as error:
-            if self._call is call:
-                self._fail(error)
-        self._advance()
-
-    async def _wait(self, call: Call, act: Awaitable[None]) -> None:
-        try:
-            await act
-            if self._call is call:
-                self._succeed(None)
+                if reply is None:
+                    self._succeed(None)
+                else:
+                    header, binary = responses.encode(found, reply, call.tenant, self._app.shared)
+                    timing = answers.timing(found.queue_s, found.compute_s)
+                    self._send(*answers.inference(header, binary, timing + self._rest()))
         except asyncio.CancelledError:
             self._cancelled(call)
             raise

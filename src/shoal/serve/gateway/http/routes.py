@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import orjson
 
 from shoal.core import Forbidden
 from shoal.serve.errors import BadRequest, NotReady
-from shoal.serve.gateway.backend import Backend
-from shoal.serve.gateway.finishing import Finishing
-from shoal.serve.gateway.shared_memory import Region, SharedRegions
 from shoal.serve.protocol import documents
 from shoal.serve.protocol.errors import NoSuchCall
 from shoal.serve.types import Buffer
 
-
-@dataclass(slots=True)
-class AppState:
-    """What requests are answered from. `shared` None: this server does not touch shared memory."""
-
-    backend: Backend
-    shared: SharedRegions | None
-    metrics: Callable[[], bytes] | None
-    finishing: Finishing = field(default_factory=Finishing)
-    draining: bool = False
+if TYPE_CHECKING:
+    from shoal.serve.gateway.http.front import HttpFront
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,7 @@ class Route:
     `waits`, a coroutine; an inference has no `act`. `public` asks for no token."""
 
     method: str
-    act: Callable[[AppState, Asked], Any] | None
+    act: Callable[[HttpFront, Asked], Any] | None
     model: str = ""
     version: str | None = None
     region: str | None = None
@@ -68,7 +57,7 @@ def find(target: bytes) -> Route:
         case ["v2", "health", "ready"]:
             return Route("GET", _ready, public=True)
         case ["v2", "models", "stats"]:
-            return Route("GET", _all_statistics)
+            return Route("GET", _statistics)
         case ["v2", "models", model]:
             return Route("GET", _metadata, model)
         case ["v2", "models", model, "versions", version]:
@@ -103,97 +92,81 @@ def find(target: bytes) -> Route:
             raise NoSuchCall("there is nothing here", where=f"{path:.200}")
 
 
-def _live(_desk: AppState, _asked: Asked) -> Any:
+def _live(_front: HttpFront, _asked: Asked) -> Any:
     return {"live": True}
 
 
-def _ready(state: AppState, _asked: Asked) -> Any:
-    if state.draining:
+def _ready(front: HttpFront, _asked: Asked) -> Any:
+    if front.draining:
         raise NotReady("the server is being stopped")
-    if not state.backend.ready():
+    if not front.backend.ready():
         raise NotReady("not every model is loaded")
     return {"ready": True}
 
 
-def _server(state: AppState, _asked: Asked) -> Any:
-    return documents.server(shared_memory=state.shared is not None)
+def _server(_front: HttpFront, _asked: Asked) -> Any:
+    return documents.server()
 
 
-def _metadata(state: AppState, asked: Asked) -> Any:
-    return documents.metadata(state.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _metadata(front: HttpFront, asked: Asked) -> Any:
+    return documents.metadata(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _config(state: AppState, asked: Asked) -> Any:
-    return documents.config(state.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _config(front: HttpFront, asked: Asked) -> Any:
+    return documents.config(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
-def _model_ready(state: AppState, asked: Asked) -> Any:
-    if not state.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
+def _model_ready(front: HttpFront, asked: Asked) -> Any:
+    if not front.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
         raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
     return {"name": asked.route.model, "ready": True}
 
 
-def _statistics(state: AppState, asked: Asked) -> Any:
-    return documents.statistics(state.backend.statistics(asked.tenant, asked.route.model, asked.route.version))
-
-
-def _all_statistics(state: AppState, asked: Asked) -> Any:
-    return documents.statistics(state.backend.statistics(asked.tenant, None, None))
+def _statistics(front: HttpFront, asked: Asked) -> Any:
+    return documents.statistics(front.backend.statistics(asked.tenant, asked.route.model or None, asked.route.version))
 
 
 _OF_MODEL = {"ready": _model_ready, "stats": _statistics, "config": _config}
 
 
-def _index(state: AppState, asked: Asked) -> Any:
+def _index(front: HttpFront, asked: Asked) -> Any:
     ready_only = _document(asked.body).get("ready", False)
     if type(ready_only) is not bool:
         raise BadRequest("must be true or false", where="ready")
-    return documents.index(state.backend.index(asked.tenant, ready_only))
+    return documents.index(front.backend.index(asked.tenant, ready_only))
 
 
-def _load(state: AppState, asked: Asked) -> Any:
+def _load(front: HttpFront, asked: Asked) -> Any:
     if _document(asked.body).get("parameters"):
         raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-    return state.finishing.run(state.backend.load(asked.tenant, asked.route.model))
+    return front.backend.load(asked.tenant, asked.route.model)
 
 
-def _unload(state: AppState, asked: Asked) -> Any:
+def _unload(front: HttpFront, asked: Asked) -> Any:
     _document(asked.body)  # `unload_dependents` is all that may be in it, and no model has any
-    return state.finishing.run(state.backend.unload(asked.tenant, asked.route.model))
+    return front.backend.unload(asked.tenant, asked.route.model)
 
 
-def _regions(state: AppState) -> SharedRegions:
-    if state.shared is None:
-        raise NoSuchCall("this server takes no shared memory", hint="send the tensors themselves")
-    return state.shared
+def _region_status(front: HttpFront, asked: Asked) -> Any:
+    return documents.regions(front.shared.status(asked.tenant, asked.route.region))
 
 
-def _region_status(state: AppState, asked: Asked) -> Any:
-    return [_region(one) for one in _regions(state).status(asked.tenant, asked.route.region)]
-
-
-def _region(one: Region) -> dict[str, Any]:
-    return {"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.size}
-
-
-def _register(state: AppState, asked: Asked) -> None:
+def _register(front: HttpFront, asked: Asked) -> None:
     given = _document(asked.body)
     key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
     if type(key) is not str or type(offset) is not int or type(size) is not int:
         raise BadRequest("key (a string), byte_size and offset (integers) are needed", where="body")
-    _regions(state).register(asked.tenant, asked.route.region or "", key, offset, size)
+    front.shared.register(asked.tenant, asked.route.region or "", key, offset, size)
 
 
-def _unregister(state: AppState, asked: Asked) -> None:
-    _regions(state).unregister(asked.tenant, asked.route.region)
+def _unregister(front: HttpFront, asked: Asked) -> None:
+    front.shared.unregister(asked.tenant, asked.route.region)
 
 
-def _metrics(state: AppState, asked: Asked) -> bytes:
-    if state.metrics is None:
-        raise NoSuchCall("this server has no metrics")
+def _metrics(front: HttpFront, asked: Asked) -> bytes:
     if asked.tenant:
         raise Forbidden("the metrics are of all tenants", hint="use the operator's token")
-    return state.metrics()
+    return front.metrics()
 
 
 def _document(body: Buffer) -> dict[str, Any]:
