@@ -75,6 +75,7 @@ def _paragraphs(text: str | None) -> str:
 def _option(one: Any) -> tuple[str, str, str]:
     if one.param_type_name == "argument":
         name = one.metavar or one.name.upper()
+        name = (name if one.required else f"[{name}]") + "..." * (one.nargs == -1)
     else:
         value = "" if one.is_flag else one.metavar or one.name.upper()
         name = f"{', '.join([*one.opts, *one.secondary_opts])} {value}".strip()

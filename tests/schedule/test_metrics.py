@@ -10,8 +10,8 @@ import pytest
 
 from shoal.core import Tenant
 from shoal.schedule import Pool
+from shoal.schedule.commands.view import page
 from shoal.schedule.metrics import JOB_COLUMNS, jain, job_rows, metrics_of, relative
-from shoal.schedule.plots import page
 from shoal.schedule.simulate import cluster_of, run_of, simulate
 from tests.schedule.kit import cluster, throughputs, workload
 

@@ -32,7 +32,7 @@ def soonest(problem: Problem) -> float:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_chosen_fits_and_hardly_delays_the_end(seed: int) -> None:
     problem = batch(seed, 25)
-    found = decide("blend", problem, whole=True, drift=0.0)
+    found = decide("blend", problem, whole=True, timely=True)
     assert set(np.unique(found.share)) <= {0.0, 1.0}
     assert (found.usage <= problem.counts).all()
     done = problem.work_left - 360.0 * found.throughput
@@ -47,21 +47,21 @@ def test_what_is_chosen_fits_and_hardly_delays_the_end(seed: int) -> None:
 
 def test_short_jobs_come_first_where_the_end_does_not_wait_for_others() -> None:
     problem = Problem.columnar((Pool("a", 2),), [[1.0]] * 4, work_left=[1000.0, 4000.0, 4000.0, 4000.0])
-    assert decide("blend", problem, whole=True, drift=0.0).share[0, 0] == 1.0
+    assert decide("blend", problem, whole=True, timely=True).share[0, 0] == 1.0
 
 
 def test_a_batch_that_is_too_large_is_chosen_for_by_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = batch(0, ending.PAIRS // 3 + 1)
     sub = subproblem_of(problem)
-    assert whole_until(sub, np.ones_like(sub.market.rate), while_s=360.0, drift=0.0) is None
-    found = decide("blend", problem, whole=True, drift=0.0)
+    assert whole_until(sub, np.ones_like(sub.market.rate)) is None
+    found = decide("blend", problem, whole=True, timely=True)
     assert (found.usage <= problem.counts).all()
     assert found.share.sum() > 0
 
 
 def test_jobs_without_work_do_not_matter() -> None:
     problem = Problem.columnar((Pool("a", 1),), [[1.0], [1.0]], work_left=[0.0, 50.0])
-    assert decide("blend", problem, whole=True, drift=0.0).share[:, 0].tolist() == [0.0, 1.0]
+    assert decide("blend", problem, whole=True, timely=True).share[:, 0].tolist() == [0.0, 1.0]
 
 
 def test_quotas_hold_in_a_batch() -> None:
@@ -70,13 +70,13 @@ def test_quotas_hold_in_a_batch() -> None:
         problem.pools, problem.rate, gang=problem.gang, work_left=problem.work_left, tenant=problem.tenant,
         tenants=problem.tenants,
     )  # fmt: skip
-    found = decide("blend", at_once, whole=True, drift=0.0)
+    found = decide("blend", at_once, whole=True, timely=True)
     assert (found.share.sum(axis=1) * problem.gang)[problem.tenant == 0].sum() <= 5
 
 
 def test_who_can_all_run_at_once_does() -> None:
     problem = Problem.columnar((Pool("a", 3), Pool("b", 2)), [[2.0, 1.0]] * 3, work_left=[100.0, 2000.0, 10.0])
-    assert decide("blend", problem, whole=True, drift=0.0).share[:, 0].tolist() == [1.0, 1.0, 1.0]
+    assert decide("blend", problem, whole=True, timely=True).share[:, 0].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
 from shoal.schedule import POLICIES, Configurations, JobView, Pool, Problem, problem_of
-from shoal.schedule.live.policy_adapter import what_if
+from shoal.schedule.live.plan import what_if
 from shoal.schedule.loop import decide_round
 from shoal.schedule.metrics import metrics_of
 from shoal.schedule.presets import ScheduleSettings, ask, resize_s

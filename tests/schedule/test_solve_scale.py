@@ -10,9 +10,8 @@ from scipy.optimize import linprog
 from shoal.core import Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.solve.answers import answers, offers
-from shoal.schedule.solve.frontier import Frontier
 from shoal.schedule.solve.market import Constraint, Market
-from shoal.schedule.solve.response import respond
+from shoal.schedule.solve.response import Frontier, respond
 from tests.schedule.kit import taken
 
 

@@ -176,7 +176,7 @@ def test_the_master_program_keeps_its_optimum_among_columns_that_are_nearly_equa
         near = base[chance.integers(4)] * (1.0 + chance.choice([0.0, 1e-14, 1e-11, 1e-7, 1e-2]) * chance.normal(size=3))
         usage.append(near)
         value.append(1.0 + chance.choice([0.0, 0.0, 1e-13, 1e-9]))
-        master.add(value[-1], near)
+        master.add(np.array(value[-1:]), near[None, :])
         found, duals = master.solve()
         true = linprog(
             -np.array(value), A_ub=np.vstack([np.array(usage).T, np.ones(len(value))]), b_ub=np.append(limits, 1.0),
@@ -191,7 +191,8 @@ def test_the_master_program_keeps_its_optimum_among_columns_that_are_nearly_equa
 
 def test_a_master_program_whose_basis_rounding_has_made_infeasible_is_an_error() -> None:
     master = Master(np.array([1.0]), 0.0)
-    first, second = master.add(2.0, np.array([2.0])), master.add(3.0, np.array([3.0]))
+    first = master.add(np.array([2.0, 3.0]), np.array([[2.0], [3.0]]))
+    second = first + 1
     assert master.solve()[0] == pytest.approx(1.0)
     master._basis[:] = first, second  # parts of 2 and -1 fill the limit, and no column would raise the value
     master._inverse[:] = np.linalg.inv([[2.0, 3.0], [1.0, 1.0]])

@@ -78,17 +78,17 @@ def test_a_batch_ends_together_with_its_longest_job() -> None:
     """Short jobs come first, but not before the one that the end waits for."""
     problem = Problem.columnar((Pool("a", 2),), [[1.0]] * 4, work_left=[10_000.0, 3000.0, 3000.0, 3000.0])
     hasty = decide("blend", problem, whole=True)
-    timely = decide("blend", problem, whole=True, drift=0.0)
+    timely = decide("blend", problem, whole=True, timely=True)
     assert hasty.share[0, 0] == 0.0
     assert timely.share[0, 0] == 1.0
     assert timely.share.sum() == 2.0
     later = Problem.columnar(
         (Pool("a", 2),), [[1.0]] * 4, now=100.0, arrived=[0, 0, 0, 100.0], work_left=problem.work_left
     )
-    assert decide("blend", later, whole=True, drift=0.0).share[0, 0] == 0.0, "no batch: others come and go"
+    assert decide("blend", later, whole=True, timely=True).share[0, 0] == 0.0, "no batch: others come and go"
 
 
-@pytest.mark.parametrize("wrong", [{"keep": -1.0}, {"aging": -0.5}, {"drift": -0.1}, {"space_sharing": True}])
+@pytest.mark.parametrize("wrong", [{"keep": -1.0}, {"aging": -0.5}, {"space_sharing": True}])
 def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(Invalid):
         decide("blend", crowded(0, 4), whole=True, **wrong)
@@ -179,7 +179,7 @@ class TestLateJobs:
     def test_a_batch_is_aimed_at_its_end(self) -> None:
         late = {"work_left": [5 * HOUR, 40 * HOUR], "arrived": [-60 * HOUR, -60 * HOUR], "now": 0.0}
         problem = self.of([0.0, 0.0], **late)
-        assert told(problem, drift=0.0) == told(problem, drift=0.0, late=float("inf"))
+        assert told(problem, timely=True) == told(problem, timely=True, late=float("inf"))
 
 
 @pytest.mark.parametrize(("hours", "moves"), [(20.0, False), (40.0, True)])

@@ -296,12 +296,15 @@ def _fits_with(at: int, free: Amount, victims: Sequence[Victim], need: Need, cou
 
 
 def _by_devices(at: int, victims: Sequence[Victim], pool: str, short: int) -> tuple[Victim, ...] | None:
-    """The cheapest set that frees `short` devices on the node: a knapsack over freed devices."""
+    """The cheapest set that frees `short` devices on the node: a knapsack over freed devices. The victims come in order
+    of loss: of those that free as much as each other, only the first that would be enough matter."""
     best: list[tuple[Loss, tuple[Victim, ...]] | None] = [((0.0, 0), ())] + [None] * short
+    useful: dict[int, int] = {}
     for victim in victims:
         freed = victim.holds[at].devices.get(pool, 0)
-        if not freed:
+        if not freed or useful.setdefault(freed, -(-short // freed)) == 0:
             continue
+        useful[freed] -= 1
         for have in range(short, -1, -1):
             entry = best[have]
             if entry is None or have == short:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.schedule.policies import POLICIES
-from shoal.schedule.policy.fair import at_least
-from shoal.schedule.policy.unchanged import unchanged
+from shoal.schedule.policy.fair import at_least, unchanged
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
 from shoal.schedule.rounds.machines import Nodes

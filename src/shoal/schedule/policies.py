@@ -63,11 +63,16 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({
 """By the names that configuration and command line use."""
 
 
-def decide(name: str, problem: Problem, **settings: Any) -> Allocation:
-    """What the policy of this name decides. Raises `Invalid` for a name, or a setting, that there is not."""
+def policy_of(name: str) -> Policy:
+    """Raises `Invalid` for a name that no policy has."""
     if name not in POLICIES:
         raise Invalid(f"there is no policy {name!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
-    policy = POLICIES[name]
+    return POLICIES[name]
+
+
+def decide(name: str, problem: Problem, **settings: Any) -> Allocation:
+    """What the policy of this name decides. Raises `Invalid` for a name, or a setting, that there is not."""
+    policy = policy_of(name)
     known = policy.settings
     if unknown := sorted(set(settings) - set(known)):
         raise Invalid(f"{name} has no setting {', '.join(unknown)}", where="policy", hint=f"it has {', '.join(known)}")

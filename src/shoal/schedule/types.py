@@ -119,6 +119,15 @@ class Pairs(NamedTuple):
     share: Array
 
 
+class QuotaOf(NamedTuple):
+    """How many accelerators the `tenant` (an index) may hold at most in these `columns` (n,) together."""
+
+    tenant: int
+    name: str
+    columns: Mask
+    most: int
+
+
 def no_pairs() -> Pairs:
     none = np.empty(0, np.intp)
     return Pairs(none, none, none, np.empty(0))
@@ -238,7 +247,9 @@ class Problem:
     def possible(self) -> Mask:
         """(m, n) where a job can run at all: a positive rate, and a pool and a quota that its gang fits in; for elastic
         jobs, a configuration that does."""
-        most = np.minimum(self.counts[self.pool_of], np.array([self.quota_of(tenant) for tenant in self.tenants]))
+        most = np.tile(self.counts[self.pool_of], (len(self.tenants), 1))
+        for quota in self.quotas:
+            most[quota.tenant, quota.columns] = np.minimum(most[quota.tenant, quota.columns], quota.most)
         fits: Mask = (self.rate > 0) & (self.gang[:, None] <= most[self.tenant])
         if (ways := self.configurations) is not None:
             able = (ways.accelerators <= most[self.tenant[ways.job], ways.column]) & (ways.goodput > 0.0)
@@ -265,14 +276,15 @@ class Problem:
             np.maximum.at(found, ways.job[own], ways.goodput[own])
         return np.maximum(found, 1e-300)
 
-    def quota_of(self, tenant: Tenant) -> Array:
-        """(n,) how many accelerators of each column the tenant may hold at once; infinite without a quota."""
-        total = tenant.quota.accelerators
-        most = np.full(len(self.columns), np.inf if total is None else float(total))
-        for kind, limit in tenant.quota.by_type:
-            of_type = [at for at, pool in enumerate(self.pool_of) if self.pools[pool].type == kind]
-            most[of_type] = np.minimum(most[of_type], limit)
-        return most
+    @cached_property
+    def quotas(self) -> tuple[QuotaOf, ...]:
+        types = np.array([self.pools[pool].type for pool in self.pool_of], np.str_)
+        return tuple(
+            QuotaOf(at, f"quota of {tenant.name}: {kind or 'all types'}", (types == kind) | (kind is None), limit)
+            for at, tenant in enumerate(self.tenants)
+            for kind, limit in ((None, tenant.quota.accelerators), *tenant.quota.by_type)
+            if limit is not None
+        )
 
     def rows(self, jobs: Index, **changed: Any) -> Problem:
         """The problem of some jobs, not checked again, since rows of a sound problem are sound. A caller that gives
@@ -286,7 +298,7 @@ class Problem:
         return _unchecked(vars(self) | changed)
 
 
-_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour")
+_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour", "quotas")
 _BY_JOB = (
     "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
     "restarts", "tenant", "entity", "kind",

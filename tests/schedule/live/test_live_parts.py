@@ -24,8 +24,7 @@ from shoal.core import ANY, Invalid, Money, Quota, Tenant
 from shoal.schedule.live.extension import NONE, Schedule, ScheduleSection
 from shoal.schedule.live.facts import Facts, steps_left
 from shoal.schedule.live.placing import Placing, leaving
-from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.plan import Plan, make, rules_of
 from shoal.schedule.live.problem import LiveProblem, competing_groups, live_problem, type_of
 from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.live.state_file import NOTHING, load, save

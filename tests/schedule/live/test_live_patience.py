@@ -23,7 +23,7 @@ from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.engine.simulated import Line, Script, run
 from shoal.schedule.live.facts import Facts
-from shoal.schedule.live.policy_adapter import what_if
+from shoal.schedule.live.plan import what_if
 from shoal.schedule.minimum_run import FIRST, Unsaved, behind, span, unsaved, waited_for
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot

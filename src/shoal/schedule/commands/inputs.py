@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from shoal.base.console.quiet import hushed
 from shoal.core import Invalid, Money
-from shoal.schedule.commands.progress import bar
+from shoal.schedule.choices import Mechanism
+from shoal.schedule.commands.options import Forms, Play
 from shoal.schedule.metrics import Metrics, metrics_of
 from shoal.schedule.policies import POLICIES
 from shoal.schedule.simulate import Faults, Lengths, Simulated, cluster_of, run_of, simulate
+from shoal.schedule.simulate.result import OnProgress
 from shoal.schedule.types import Pool
 from shoal.schedule.workloads import (
     EXAMPLE,
@@ -56,17 +61,14 @@ class Inputs:
     def read(
         cls,
         trace: Path,
-        throughputs: Path | None,
-        cluster: str | None,
+        play: Play,
         *,
-        measure: str | None = None,
-        per_node: int | None = None,
         unconsolidated: bool = False,
         prices: Path | None = None,
-        seed: int = 0,
         scaled: bool = False,
     ) -> Self:
         """Everything is read and checked before anything is simulated."""
+        cluster, measure, per_node = play.cluster, play.measure_jobs, play.gpus_per_node
         changes = read_prices(prices) if prices else ()
         if is_snapshot(trace):
             snapshot = read_snapshot(trace)
@@ -78,15 +80,15 @@ class Inputs:
         if cluster is None:
             raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
         philly = trace.suffix.lower() == ".csv"
-        table = table_of(throughputs, scaled=scaled or philly)
+        table = table_of(play.throughputs, scaled=scaled or philly)
         pools = pools_of(cluster, per_node, table, unconsolidated)
         reference = "v100" if "v100" in table.types else pools[0].type
         work = (
-            read_philly(trace, table, reference=reference, seed=seed)
+            read_philly(trace, table, reference=reference, seed=play.seed)
             if philly
             else read_gavel(trace, table, reference=reference)
         )
-        if throughputs is None:
+        if play.throughputs is None:
             _known_by_example(work, table)
         return cls(work, table, pools, changes, _window(measure, work.jobs))
 
@@ -172,18 +174,15 @@ class Played:
 def played(
     inputs: Inputs,
     names: Sequence[str],
+    play: Play,
+    forms: Forms = Forms(),  # noqa: B008
     *,
-    lengths: str = "known",
+    mechanism: Mechanism = Mechanism.SHOAL,
     checkpoint: str | None = None,
     mtbf_h: float | None = None,
-    agnostic: bool = False,
-    space_sharing: bool = False,
-    elastic: bool = False,
-    **options: Any,
 ) -> list[Played]:
-    """Each policy in turn; all options are checked before the first one is simulated. With `elastic`, jobs may have
-    every size that their kind was measured with, for policies that choose sizes."""
-    knows = Lengths.parse(lengths)
+    """Each policy in turn; all options are checked before the first one is simulated."""
+    knows = Lengths.parse(play.lengths)
     for name in names:
         if name in POLICIES and POLICIES[name].needs_lengths and str(knows) == "unknown":
             raise Invalid(
@@ -192,31 +191,46 @@ def played(
             )  # fmt: skip
     faults = _faults(checkpoint, mtbf_h)
     for name in names:
-        _say_what_it_lacks(name, agnostic, space_sharing)
+        _say_what_it_lacks(name, forms)
     runs = [
-        run_of(name, lengths=knows, faults=faults, agnostic=agnostic, space_sharing=space_sharing, **options)
+        run_of(
+            name, mechanism=mechanism, **asdict(forms), round_s=play.round, restart_s=play.restart_cost,
+            seed=play.seed, faults=faults, lengths=knows, unsaved=play.unsaved,
+        )
         for name in names
-    ]
+    ]  # fmt: skip
     clusters = [
         cluster_of(
             inputs.workload, inputs.pools, inputs.throughputs, prices=inputs.prices,
-            elastic=elastic and run.policy in SIZES,
-            space_sharing=run.baseline is not None and (space_sharing or run.policy in _SHARES),
+            elastic=play.elastic and run.policy in SIZES,
+            space_sharing=run.baseline is not None and (forms.space_sharing or run.policy in _SHARES),
         )
         for run in runs
     ]  # fmt: skip
     found = []
     for run, cluster in zip(runs, clusters, strict=True):
-        with bar(f"simulating {run.policy}") as on_progress, hushed():
+        with _bar(f"simulating {run.policy}") as on_progress, hushed():
             simulated = simulate(cluster, run, measured=inputs.measured, on_progress=on_progress)
         found.append(Played(simulated, metrics_of(simulated), cluster.resizable))
     return found
 
 
-def _say_what_it_lacks(name: str, agnostic: bool, space_sharing: bool) -> None:
+@contextmanager
+def _bar(title: str) -> Iterator[OnProgress]:
+    """How far a simulation has come, on stderr: a line that is drawn over and over; nothing where that is no
+    terminal."""
+    console = Console(stderr=True)
+    hours = TextColumn("jobs, {task.fields[hours]:,.0f} simulated hours")
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), hours
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as drawn:
+        task = drawn.add_task(title, total=None, hours=0.0)
+        yield lambda done, of, now_s: drawn.update(task, completed=done, total=of, hours=now_s / 3600)
+
+
+def _say_what_it_lacks(name: str, forms: Forms) -> None:
     """Of several policies some may lack a form that was asked for: they are simulated without it."""
     known = POLICIES.get(name)
-    for option, asked in (("agnostic", agnostic), ("space_sharing", space_sharing and name not in _SHARES)):
+    for option, asked in (("agnostic", forms.agnostic), ("space_sharing", forms.space_sharing and name not in _SHARES)):
         if asked and known is not None and option not in known.settings:
             print(f"note: {name} knows no --{option.replace('_', '-')}: it is simulated without", file=sys.stderr)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.schedule.commands.options import AgnosticFlag, PolicyOption, RestartOption
 
 if TYPE_CHECKING:
     from shoal.schedule import JobView
@@ -22,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 def what_if(
     context: CommandContext,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="One policy.")],
-    agnostic: Annotated[bool, typer.Option("--agnostic", help="It takes all types for equal.")] = False,
-    restart_cost: Annotated[float, typer.Option("--restart-cost", min=0, help="Seconds that a move loses.")] = 30.0,
+    policy: PolicyOption,
+    agnostic: AgnosticFlag = False,
+    restart_cost: RestartOption = 30.0,
     snapshot: Annotated[Path | None, typer.Option("--snapshot", help="This file instead of the server.")] = None,
     save: Annotated[Path | None, typer.Option("--save", help="Keep the live state there, for `--snapshot`.")] = None,
 ) -> None:
@@ -32,14 +33,12 @@ def what_if(
 
     shoal schedule what-if --policy finish-time
     """
-    from shoal.core import Invalid
-    from shoal.schedule import POLICIES
-    from shoal.schedule.live.policy_adapter import what_if as play
+    from shoal.schedule.live.plan import what_if as play
+    from shoal.schedule.policies import policy_of
     from shoal.schedule.presets import ScheduleSettings
     from shoal.schedule.workloads import read_snapshot
 
-    if policy not in POLICIES:
-        raise Invalid(f"there is no policy {policy!r}", where="--policy", hint=f"one of {', '.join(POLICIES)}")
+    policy_of(policy)
     if snapshot is not None:
         found = read_snapshot(snapshot)
     else:

@@ -13,13 +13,16 @@ import numpy as np
 
 from shoal.base.console import output
 from shoal.base.console.files import OutFile
+from shoal.base.report import Report, Section, Table, distribution, html
 from shoal.schedule.commands.inputs import SIZES, Inputs, Played
-from shoal.schedule.metrics import COMPARED, JOB_COLUMNS, Metrics, job_rows, relative
-from shoal.schedule.plots import cells, page
-from shoal.schedule.types import Allocation
+from shoal.schedule.commands.options import Play
+from shoal.schedule.metrics import COMPARED, HOUR, JOB_COLUMNS, Metrics, job_rows, relative
+from shoal.schedule.types import Allocation, Array
 from shoal.schedule.workloads import EXAMPLE
 
 LITTLE = 1e-6
+_NAMES = [name for _, name in COMPARED]
+
 SHOWN = 40
 """Jobs that a person is shown of an allocation."""
 
@@ -27,18 +30,18 @@ SHOWN = 40
 def outcome(
     found: Sequence[Played],
     inputs: Inputs,
+    play: Play,
     *,
     as_json: bool,
     files: Mapping[str, OutFile],
-    lengths: str,
-    restart_s: float,
 ) -> None:
     """A table for people unless JSON goes to stdout; the files that were asked for."""
+    restart = f"{play.restart_cost:g} s"
     facts = {
         "trace": inputs.workload.source,
         "cluster": ", ".join(f"{pool.type}={pool.count}" for pool in inputs.pools),
-        "lengths": lengths,
-        "restart cost": f"{restart_s:g} s",
+        "lengths": play.lengths,
+        "restart cost": restart,
     }
     remark(inputs)
     every = [each.metrics for each in found]
@@ -46,8 +49,10 @@ def outcome(
     if as_json:
         print(json_module.dumps(body, indent=2))
     else:
-        print(f"simulated: {facts['trace']} on {facts['cluster']}, lengths {lengths}, {restart_s:g} s a migration")
-        output.put(output.table(["policy", "jobs", *(name for _, name in COMPARED)], _rows(every)))
+        print(f"simulated: {facts['trace']} on {facts['cluster']}, lengths {play.lengths}, {restart} a migration")
+        output.put(
+            output.table(["policy", "jobs", *_NAMES], [[each.policy, each.jobs, *cells(each)] for each in every])
+        )
         sizes(found)
     if "--json" in files:
         files["--json"].write(json_module.dumps(body, indent=2) + "\n")
@@ -75,10 +80,6 @@ def _job_table(found: Sequence[Played]) -> str:
     return text.getvalue()
 
 
-def _rows(every: Sequence[Metrics]) -> list[list[Any]]:
-    return [[each.policy, each.jobs, *cells(each)] for each in every]
-
-
 def as_data(played: Played) -> dict[str, Any]:
     """A policy's metrics, and how many jobs it might give another size."""
     return {**played.metrics.as_json(), "resizable_jobs": played.resizable}
@@ -99,13 +100,44 @@ def compared(found: Sequence[Played]) -> None:
     """Each policy in parts of the first."""
     every = [each.metrics for each in found]
     print(f"simulated; in parts of {every[0].policy}")
-    output.put(output.table(["policy", *(name for _, name in COMPARED)], [[every[0].policy, *cells(every[0])]]))
+    output.put(output.table(["policy", *_NAMES], [[every[0].policy, *cells(every[0])]]))
     rows = []
     for each in every[1:]:
         ratios = relative(each, every[0])
         rows.append([each.policy, *(f"{ratios[field]:.3g}x" if field in ratios else "-" for field, _ in COMPARED)])
-    output.put(output.table(["policy", *(name for _, name in COMPARED)], rows))
+    output.put(output.table(["policy", *_NAMES], rows))
     sizes(found)
+
+
+def page(title: str, found: Sequence[Metrics], times_s: Mapping[str, Array], *, facts: Mapping[str, str]) -> str:
+    """Simulated policies as an HTML page: a table, and the distributions of completion times. `times_s` are these by
+    policy, `facts` are shown under the title."""
+    rows = [[each.policy, *cells(each)] for each in found]
+    table = Table("Policies compared", ["policy", *_NAMES], rows)
+    figure = distribution(
+        "Completion times", {name: times / HOUR for name, times in times_s.items()}, table,
+        axis="time from arrival to end (logarithmic)", unit=" h", tail=False,
+    )  # fmt: skip
+    text = ["No job ran, and no accelerator was used."]
+    return html(Report.of(title, [Section("Policies", text, [figure], simulated=True)], facts=facts))
+
+
+def cells(found: Metrics) -> list[str]:
+    """A row of a table: the numbers of `COMPARED`, with their units."""
+    texts = []
+    for field, _ in COMPARED:
+        value = getattr(found, field)
+        if field.endswith("_h"):
+            texts.append(f"{value:.2f} h")
+        elif field == "utilisation":
+            texts.append(f"{value:.0%}")
+        elif field == "cost_usd":
+            texts.append(f"${value:,.2f}" if value else "-")
+        elif field.endswith("_s"):
+            texts.append(f"{value:.2f} s")
+        else:
+            texts.append(f"{value:,}" if isinstance(value, int) else f"{value:.2f}")
+    return texts
 
 
 def allocation_json(found: Allocation) -> dict[str, Any]:

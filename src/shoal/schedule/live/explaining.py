@@ -13,8 +13,7 @@ from shoal.contract.records import JobRecord
 from shoal.core import ANY, Reason
 from shoal.schedule.live.facts import Facts
 from shoal.schedule.live.goodput import by_size
-from shoal.schedule.live.plan import Plan
-from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.plan import Plan, rules_of
 from shoal.schedule.live.problem import NONE_WAITS, Rules, live_problem, needs_of, type_of
 from shoal.schedule.minimum_run import BEHIND, saves, span, unsaved
 from shoal.schedule.oracle import Oracle

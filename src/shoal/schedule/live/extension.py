@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import structlog
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shoal.admission import Decision, Explanation, Snapshot
@@ -15,6 +15,8 @@ from shoal.base.loops import Defects
 from shoal.contract.lifecycle import JobState
 from shoal.core import Money
 from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+from shoal.extension.describe import Responses, fails
+from shoal.extension.web import Who
 
 if TYPE_CHECKING:
     from shoal.schedule.live.scheduler import Scheduler
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 
-
 NONE = "none"
+
+_LINES = "application/x-ndjson"
+_SHOWN: Responses = {200: {"description": "JSON lines, as `shoal schedule` reads them", "content": {_LINES: {}}}}
 
 
 def _policy(name: str) -> str:
@@ -95,6 +99,7 @@ class Schedule(Extension):
     """A policy of `shoal.schedule` decides who runs on which accelerator type, anew every round."""
 
     name: ClassVar[str] = "schedule"
+    paths: ClassVar[Sequence[str]] = ("/v1/schedule",)
     settings: ClassVar[type[Section]] = ScheduleSection
 
     def __init__(self, server: Server, settings: ScheduleSection) -> None:
@@ -131,9 +136,21 @@ class Schedule(Extension):
         return {} if self.scheduler is None else self.scheduler.status()
 
     def routers(self) -> Sequence[APIRouter]:
-        from shoal.schedule.live.api import router_of
+        router = APIRouter(tags=["schedule"])
 
-        return (router_of(self.snapshot),)
+        @router.get(
+            "/v1/schedule/snapshot",
+            summary="The live jobs and accelerators as a snapshot for `shoal schedule` (admin)",
+            response_class=Response,
+            responses={**_SHOWN, **fails(403, 503)},
+        )
+        async def snapshot(who: Who) -> Response:
+            """Best-effort jobs that ask for accelerators, with measured or predicted throughputs, on what guaranteed
+            jobs and services leave of each type."""
+            who.require_admin("see all tenants' jobs and speeds")
+            return Response("".join(f"{line}\n" for line in await self.snapshot()), media_type=_LINES)
+
+        return (router,)
 
     async def snapshot(self) -> list[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""

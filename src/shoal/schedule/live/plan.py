@@ -11,12 +11,14 @@ import numpy as np
 
 from shoal.core import Reason, Resources
 from shoal.schedule import Allocation, reason_of
-from shoal.schedule.live.problem import LiveProblem, Place
+from shoal.schedule.live.problem import LiveProblem, Place, Rules
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
-from shoal.schedule.presets import ScheduleSettings, rounds_of
+from shoal.schedule.policies import POLICIES
+from shoal.schedule.presets import ScheduleSettings, resize_s, rounds_of, time_slice_s
 from shoal.schedule.rounds import Round, Settings, State, noted, shortfall
 from shoal.schedule.rounds.next_round import LITTLE
+from shoal.schedule.workloads import Snapshot
 
 NOISE = 1e-12
 """So are prices below this."""
@@ -172,3 +174,25 @@ def _chosen(allocation: Allocation, found: Round) -> Iterator[tuple[str, int]]:
         for row in found:
             if allocation.configuration[row] >= 0:
                 yield str(allocation.problem.ids[row]), int(found.accelerators[row])
+
+
+def rules_of(settings: ScheduleSettings) -> Rules:
+    """How the problem is made for this policy."""
+    policy = POLICIES[settings.policy]
+    return Rules(
+        prices=dict(settings.prices), predict=policy.needs_lengths, by_tenant=policy.name == "hierarchical",
+        soon_s=settings.round_s, sizes=policy.name == "elastic", hold_s=resize_s(settings),
+        time_slice_s=time_slice_s(settings),
+    )  # fmt: skip
+
+
+def what_if(found: Snapshot, settings: ScheduleSettings) -> Plan:
+    """The next round that this policy would make of a snapshot, if no job had a deficit yet. Pure."""
+    on = {
+        view.id: Place(view.placed, view.gang, found.now - view.placed_s)
+        for view in found.jobs
+        if view.placed is not None
+    }
+    problem = LiveProblem(found.now, found.jobs, found.pools, found.tenants, on)
+    plan, _ = make(problem, settings, State())
+    return plan

@@ -22,8 +22,7 @@ from shoal.schedule.live import state_file
 from shoal.schedule.live.explaining import Asked, explained, live_lines
 from shoal.schedule.live.facts import Facts, Look, facts_of
 from shoal.schedule.live.placing import Placing, leaving
-from shoal.schedule.live.plan import Plan, make
-from shoal.schedule.live.policy_adapter import rules_of
+from shoal.schedule.live.plan import Plan, make, rules_of
 from shoal.schedule.live.problem import (
     NONE_WAITS,
     NOWHERE,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shoal.core import Invalid
 from shoal.schedule.oracle.samples import Sample
 from shoal.schedule.oracle.track import WINDOW, Rate, Report, Track, robust
 
-VERSION = 1
 ENDED_KINDS = 256
 """Kinds that are remembered without a live job, the newest: a tenant that names each job a kind of its own must not
 make memory grow for ever."""
@@ -107,46 +108,36 @@ class Reports:
         ]
         ended = [[*place, [list(report) for report in track.reports]] for place, track in sorted(self.ended.items())]
         unfit = [[*place, at] for place, at in sorted(self.unfit.items())]
-        return {"version": VERSION, "live": live, "ended": ended, "unfit": unfit}
+        return {"version": 1, "live": live, "ended": ended, "unfit": unfit}
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """Raises `Invalid` for what `as_json` did not write."""
         found = cls()
-        hint = "start the oracle empty: it learns again from the next reports"
         try:
-            if state["version"] != VERSION:
-                raise ValueError(f"its version is {state['version']!r}, expected {VERSION}")
-            for job, kind, column, beside, reports in state["live"]:
-                found.live.setdefault(_place(kind, column, beside), {})[str(job)] = _track(reports)
-            for kind, column, beside, reports in state["ended"]:
-                found.ended[_place(kind, column, beside)] = _track(reports)
-            for kind, column, beside, at in state["unfit"]:
-                found.unfit[_place(kind, column, beside)] = _finite(at)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Invalid(f"the state cannot be read: {error!r}", where="oracle", hint=hint) from error
+            known = _Written.model_validate(state)
+        except ValidationError as error:
+            hint = "start the oracle empty: it learns again from the next reports"
+            first = error.errors(include_url=False)[0]
+            what = f"the state cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise Invalid(what, where="oracle", hint=hint) from error
+        for job, *place, reports in known.live:
+            found.live.setdefault(Place(*place), {})[job] = Track(reports)
+        found.ended = {Place(*place): Track(reports) for *place, reports in known.ended}
+        found.unfit = {Place(*place): at for *place, at in known.unfit}
         return found
 
 
-def _place(kind: Any, column: Any, beside: Any) -> Place:
-    if not all(isinstance(name, str) for name in (kind, column, beside)) or not (kind and column):
-        raise ValueError(f"{[kind, column, beside]!r} names no kind and column")
-    return Place(kind, column, beside)
+_Name = Annotated[str, Field(min_length=1)]
+_Reports = Annotated[list[Report], Field(min_length=1)]
 
 
-def _track(reports: Iterable[Any]) -> Track:
-    found = []
-    for at, per_s, seconds, restarted in reports:
-        report = Report(_finite(at), _finite(per_s), _finite(seconds), bool(restarted))
-        if report.per_s <= 0.0 or report.seconds <= 0.0:
-            raise ValueError(f"a report of {per_s} steps/s in {seconds} s")
-        found.append(report)
-    if not found:
-        raise ValueError("a track without reports")
-    return Track(found)
+class _Written(BaseModel):
+    """What `as_json` writes: job, kind, column, beside and reports of live tracks, and less of the others."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
 
-def _finite(number: Any) -> float:
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not finite")
-    return float(number)
+    version: Literal[1]
+    live: list[tuple[str, _Name, _Name, str, _Reports]]
+    ended: list[tuple[_Name, _Name, str, _Reports]]
+    unfit: list[tuple[_Name, _Name, str, float]]

@@ -12,6 +12,8 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pydantic import PositiveFloat
+
 WINDOW = 16
 """Reports that are kept, the newest."""
 FADING = 0.85
@@ -28,8 +30,8 @@ class Report(NamedTuple):
     """One rate per second, from how many seconds; sorted by time."""
 
     at: float
-    per_s: float
-    seconds: float
+    per_s: PositiveFloat
+    seconds: PositiveFloat
     restarted: bool
 
 

@@ -19,10 +19,9 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.policy.ending import whole_until
+from shoal.schedule.policy.ending import whole_until, worth_until
 from shoal.schedule.policy.fair import fair_of
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.horizon import worth_until
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.solving import Outcome, best_level, best_value, tried_before
 from shoal.schedule.policy.spare import shortest_first
@@ -58,9 +57,6 @@ STAYS_FOR_S = 3600.0
 hours stayed for 363 on a type that was slower by a seventh, beside a free one of the faster (16:6:2, Pareto, 1.3, seed
 47)."""
 
-WHILE_S = 360.0
-"""How long a choice for a batch is taken to last."""
-
 
 def blend(
     problem: Problem,
@@ -71,7 +67,7 @@ def blend(
     whole: bool = False,
     keep: float = 0.1,
     restart_s: float = 0.0,
-    drift: float | None = None,
+    timely: bool = False,
     behind_s: Array | None = None,
     took_s: Array | None = None,
     space_sharing: bool = False,
@@ -82,13 +78,12 @@ def blend(
     is late when it would take more than `late` times as long as in its isolated share (infinite: none is). With
     `behind_s` (m,), seconds of running where each is fastest that it had less than by max-min fairness, a job that ends
     among the last is also late when that is too much (`took_s` is how long some earlier jobs took), and the allocation
-    says what is `fair`. A batch (jobs that all came at once) ends about as
-    early as it can (see `ending.py`): with each second that passes, its end may be put off by `drift` seconds for
-    nothing (None: it may end whenever). After a `previous` allocation of nearly the same jobs it is found sooner."""
+    says what is `fair`. A batch (jobs that all came at once) that is to be `timely` ends about as early as it can (see
+    `ending.py`). After a `previous` allocation of nearly the same jobs it is found sooner."""
     if not 0.0 <= floor <= 1.0:
         raise Invalid(f"a floor of {floor}", where="floor", hint="between 0 and 1")
-    if min(aging, late, keep, restart_s, drift or 0.0) < 0.0:
-        raise Invalid("aging, late, keep, restart_s and drift cannot be negative", where=NAME)
+    if min(aging, late, keep, restart_s) < 0.0:
+        raise Invalid("aging, late, keep and restart_s cannot be negative", where=NAME)
     if whole and space_sharing:
         raise Invalid("whole jobs do not share accelerators", where=NAME, hint="leave out one of the two")
     sub = subproblem_of(problem, space_sharing=space_sharing)
@@ -97,15 +92,15 @@ def blend(
     gain = shortest_first(sub) * _aged(sub, aging)
     if whole:
         batch = len(sub.free) > 1 and float(np.ptp(problem.arrived[sub.free])) == 0.0
-        if drift is None or not batch:
+        if not (timely and batch):
             ratio = lateness(sub)
             if behind_s is not None:
                 ratio = np.maximum(ratio, behind(sub, behind_s[sub.free], took_s))
             guarded = _guarded(sub, gain, ratio, late)
-            found = _rounded(sub, guarded, keep, restart_s, None, tried_before(sub, previous))
+            found = _rounded(sub, guarded, keep, restart_s, False, tried_before(sub, previous))
             return found if behind_s is None else replace(found, fair=fair_of(problem, previous))
         # All of a batch have waited equally long, and who is long is seen to by the end that is kept.
-        return _rounded(sub, shortest_first(sub), keep, restart_s, drift, tried_before(sub, previous))
+        return _rounded(sub, shortest_first(sub), keep, restart_s, True, tried_before(sub, previous))
     none = np.zeros(len(sub.free))
     start, owed = None, none
     if floor > 0.0:
@@ -166,9 +161,7 @@ def _guarded(sub: Subproblem, gain: Array, ratio: Array, late: float) -> Array:
     return np.where(is_late, first, gain)
 
 
-def _rounded(
-    sub: Subproblem, gain: Array, keep: float, restart_s: float, drift: float | None, tried: Tried
-) -> Allocation:
+def _rounded(sub: Subproblem, gain: Array, keep: float, restart_s: float, timely: bool, tried: Tried) -> Allocation:
     """The program's optimum in whole jobs, certified by the program's own."""
     market = sub.market
     here = np.arange(len(market.rate))[:, None] == sub.problem.placed[sub.free]
@@ -181,17 +174,17 @@ def _rounded(
         stays_for = np.minimum(keep, STAYS_FOR_S / (takes_s + SOON_S))
     worth *= np.where(here, 1.0 + stays_for, 1.0)
     column = np.where(worth.max(axis=0) > 0.0, worth.argmax(axis=0), -1)
-    if drift is None and (market.usage_of(_whole(market.rate, column)) <= market.limits).all():
+    if not timely and (market.usage_of(market.whole(column)) <= market.limits).all():
         return _chosen(sub, worth, column, None, tried)
     value = np.where(market.rate > 0.0, worth / np.where(market.rate > 0.0, market.rate, 1.0), 0.0)
     alike = len(np.unique(left)) < len(left)
     fluid = best_value(sub, value, np.zeros_like(value), np.zeros(len(left)), tried=tried, alike=alike)
     value, likely = worth, fluid.shares
     chosen = None
-    if drift is not None and left.any():
-        chosen = whole_until(sub, worth, while_s=WHILE_S, drift=drift)
+    if timely and left.any():
+        chosen = whole_until(sub, worth)
         if chosen is None:
-            value, likely = worth_until(sub, worth, while_s=WHILE_S, drift=drift)
+            value, likely = worth_until(sub, worth)
     if chosen is None:
         chosen = whole_jobs(sub, value, likely)
     return _chosen(sub, worth, chosen, fluid, tried)
@@ -201,7 +194,7 @@ def _chosen(sub: Subproblem, worth: Array, column: Index, fluid: Outcome | None,
     """Each job all of its `column`, or nothing where that is -1. `fluid` is the best with parts of jobs; without, no
     limit binds."""
     market = sub.market
-    shares = _whole(market.rate, column)
+    shares = market.whole(column)
     runs = positions(column >= 0)
     value = float(worth[column[runs], runs].sum())
     prices, bound, facts = np.zeros(len(market.limits)), value, {"fluid": value}
@@ -210,11 +203,3 @@ def _chosen(sub: Subproblem, worth: Array, column: Index, fluid: Outcome | None,
         facts = {**fluid.facts, "fluid": fluid.value}
     outcome = Outcome(shares, market.rates_of(shares), prices, value, bound, facts=facts, tried=tried)
     return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE)
-
-
-def _whole(rate: Array, column: Index) -> Array:
-    """(n, k) the shares of jobs that have all of a column, or nothing where it is -1."""
-    shares = np.zeros_like(rate)
-    runs = positions(column >= 0)
-    shares[column[runs], runs] = 1.0
-    return shares

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.schedule.policy.max_min import max_min
-from shoal.schedule.policy.unchanged import unchanged
-from shoal.schedule.types import Allocation, Problem
+from shoal.schedule.types import Allocation, Array, Problem
+
+_ASKED = ("rate", "gang", "weight", "tenant", "entity")
 
 
 def fair_of(problem: Problem, previous: Allocation | None) -> Allocation:
@@ -30,3 +31,18 @@ def at_least(problem: Problem) -> Problem:
     rate[ways.job] = 0.0
     rate[ways.job[own], ways.column[own]] = ways.goodput[own]
     return replace(problem, gang=least, rate=rate, held=np.zeros(problem.jobs, np.bool_), configurations=None)
+
+
+def unchanged(before: Problem, now: Problem) -> bool:
+    """Whether a policy that looks at neither time nor work would see no difference."""
+    return (
+        before.jobs == now.jobs
+        and before.pools == now.pools
+        and before.tenants == now.tenants
+        and (before.ids is now.ids or list(before.ids) == list(now.ids))
+        and all(_equal(getattr(before, name), getattr(now, name)) for name in _ASKED)
+    )
+
+
+def _equal(before: Array, now: Array) -> bool:
+    return before is now or np.array_equal(before, now)

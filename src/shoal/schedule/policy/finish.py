@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from shoal.schedule.policy.solving import Outcome
 from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve.market import Market
 from shoal.schedule.types import Allocation, Array, Certificate, Pairs
-
-ROUNDS = 200
 
 
 def allocation(
@@ -54,33 +50,3 @@ def within_limits(market: Market, shares: Array) -> Array:
             if usage > limit:
                 lowered[np.ix_(load > 0.0, each.weight > 0.0)] *= limit / usage
     return lowered
-
-
-def evened(sub: Subproblem, outcome: Outcome) -> Outcome:
-    """The same rates with each job's time spread over its columns in proportion to their sizes, where that fits.
-
-    A policy that takes all columns for equal leaves open which to use, and a job must not be left on the slowest one
-    by accident. Columns that this would overfill are weighed down until nothing is (Sinkhorn's scaling).
-    """
-    market, problem = sub.market, sub.problem
-    size = problem.counts[problem.pool_of].copy()
-    able = market.rate > 0.0
-    for _ in range(ROUNDS):
-        spread = np.where(able, size[:, None], 0.0)
-        per_size = np.einsum("jm,jm->m", spread, market.rate)
-        shares = spread * (outcome.rates / np.where(per_size > 0.0, per_size, 1.0))
-        over = np.maximum(_pressure(market, shares), 1.0)
-        if over.max() <= 1.0 + 1e-9:
-            fits = shares.sum(axis=0).max(initial=0.0) <= 1.0 + 1e-9
-            return replace(outcome, shares=market.fitted(shares)) if fits else outcome
-        size /= over
-    return outcome
-
-
-def _pressure(market: Market, shares: Array) -> Array:
-    """(n,) how much over its limit the fullest constraint of each column is."""
-    most = np.zeros(len(shares))
-    for each in market.constraints:
-        over = (each.load @ (shares @ (each.weight * market.copies))) / each.limit
-        most = np.maximum(most, np.where(each.load > 0.0, over[:, None], 0.0).max(axis=0))
-    return most

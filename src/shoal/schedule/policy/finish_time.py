@@ -14,10 +14,10 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.errors import SolverFailed
+from shoal.schedule.policy.agnostic import evened, reference_rates
 from shoal.schedule.policy.centre import highest_level
-from shoal.schedule.policy.finish import allocation, evened, nothing
+from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.isolated import isolated_shares
-from shoal.schedule.policy.reference import reference_rates
 from shoal.schedule.policy.solving import Outcome, best_level
 from shoal.schedule.policy.spare import with_spare
 from shoal.schedule.policy.subproblem import Subproblem, subproblem_of

@@ -39,10 +39,7 @@ class Room:
 
 def placed(sub: Subproblem, column: Index, policy: str, pairs: Pairs | None = None) -> Allocation:
     """The allocation in which each job has all of its column, (k,), or nothing where that is -1."""
-    shares = np.zeros_like(sub.market.rate)
-    rows = np.flatnonzero(column >= 0)
-    shares[column[rows], rows] = 1.0
-    return shared(sub, shares, policy, pairs)
+    return shared(sub, sub.market.whole(column), policy, pairs)
 
 
 def shared(sub: Subproblem, shares: Array, policy: str, pairs: Pairs | None = None) -> Allocation:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.max_min import equal_rates
+from shoal.schedule.policy.agnostic import equal_rates, evened
+from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import fill
 from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.solve.flow import Entities

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.policy.finish import allocation, nothing, within_limits
-from shoal.schedule.policy.solving import Outcome
+from shoal.schedule.policy.greedy import shared
 from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Problem
 
@@ -20,10 +20,7 @@ def isolated(problem: Problem) -> Allocation:
     sub = subproblem_of(problem)
     if not len(sub.free):
         return allocation(sub, nothing(sub), policy=NAME)
-    shares = isolated_shares(sub)
-    none = np.zeros(len(sub.market.limits))
-    outcome = Outcome(shares, sub.market.rates_of(shares), none, 0.0, 0.0)
-    return allocation(sub, outcome, policy=NAME)
+    return shared(sub, isolated_shares(sub), NAME)
 
 
 def isolated_shares(sub: Subproblem) -> Array:

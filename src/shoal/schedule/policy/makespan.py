@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.policy.agnostic import evened, reference_rates
 from shoal.schedule.policy.centre import reaching
-from shoal.schedule.policy.finish import allocation, evened, nothing
-from shoal.schedule.policy.reference import reference_rates
+from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import best_level
 from shoal.schedule.policy.spare import with_spare
 from shoal.schedule.policy.subproblem import subproblem_of

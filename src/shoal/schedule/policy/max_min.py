@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from shoal.core import Invalid
+from shoal.schedule.policy.agnostic import equal_rates, evened
 from shoal.schedule.policy.centre import highest_level
-from shoal.schedule.policy.finish import allocation, evened, nothing
+from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import fill, tried_before
 from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.solve.flow import Entities
-from shoal.schedule.types import Allocation, Array, Problem
+from shoal.schedule.types import Allocation, Problem
 
 NAME = "max-min"
 OBJECTIVE = "lowest normalised throughput over weight"
@@ -59,16 +60,3 @@ def _central(problem: Problem, agnostic: bool, more: bool) -> Allocation:
     unit = sub.weight * (1.0 if agnostic else sub.norm) / sub.gang
     found = highest_level(sub, np.zeros(len(sub.free)), unit, rate=rate)
     return allocation(sub, found, policy=NAME, objective=OBJECTIVE)
-
-
-def equal_rates(problem: Problem, worth: Mapping[str, float]) -> Array:
-    """(m, n) rates by which a type is worth the same to every job that can run on it; one, unless told."""
-    columns = {column.name for column in problem.columns} | {column.key for column in problem.columns}
-    for name, value in worth.items():
-        if name not in columns or not 0.0 < value < float("inf"):
-            raise Invalid(
-                f"worth {value} of {name!r}", where="worth", hint=f"positive, of {', '.join(sorted(columns))}"
-            )
-    worths = np.array([worth.get(column.name, worth.get(column.key, 1.0)) for column in problem.columns])
-    rates: Array = np.where(problem.rate > 0.0, worths, 0.0)
-    return rates

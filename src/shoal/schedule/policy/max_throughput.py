@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.schedule.policy.deadlines import WHY, needed_rates
+from shoal.schedule.policy.deadlines import needed_rates, reaching
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.solving import best_value, reaching
+from shoal.schedule.policy.solving import best_value
 from shoal.schedule.policy.subproblem import subproblem_of
 from shoal.schedule.types import Allocation, Problem
 
@@ -25,7 +25,7 @@ def max_throughput(
     unit = sub.weight * sub.gang / sub.norm if normalised else np.ones(len(sub.free))
     none = np.zeros_like(sub.market.rate)
     owed = needed_rates(sub) if deadlines else none[0]
-    start = reaching(sub, owed, why=WHY) if owed.any() else None
+    start = reaching(sub, owed) if owed.any() else None
     outcome = best_value(sub, np.broadcast_to(unit, none.shape), none, owed * (1.0 - 1e-9), start=start)
     objective = "sum of normalised throughputs by weight" if normalised else "sum of throughputs, steps/s"
     return allocation(sub, outcome, policy=NAME, objective=objective)

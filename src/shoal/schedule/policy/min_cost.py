@@ -8,9 +8,9 @@ from enum import StrEnum
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.policy.deadlines import WHY, needed_rates
+from shoal.schedule.policy.deadlines import needed_rates, reaching
 from shoal.schedule.policy.finish import allocation, nothing
-from shoal.schedule.policy.solving import best_level, best_value, reaching
+from shoal.schedule.policy.solving import best_level, best_value
 from shoal.schedule.policy.subproblem import Subproblem, subproblem_of
 from shoal.schedule.types import Allocation, Array, Problem
 
@@ -45,7 +45,7 @@ def min_cost(
     if floor > 0.0:
         unit = sub.weight * sub.norm / sub.gang
         owed = np.maximum(owed, floor * best_level(sub, 0.0 * unit, unit).value * unit * (1.0 - 1e-9))
-    start = reaching(sub, owed, why=WHY) if owed.any() else None
+    start = reaching(sub, owed) if owed.any() else None
     gain, cost = _worth(sub, aim)
     outcome = best_value(sub, gain, cost, owed * (1.0 - 1e-9), start=start)
     if aim is Aim.PER_DOLLAR:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.schedule.errors import Infeasible, SolverFailed
+from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve import exact, lp
 from shoal.schedule.solve.aggregate import Classes, classes
@@ -25,9 +25,6 @@ from shoal.schedule.solve.prices import tangents
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.solve.water import Filled, Level, water_fill
 from shoal.schedule.types import Allocation, Array, Pairs, Tried, no_pairs
-
-MET = 1e-7
-"""A demand that is met but for this relative part counts as met."""
 
 LOOSE = 1.0 - 1e-7
 """The part of granted rates that is kept from one solve over pairs to the next; the general solver is that exact."""
@@ -91,32 +88,6 @@ def best_value(
     of, grouped = by_class(market, [floor, *worth])
     shares = None if shares is None else means(shares, of)
     return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess), of)
-
-
-def reaching(sub: Subproblem, floor: Array, *, why: str) -> Outcome:
-    """An allocation with rates of at least the floor (k,), which jobs are owed because of `why`. Raises `Infeasible`,
-    naming what stands against it, if there is none."""
-    fastest = sub.market.fastest
-    late = np.flatnonzero(floor > fastest * (1.0 + MET))
-    if len(late) and sub.beside is None:
-        worst = late[(floor / fastest)[late].argmax()]
-        raise Infeasible(
-            f"{len(late)} jobs cannot keep their {why} even alone: {sub.name(worst)} needs {floor[worst]:.4g} "
-            f"steps/s and reaches {fastest[worst]:.4g}",
-            constraints=tuple(f"{why} of job {sub.name(row)}" for row in late),
-            hint=f"change the {why}, or add faster accelerators",
-        )
-    found = best_level(sub, np.zeros_like(floor), floor)
-    if found.value < 1.0 - MET:
-        worth = found.prices * sub.market.limits
-        limits = [sub.market.names[at] for at in np.argsort(-worth) if worth[at] > MET * worth.max()]
-        owed = [f"{why} of job {sub.name(row)}" for row in np.argsort(-floor * sub.gang / fastest) if floor[row] > 0]
-        raise Infeasible(
-            f"the {why}s need {1.0 / max(found.value, 1e-300):.3g} times what there is",
-            constraints=(*limits, *owed),
-            hint=f"add accelerators of these types, raise the quotas, or change the {why}s",
-        )
-    return found
 
 
 def fill(sub: Subproblem, entities: Entities, tried: Tried = ()) -> Outcome:

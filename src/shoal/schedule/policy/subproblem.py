@@ -136,16 +136,10 @@ class Left(NamedTuple):
 
 def quotas_of(problem: Problem, held: Index) -> Iterator[Left]:
     """What is left of each quota when held jobs have what they have."""
-    types = np.array([problem.pools[pool].type for pool in problem.pool_of])
-    for at, tenant in enumerate(problem.tenants):
-        for kind, limit in ((None, tenant.quota.accelerators), *tenant.quota.by_type):
-            if limit is None:
-                continue
-            rows = problem.tenant == at
-            columns = np.ones(len(types), np.bool_) if kind is None else types == kind
-            mine = held[rows[held] & columns[problem.placed[held]]]
-            name = f"quota of {tenant.name}: {kind or 'all types'}"
-            yield Left(name, rows, columns, float(limit - problem.gang[mine].sum()))
+    for quota in problem.quotas:
+        rows = problem.tenant == quota.tenant
+        mine = held[rows[held] & quota.columns[problem.placed[held]]]
+        yield Left(quota.name, rows, quota.columns, float(quota.most - problem.gang[mine].sum()))
 
 
 class _Nodes(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.schedule.types import Index, Problem
+from shoal.schedule.types import Index, Problem, positions
 
 
 class Entries(NamedTuple):
@@ -46,14 +46,9 @@ class Filling:
         self._aside: dict[int, int] = {}
         self.waiting = problem.jobs
         self._tenant = problem.tenant
-        self._quotas: list[tuple[int, frozenset[int], list[float]]] = []
-        for at, tenant in enumerate(problem.tenants):
-            if tenant.quota.accelerators is not None:
-                everywhere = frozenset(range(len(self._pool_of)))
-                self._quotas.append((at, everywhere, [float(tenant.quota.accelerators)]))
-            for kind, limit in tenant.quota.by_type:
-                columns = frozenset(c for c, pool in enumerate(self._pool_of) if problem.pools[pool].type == kind)
-                self._quotas.append((at, columns, [float(limit)]))
+        self._quotas = [
+            (each.tenant, frozenset(positions(each.columns).tolist()), [float(each.most)]) for each in problem.quotas
+        ]
 
     def take(self, tenant: Index, column: Index, need: Index) -> None:
         """What jobs of these tenants (k,) that are none of the problem's hold in these columns (k,)."""

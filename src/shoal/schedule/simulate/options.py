@@ -9,7 +9,7 @@ from typing import Any
 from shoal.core import Invalid
 from shoal.schedule.baselines.gavel import GavelSettings
 from shoal.schedule.choices import Mechanism
-from shoal.schedule.policies import POLICIES
+from shoal.schedule.policies import policy_of
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.simulate.lengths import Lengths
 
@@ -51,8 +51,6 @@ class Run:
     baseline: Baseline | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise Invalid(f"there is no policy {self.policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
         if not 0.0 <= self.restart_s < float("inf"):
             raise Invalid(f"{self.restart_s:g} seconds", where="restart_s", hint="at least zero, and finite")
         if not 0.0 < self.settings.round_s < float("inf"):
@@ -84,9 +82,7 @@ def run_of(
 ) -> Run:
     """The run of a policy. Agnostic and sharing forms are taken where the policy has them; sharing only by Gavel's
     mechanisms, for the control plane does not share accelerators."""
-    known = POLICIES.get(policy)
-    if known is None:
-        raise Invalid(f"there is no policy {policy!r}", where="policy", hint=f"one of {', '.join(POLICIES)}")
+    known = policy_of(policy)
     if mechanism not in list(Mechanism):
         raise Invalid(f"there is no mechanism {mechanism!r}", where="mechanism", hint=", ".join(Mechanism))
     if space_sharing and mechanism == Mechanism.SHOAL:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.schedule.solve.frontier import Frontier
 from shoal.schedule.solve.market import BLOCK, Market, Spread, repeated
-from shoal.schedule.solve.response import respond, volunteer
+from shoal.schedule.solve.response import Frontier, respond, volunteer
 from shoal.schedule.types import Array
 
 Shares = Callable[[int], Array]

@@ -63,10 +63,7 @@ def _choose(market: Market, value: Array, option: Index, rows: Index, gap: float
     """The best options for some rows, the others keeping theirs, and a bound on what those rows can have."""
     chosen = option.copy()
     chosen[rows] = -1
-    kept = np.zeros_like(market.rate)
-    fixed = np.flatnonzero(chosen >= 0)
-    kept[chosen[fixed], fixed] = 1.0
-    left = np.maximum(market.limits - market.usage_of(kept), 0.0)
+    left = np.maximum(market.limits - market.usage_of(market.whole(chosen)), 0.0)
     column, at = np.nonzero((market.rate[:, rows] > 0.0) & (value[:, rows] > 0.0))
     if not len(column):
         return chosen, 0.0

@@ -17,10 +17,9 @@ from scipy import sparse
 
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve.aggregate import classes
-from shoal.schedule.solve.divide import divide
+from shoal.schedule.solve.divide import divide, fold, match
 from shoal.schedule.solve.lp import solve_program
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.pairing import fold, match
 from shoal.schedule.solve.search import SLACK, Solution
 from shoal.schedule.types import Array, Index, Mask, Pairs, no_pairs
 

@@ -1,4 +1,5 @@
-"""How a group's time is divided among its members, who demand different rates and have one unit of time each.
+"""How a group's time is divided among its members, who demand different rates and have one unit of time each, and who
+runs beside whom.
 
 A group's ways to run are a supply of time at different rates. Dividing each way in proportion to the demands is the
 plain answer, and right unless some member would need more than all of its time. Then the members with the highest
@@ -6,6 +7,11 @@ demands must have the fastest ways. Members can be served exactly if, for each k
 more than the k fastest units of time make (preemptive scheduling on uniform machines: Horvath, Lam and Sethi 1977).
 They are served in that order, each with the slowest window of the supply line that is still fast enough, which leaves
 that condition true for the rest. What is made beyond the demands goes to the lowest of them.
+
+Who runs beside whom is told by `match`: two groups that share for a total time are laid out on two lines of that
+length, each member with its portion; where the lines run beside each other, so do the jobs. That takes at most one pair
+per member, instead of one per couple. A group beside itself is laid out on one line of twice the length, folded in the
+middle (as McNaughton wraps around): no member meets itself if none has more than half.
 """
 
 from __future__ import annotations
@@ -90,3 +96,26 @@ def _where(ends: Array, made: Array, width: float, wanted: float) -> float:
         return float(stops[at])
     rest = (makes[at] - wanted) / (makes[at] - makes[at + 1])
     return float(stops[at] + rest * (stops[at + 1] - stops[at]))
+
+
+def match(first: Index, first_portion: Array, second: Index, second_portion: Array) -> tuple[Index, Index, Array]:
+    """Pairs (k,), (k,) of members and the portion of the shared time of each; both portions sum to one."""
+    return _overlay(first, np.cumsum(first_portion), second, np.cumsum(second_portion))
+
+
+def fold(members: Index, portion: Array) -> tuple[Index, Index, Array]:
+    """As `match`, for a group beside itself; no portion may be more than a half."""
+    ends = 2.0 * np.cumsum(portion)
+    middle = int(np.searchsorted(ends, 1.0))
+    left, right = members[: middle + 1], members[middle:]
+    return _overlay(left, np.minimum(ends[: middle + 1], 1.0), right, ends[middle:] - 1.0)
+
+
+def _overlay(first: Index, first_end: Array, second: Index, second_end: Array) -> tuple[Index, Index, Array]:
+    stops = np.unique(np.concatenate([[0.0], first_end, second_end]).clip(0.0, 1.0))
+    length = np.diff(stops)
+    centre = stops[:-1] + 0.5 * length
+    real = length > 1e-12
+    one = np.minimum(np.searchsorted(first_end, centre[real]), len(first) - 1)
+    other = np.minimum(np.searchsorted(second_end, centre[real]), len(second) - 1)
+    return first[one], second[other], length[real] / length[real].sum()

@@ -6,13 +6,15 @@ with it gives up, one without it is made, and then the general solver has the la
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.solve import lp, prices
 from shoal.schedule.solve.market import Market
-from shoal.schedule.solve.search import GAP, Solution
+from shoal.schedule.solve.search import Solution
 from shoal.schedule.types import Array
 
 FEW = 16
@@ -20,24 +22,10 @@ FEW = 16
 
 
 def best_level(
-    market: Market,
-    floor: Array,
-    per_level: Array,
-    *,
-    start: Array | None = None,
-    guess: tuple[Array, ...] = (),
-    gap: float = GAP,
-    scale: float = 0.0,
-    least: float = -math.inf,
-    at: float | None = None,
+    market: Market, floor: Array, per_level: Array, *, guess: tuple[Array, ...] = (), **how: Any
 ) -> Solution:
     """As `prices.best_level`, by whichever solver suits; the other one if that gives up."""
-
-    def by_prices(known: tuple[Array, ...]) -> Solution:
-        return prices.best_level(
-            market, floor, per_level, start=start, prices=known, gap=gap, scale=scale, least=least, at=at
-        )
-
+    by_prices = partial(prices.best_level, market, floor, per_level, **how)
     return _first_found(market, by_prices, guess) or lp.best_level(market, floor, per_level)
 
 
@@ -45,22 +33,15 @@ def best_value(
     market: Market, value: Array, floor: Array, *, start: Array | None = None, guess: tuple[Array, ...] = ()
 ) -> Solution:
     """As `prices.best_value`, by whichever solver suits; the other one if that gives up."""
-
-    def by_prices(known: tuple[Array, ...]) -> Solution:
-        return prices.best_value(market, value, floor, start=start, prices=known)
-
+    by_prices = partial(prices.best_value, market, value, floor, start=start)
     return _first_found(market, by_prices, guess) or lp.best_value(market, value, floor)
 
 
-def _first_found(
-    market: Market, by_prices: Callable[[tuple[Array, ...]], Solution], guess: tuple[Array, ...]
-) -> Solution | None:
+def _first_found(market: Market, by_prices: Callable[..., Solution], guess: tuple[Array, ...]) -> Solution | None:
     """What prices find, with the guess and then without; None where the general solver is to be asked."""
     if len(market.limits) > FEW:
         return None
     for known in (guess, ()) if guess else ((),):
-        try:
-            return by_prices(known)
-        except SolverFailed:
-            continue
+        with suppress(SolverFailed):
+            return by_prices(prices=known)
     return None

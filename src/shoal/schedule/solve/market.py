@@ -167,6 +167,13 @@ class Market:
         shares[spread.first[mixed], mixed] += 1.0 - spread.share[mixed]
         return shares
 
+    def whole(self, column: Index) -> Array:
+        """(n, m) the shares of rows that have all of a column (m,), or nothing where that is -1."""
+        shares = np.zeros_like(self.rate)
+        some = positions(column >= 0)
+        shares[column[some], some] = 1.0
+        return shares
+
     def rates_of(self, shares: Array) -> Array:
         """(m,) the rate that shares (n, m) give each row."""
         total: Array = np.einsum("jm,jm->m", self.rate, shares)

@@ -47,11 +47,7 @@ class Master:
         self._amount = np.ones(rows)
         self._pivots = 0
 
-    def add(self, value: float, usage: Array) -> int:
-        """Offer a column; returns its number."""
-        return self.add_each(np.array([value]), usage[None, :])
-
-    def add_each(self, values: Array, usage: Array) -> int:
+    def add(self, values: Array, usage: Array) -> int:
         """Offer columns of values (p,) and usage (p, r); returns the number of the first."""
         at, self._count = self._count, self._count + len(values)
         while self._count > self._columns.shape[1]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.schedule.solve.market import Market, Spread
-from shoal.schedule.solve.response import first_step
+from shoal.schedule.solve.response import first_step, next_edge
 from shoal.schedule.solve.search import PATIENCE, ROUNDS, Search, Solution, floored
 from shoal.schedule.types import Array
 
@@ -74,16 +74,12 @@ def _respond(market: Market, cost: Array, weight: Array) -> Spread:
     short = np.flatnonzero(share > 1.0)
     share[short] = 1.0
     while len(short):
-        own = np.arange(len(short))
-        rates, costs, at = rate[:, short], cost[:, short], second[short]
-        here, paid = rates[at, own], costs[at, own]
+        at = second[short]
         with np.errstate(divide="ignore", invalid="ignore"):
-            slopes = np.where(rates > here, (costs - paid) / (rates - here), np.inf)
-        to = slopes.argmin(axis=0)
-        steep = slopes[to, own]
-        goes = weight[short] > steep * here
-        short, at, to, here, steep = short[goes], at[goes], to[goes], here[goes], steep[goes]
-        part = (weight[short] / steep - here) / (rate[to, short] - here)
-        first[short], second[short], share[short] = at, to, np.minimum(part, 1.0)
+            to, reached, rise, steep = next_edge(rate[:, short], cost[:, short], at)
+            part = (weight[short] / steep - reached) / rise
+        goes = weight[short] > steep * reached
+        short, part = short[goes], part[goes]
+        first[short], second[short], share[short] = at[goes], to[goes], np.minimum(part, 1.0)
         short = short[part > 1.0]
     return Spread(first, second, share, slope)

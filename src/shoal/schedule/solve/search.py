@@ -148,7 +148,7 @@ class Search:
     def mix(self) -> Array:
         """Solve the master program; returns its prices."""
         for each in self.offered[self.mixed :]:
-            self.master.add_each(each.values, each.usage)
+            self.master.add(each.values, each.usage)
         before, self.mixed = self.lower, len(self.offered)
         self.lower, duals = self.master.solve()
         self.stalls = self.stalls + 1 if before == self.lower else 0

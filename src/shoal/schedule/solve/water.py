@@ -9,11 +9,10 @@ event either: how fast each row rises between two freezes is known in closed for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,22 +33,8 @@ KEPT = 1.0 - 1e-9
 """The part of granted rates that later solves must keep: rounding then cannot make them contradict each other."""
 
 
-class Level(Protocol):
-    """Solves for the best level, as `exact.best_level` does for a market."""
-
-    def __call__(
-        self,
-        floor: Array,
-        per_level: Array,
-        *,
-        start: Array | None = None,
-        guess: tuple[Array, ...] = (),
-        gap: float = GAP,
-        scale: float = 0.0,
-        least: float = -math.inf,
-        at: float | None = None,
-    ) -> Solution: ...
-
+Level = Callable[..., Solution]
+"""Solves for the best level, as `exact.best_level` does for a market."""
 
 Tangents = Callable[[Prices, Array], tuple[Array, Array]]
 """For some prices and demanded rates (m,): costs (p, m) of each row's rate, and sums (p,) that costs @ rates cannot

@@ -6,7 +6,7 @@ names the file and the line.
 
 from shoal.schedule.choices import Durations
 from shoal.schedule.workloads.example import EXAMPLE, example_throughputs
-from shoal.schedule.workloads.gavel import read_gavel
+from shoal.schedule.workloads.gavel import gavel_lines, read_gavel
 from shoal.schedule.workloads.generate import gavel_jobs, philly_jobs
 from shoal.schedule.workloads.heavy_tailed import heavy_tailed_jobs
 from shoal.schedule.workloads.philly import read_philly
@@ -14,7 +14,6 @@ from shoal.schedule.workloads.prices import read_prices
 from shoal.schedule.workloads.snapshot import Snapshot, is_snapshot, read_snapshot, snapshot_lines
 from shoal.schedule.workloads.throughputs import read_throughputs
 from shoal.schedule.workloads.types import PriceChange, Throughputs, Workload
-from shoal.schedule.workloads.write import gavel_lines
 
 __all__ = [
     "EXAMPLE", "Durations", "PriceChange", "Snapshot", "Throughputs", "Workload", "example_throughputs", "gavel_jobs",

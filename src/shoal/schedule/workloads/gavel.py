@@ -8,6 +8,7 @@ the job takes alone on the reference type; negative means none.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,3 +91,16 @@ def _deadline(source: str, job: _Job, throughputs: Throughputs | None, reference
     if not rate > 0.0:
         raise Invalid(f"an SLO is a multiple of the time on {reference}, where this job cannot run", where=where)
     return float(job.arrived + job.slo * job.steps / rate)
+
+
+def gavel_lines(workload: Workload, throughputs: Throughputs, *, reference: str = "v100") -> Iterator[str]:
+    """A workload in ten fields, one line a job. A deadline becomes a multiple of the time on the reference type."""
+    rate, _ = throughputs.of(workload, [reference])
+    alone_s = workload.steps / rate[:, 0]
+    slo = np.where(np.isfinite(workload.deadline), (workload.deadline - workload.arrived) / alone_s, -1.0)
+    for job in range(workload.jobs):
+        yield "\t".join((
+            workload.kinds[workload.kind[job]], "-", "-", "-", "0", repr(float(workload.steps[job])),
+            str(workload.gang[job]), f"{workload.weight[job]:g}", f"{slo[job]:.6f}",
+            repr(float(workload.arrived[job])),
+        ))  # fmt: skip

@@ -101,12 +101,9 @@ def _workload(
 
 
 def _rate(throughputs: Throughputs, kind: str, gang: int, column: int) -> float:
-    """As fast as the largest measured gang that is not larger, by accelerator."""
-    sizes = [size for size in throughputs.gangs[kind] if size <= gang]
-    if not sizes or (sizes[-1] != gang and not throughputs.scaled):
-        return 0.0
-    rate = throughputs.rate[throughputs.keys[kind, sizes[-1]], column]
-    return 0.0 if math.isnan(rate) else float(rate) * gang / sizes[-1]
+    known = throughputs.nearest(kind, gang)
+    rate = math.nan if known is None else throughputs.rate[throughputs.keys[kind, known], column] * gang / known
+    return 0.0 if math.isnan(rate) else float(rate)
 
 
 def _moment(lines: Lines, number: int, text: str) -> float:

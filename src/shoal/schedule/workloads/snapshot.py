@@ -20,22 +20,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
 from shoal.schedule.build import problem_of
 from shoal.schedule.types import Configuration, JobView, Pool, Problem
 from shoal.schedule.workloads.files import Lines
 from shoal.schedule.workloads.types import Throughputs, Workload
-
-VERSION = 1
-_NUMBERS = ("weight", "work_left", "deadline", "arrived", "ran_s", "placed_s", "min_run_s", "isolated_s")
-_WORDS = ("placed", "entity", "kind")
-_WHOLE = ("gang", "restarts")
 
 
 @dataclass(frozen=True)
@@ -110,38 +106,133 @@ def snapshot_lines(
     jobs: tuple[JobView, ...], pools: tuple[Pool, ...], tenants: tuple[Tenant, ...] = (), *, now: float
 ) -> Iterator[str]:
     """The lines of a snapshot, to be written to a file."""
-    yield json.dumps({"shoal": "schedule", "version": VERSION, "now": now})
-    for pool in pools:
-        yield json.dumps(_said(
+    things = [_Head(now=now), *map(_Pool.of, pools), *map(_Tenant.of, tenants), *map(_Job.of, jobs)]
+    return (thing.model_dump_json(exclude_none=True) for thing in things)
+
+
+def _parts(value: Any) -> Any:
+    """Steps per second, or that and its standard deviation."""
+    if isinstance(value, Throughput):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    if len(parts) > 2:
+        raise ValueError("a throughput is steps per second, or that and its standard deviation")
+    return dict(zip(("per_s", "std_per_s"), parts, strict=False))
+
+
+_Speed = Annotated[Throughput, BeforeValidator(_parts), PlainSerializer(lambda found: [found.per_s, found.std_per_s])]
+
+
+class _Thing(BaseModel):
+    """What a line may say."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _Head(_Thing):
+    shoal: Literal["schedule"] = "schedule"
+    version: Literal[1] = 1
+    now: float
+
+
+class _Pool(_Thing):
+    pool: str
+    count: int
+    usd_per_hour: float = 0.0
+    zone: str | None = None
+    per_node: int | None = None
+    unconsolidated: str | None = None
+
+    @classmethod
+    def of(cls, pool: Pool) -> _Pool:
+        return cls(
             pool=pool.type, count=pool.count, usd_per_hour=pool.price_per_hour.micro_usd / 1e6, zone=pool.zone or None,
             per_node=pool.per_node, unconsolidated=pool.unconsolidated,
-        ))  # fmt: skip
-    for tenant in tenants:
-        yield json.dumps(_said(
-            tenant=tenant.name, weight=tenant.weight, accelerators=tenant.quota.accelerators,
-            by_type=dict(tenant.quota.by_type) or None,
-        ))  # fmt: skip
-    for job in jobs:
-        rates = {name: [each.per_s, each.std_per_s] for name, each in job.throughput.items()}
-        elastic = [
-            {
-                "type": each.type,
-                "accelerators": each.accelerators,
-                "goodput": [each.goodput.per_s, each.goodput.std_per_s],
-            }
-            for each in job.elastic
-        ]
-        other = {name: getattr(job, name) for name in (*_NUMBERS, *_WORDS, *_WHOLE)}
-        yield json.dumps(_said(job=job.id, tenant=job.tenant, throughput=rates, elastic=elastic or None, **other))
+        )  # fmt: skip
+
+    def told(self) -> Pool:
+        price = Money.usd(self.usd_per_hour)
+        return Pool(self.pool, self.count, price, self.zone or "", self.per_node, self.unconsolidated)
 
 
-def _said(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+class _Tenant(_Thing):
+    tenant: str
+    weight: float = 1.0
+    accelerators: int | None = None
+    by_type: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, tenant: Tenant) -> _Tenant:
+        quota = tenant.quota
+        return cls(
+            tenant=tenant.name, weight=tenant.weight, accelerators=quota.accelerators,
+            by_type=dict(quota.by_type) or None,
+        )  # fmt: skip
+
+    def told(self) -> Tenant:
+        return Tenant(self.tenant, self.weight, Quota(self.accelerators, tuple(sorted((self.by_type or {}).items()))))
+
+
+class _Way(_Thing):
+    type: str
+    accelerators: int
+    goodput: _Speed
+
+
+class _Job(_Thing):
+    """With the fields of `JobView`."""
+
+    job: str
+    tenant: str = "default"
+    throughput: dict[str, _Speed]
+    gang: int = 1
+    weight: float = 1.0
+    work_left: float | None = None
+    deadline: float | None = None
+    arrived: float = 0.0
+    ran_s: float = 0.0
+    placed: str | None = None
+    placed_s: float = 0.0
+    min_run_s: float = 0.0
+    restarts: int = 0
+    isolated_s: float | None = None
+    entity: str | None = None
+    kind: str | None = None
+    elastic: list[_Way] | None = None
+
+    @classmethod
+    def of(cls, job: JobView) -> _Job:
+        ways = [_Way(type=each.type, accelerators=each.accelerators, goodput=each.goodput) for each in job.elastic]
+        return cls(job=job.id, elastic=ways or None, **{name: getattr(job, name) for name in _ALIKE})
+
+    def told(self) -> JobView:
+        ways = tuple(Configuration(each.type, each.accelerators, each.goodput) for each in self.elastic or ())
+        return JobView(id=self.job, elastic=ways, **{name: getattr(self, name) for name in _ALIKE})
+
+
+_ALIKE = tuple(each.name for each in fields(JobView) if each.name not in ("id", "elastic"))
+
+
+class _Beside(_Thing):
+    beside: tuple[str, str]
+    type: str
+    rates: tuple[float, float]
+
+
+class _Ended(_Thing):
+    ended: str
+
+
+_KINDS: Mapping[str, type[_Thing]] = {
+    "shoal": _Head, "job": _Job, "pool": _Pool, "tenant": _Tenant, "beside": _Beside, "ended": _Ended,
+}  # fmt: skip
+"""By the field that tells what a line is about; a job, which names its tenant, is looked for before a tenant."""
 
 
 class _Reader:
     def __init__(self, path: Path | str) -> None:
         self._lines = Lines(path)
+        self._now = math.nan
         self._pools: dict[tuple[str, str], Pool] = {}
         self._tenants: dict[str, Tenant] = {}
         self._jobs: dict[str, JobView] = {}
@@ -150,87 +241,49 @@ class _Reader:
 
     def read(self) -> Snapshot:
         lines = self._lines
-        now = math.nan
         for number, text in enumerate(lines.lines, 1):
-            if not text.strip():
-                continue
-            try:
-                found = json.loads(text)
-            except json.JSONDecodeError as error:
-                lines.fault(number, f"not JSON: {error.msg}")
-                continue
-            if not isinstance(found, dict):
-                lines.fault(number, "each line must be a JSON object")
-            elif "shoal" in found:
-                now = self._head(number, found)
-            else:
-                try:
-                    self._thing(number, found)
-                except (TypeError, ValueError, KeyError, AttributeError) as error:
-                    lines.fault(number, f"{type(error).__name__}: {error}")
-        if math.isnan(now) and not lines.problems:
+            if text.strip():
+                self._line(number, text)
+        if math.isnan(self._now) and not lines.problems:
             lines.fault(
                 1, "the first line must say what this is", '{"shoal": "schedule", "version": 1, "now": SECONDS}'
             )
         lines.raise_faults()
         return Snapshot(
-            lines.source, now, tuple(self._pools.values()), tuple(self._jobs.values()), tuple(self._tenants.values()),
-            self._beside, self._at,
+            lines.source, self._now, tuple(self._pools.values()), tuple(self._jobs.values()),
+            tuple(self._tenants.values()), self._beside, self._at,
         )  # fmt: skip
 
-    def _head(self, number: int, found: dict[str, Any]) -> float:
-        if found.get("shoal") != "schedule" or found.get("version") != VERSION:
-            self._lines.fault(number, f"no snapshot of version {VERSION}: {json.dumps(found)[:80]}")
-        return self._lines.number(number, "now", str(found.get("now", "")))
+    def _line(self, number: int, text: str) -> None:
+        fault = self._lines.fault
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            return fault(number, f"not JSON: {error.msg}")
+        if not isinstance(found, dict):
+            return fault(number, "each line must be a JSON object")
+        kind = next((kind for name, kind in _KINDS.items() if name in found), None)
+        if kind is None:
+            return fault(number, "a line about none of these: job, pool, tenant, beside or ended")
+        try:
+            self._take(number, kind.model_validate(found))
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                fault(number, f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}")
+        except ValueError as error:
+            fault(number, str(error))
 
-    def _thing(self, number: int, found: dict[str, Any]) -> None:
-        if "job" in found:
-            job = self._job(found)
-            self._jobs[job.id], self._at[job.id] = job, number
-        elif "pool" in found:
-            pool = Pool(
-                str(found["pool"]), int(found["count"]), Money.usd(_finite(found.get("usd_per_hour", 0.0))),
-                str(found.get("zone", "")), found.get("per_node"), found.get("unconsolidated"),
-            )  # fmt: skip
-            self._pools[pool.type, pool.zone] = pool
-        elif "tenant" in found:
-            quota = Quota(found.get("accelerators"), tuple(sorted(dict(found.get("by_type", {})).items())))
-            self._tenants[found["tenant"]] = Tenant(str(found["tenant"]), float(found.get("weight", 1.0)), quota)
-        elif "beside" in found:
-            first, second = found["beside"]
-            one, other = found["rates"]
-            self._beside.setdefault((first, second), {})[found["type"]] = (_finite(one), _finite(other))
-        elif "ended" in found:
-            self._jobs.pop(found["ended"], None)
-        else:
-            hint = "job, pool, tenant, beside or ended"
-            self._lines.fault(number, f"a line about none of these: {hint}")
-
-    def _job(self, found: dict[str, Any]) -> JobView:
-        known = {"job", "tenant", "throughput", "elastic", *_NUMBERS, *_WORDS, *_WHOLE}
-        if unknown := sorted(set(found) - known):
-            raise ValueError(f"a job has no {', '.join(unknown)}")
-        given: dict[str, Any] = {name: _finite(found[name]) for name in _NUMBERS if found.get(name) is not None}
-        given |= {name: str(found[name]) for name in _WORDS if found.get(name) is not None}
-        given |= {name: int(found[name]) for name in _WHOLE if name in found}
-        return JobView(
-            id=str(found["job"]),
-            tenant=str(found.get("tenant", "default")),
-            throughput={str(name): _throughput(value) for name, value in dict(found["throughput"]).items()},
-            elastic=tuple(
-                Configuration(str(each["type"]), int(each["accelerators"]), _throughput(each["goodput"]))
-                for each in found.get("elastic", ())
-            ),
-            **given,
-        )
-
-
-def _throughput(value: Any) -> Throughput:
-    return Throughput(*map(float, value)) if isinstance(value, list) else Throughput(float(value))
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not finite")
-    return number
+    def _take(self, number: int, thing: _Thing) -> None:
+        match thing:
+            case _Head():
+                self._now = thing.now
+            case _Pool():
+                self._pools[thing.pool, thing.zone or ""] = thing.told()
+            case _Tenant():
+                self._tenants[thing.tenant] = thing.told()
+            case _Job():
+                self._jobs[thing.job], self._at[thing.job] = thing.told(), number
+            case _Beside():
+                self._beside.setdefault(thing.beside, {})[thing.type] = thing.rates
+            case _Ended():
+                self._jobs.pop(thing.ended, None)

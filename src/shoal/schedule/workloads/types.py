@@ -111,7 +111,7 @@ class Throughputs:
         problems: list[Invalid] = []
         for at, (kind, gang) in enumerate(unique.tolist()):
             mine = inverse.reshape(-1) == at
-            found = self._nearest(workload.kinds[kind], gang)
+            found = self.nearest(workload.kinds[kind], gang)
             if found is None:
                 job = int(np.flatnonzero(mine)[0])
                 problems.append(self._unknown(workload, job))
@@ -147,7 +147,8 @@ class Throughputs:
             )
         return np.where(same[:, :, None], np.nan_to_num(table), 0.0), kind.reshape(-1)
 
-    def _nearest(self, kind: str, gang: int) -> int | None:
+    def nearest(self, kind: str, gang: int) -> int | None:
+        """The measured gang by which the speed of this one is known."""
         sizes = self.gangs.get(kind, ())
         if gang in sizes:
             return gang
