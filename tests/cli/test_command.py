@@ -59,3 +59,24 @@ def test_output_that_cannot_be_written_is_an_error_in_words(words: list[str]) ->
             [sys.executable, "-m", "shoal.cli", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "error: No space left on device\n  where: standard output\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("none.csv", 3), ("loop.csv", 1)])
+def test_a_file_that_is_not_there_is_told_apart_from_one_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int
+) -> None:
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(SystemExit) as left:
+        app(["market", "offers", str(tmp_path / name)])
+    assert left.value.code == code
+    assert f"where: {tmp_path / name}" in capsys.readouterr().err
+
+
+def test_a_manifest_that_cannot_be_read_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strange = tmp_path / "strange.yaml"
+    strange.write_bytes(b"name: \xff")
+    for path, why in ((tmp_path / "none.yaml", "no such file or directory"), (strange, "it is not UTF-8 at byte 6")):
+        with pytest.raises(SystemExit) as left:
+            app(["manifest", "check", str(path)])
+        assert left.value.code == 2
+        assert capsys.readouterr().err == f"error: the file cannot be read: {why}\n  where: {path}\n"

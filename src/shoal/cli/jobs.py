@@ -30,14 +30,14 @@ _WAITS = "waits: "
 
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[FILE]...", help="Manifests, YAML or JSON; - reads one from stdin.", allow_dash=True),
+    typer.Argument(metavar="FILE", help="Manifests, YAML or JSON; - reads one from stdin.", allow_dash=True),
 ]
 FileOption = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="The same, as an option.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same submission twice is one job.")]
 JobsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB...",
+        metavar="JOB",
         help="Ids, names, or patterns of names (* and ?: those that are not over); - reads ids from stdin.",
         allow_dash=True,
     ),

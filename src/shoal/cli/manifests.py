@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import TenantOption, command
+from shoal.base.console.files import read_input
 from shoal.cli.context import CliContext
 from shoal.core import Invalid
 
@@ -37,19 +38,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(importer, name="import", rich_help_panel=_PANEL)
 
 
-def _read(path: Path) -> tuple[str, str]:
-    """Text and what messages call it."""
-    if str(path) == "-":
-        return sys.stdin.read(), "stdin"
-    try:
-        return path.read_text(), str(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"the file cannot be read: {error}", where=str(path)) from error
-
-
 def check(
     context: CliContext,
-    file: Annotated[Path, typer.Argument(help="A manifest; - reads stdin.", allow_dash=True)],
+    file: Annotated[Path, typer.Argument(help="A manifest; - reads stdin.", allow_dash=True, metavar="FILE")],
     tenant: TenantOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Only what can be said without a server.")] = False,
 ) -> None:
@@ -57,7 +48,7 @@ def check(
     from shoal.contract.manifest import kind_of, parse_as
     from shoal.sdk import NoServer
 
-    text, source = _read(file)
+    text, source = read_input(file)
     kind = kind_of(text)
     manifest = parse_as(kind, text, source=source)
     answer: CheckView | None = None
@@ -106,7 +97,7 @@ def _kind(name: str) -> Kind:
 
 def explain(
     context: CliContext,
-    field: Annotated[str, typer.Argument(help="Such as restart.limits. [all at the top]")] = "",
+    field: Annotated[str, typer.Argument(help="Such as restart.limits. [all at the top]", metavar="FIELD")] = "",
     kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
 ) -> None:
     """What a field means, what it is when it is left out, and the fields in it."""
@@ -137,14 +128,14 @@ def _default(value: Any) -> Any:
 
 def ffdl(
     context: CliContext,
-    file: Annotated[Path, typer.Argument(help="An FfDL manifest.yml; - reads stdin.", allow_dash=True)],
+    file: Annotated[Path, typer.Argument(help="An FfDL manifest.yml; - reads stdin.", allow_dash=True, metavar="FILE")],
     submit: Annotated[bool, typer.Option("--submit", help="Submit the result at once.")] = False,
     tenant: TenantOption = None,
 ) -> None:
     """Translate a manifest of FfDL (Middleware'19): the result on stdout, what was changed or left out on stderr."""
     from shoal.contract.manifest import import_ffdl
 
-    text, _ = _read(file)
+    text, _ = read_input(file)
     manifest, notes = import_ffdl(text)
     for note in notes:
         context.note(f"note: {note}")
@@ -160,12 +151,14 @@ def ffdl(
 
 def slurm(
     context: CliContext,
-    file: Annotated[Path, typer.Argument(help="A batch script of Slurm; - reads stdin.", allow_dash=True)],
+    file: Annotated[
+        Path, typer.Argument(help="A batch script of Slurm; - reads stdin.", allow_dash=True, metavar="FILE")
+    ],
 ) -> None:
     """Translate a batch script of Slurm: the manifest on stdout, what was changed or left out on stderr."""
     from shoal.contract.manifest import import_slurm
 
-    text, _ = _read(file)
+    text, _ = read_input(file)
     name = "script.sh" if str(file) == "-" else file.name
     manifest, notes = import_slurm(text, name=name, folder=Path.cwd())
     for note in notes:
@@ -177,7 +170,7 @@ def slurm(
 def sbatch(
     context: CliContext,
     words: Annotated[
-        list[str], typer.Argument(metavar="[OPTION]... SCRIPT [ARGUMENT]...", help="As for Slurm's sbatch.")
+        list[str], typer.Argument(metavar="WORD", help="As for Slurm's sbatch: options, a script, its arguments.")
     ],
 ) -> None:
     """Submit a batch script of Slurm: its `#SBATCH` directives become a manifest. What cannot be kept is told on
@@ -193,7 +186,7 @@ def sbatch(
         if wrapped is not None or script == "-":
             path = Path(folder, "wrap.sh" if wrapped is not None else "script.sh")
             path.write_text(sys.stdin.read() if wrapped is None else f"#!/bin/sh\n{wrapped}\n")
-        text, _ = _read(path)
+        text, _ = read_input(path)
         manifest, notes = import_slurm(text, name=path.name, options=options, arguments=arguments, folder=Path.cwd())
         for note in notes:
             context.note(f"note: {note}")

@@ -281,7 +281,7 @@ def nodes(context: CliContext) -> None:
 
 def drain(
     context: CliContext,
-    name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.")],
+    name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.", metavar="NODE")],
     because: Annotated[str, typer.Option(help="Why, for those whose jobs wait.")] = "",
 ) -> None:
     """Give a node no new work until `shoal node undrain`. What runs there goes on (admin)."""
@@ -290,7 +290,9 @@ def drain(
     _show_nodes(context, found)
 
 
-def undrain(context: CliContext, name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.")]) -> None:
+def undrain(
+    context: CliContext, name: Annotated[str, typer.Argument(help="As `shoal nodes` shows it.", metavar="NODE")]
+) -> None:
     """Give a drained node work again (admin)."""
     with context.client() as client:
         found = client.undrain_node(name)

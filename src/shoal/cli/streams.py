@@ -62,7 +62,7 @@ def logs(
 def events(
     context: CliContext,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB|SERVICE]", help="Of this job, or service and its replicas. [all]")
+        str | None, typer.Argument(metavar="JOB|SERVICE", help="Of this job, or service and its replicas. [all]")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     after: Annotated[int | None, typer.Option(min=0, help="Only after this sequence number.")] = None,

@@ -116,7 +116,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, str], int]]] = {
 
 def create(
     context: CliContext,
-    name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.")],
+    name: Annotated[str, typer.Argument(help="Lower case letters, digits and dashes.", metavar="TENANT")],
     weight: Weight = None,
     max_class: MaxClass = None,
     sandbox: SandboxLevel = None,
@@ -145,7 +145,7 @@ def listing(context: CliContext) -> None:
 
 def change(
     context: CliContext,
-    name: Annotated[str, typer.Argument()],
+    name: Annotated[str, typer.Argument(metavar="TENANT")],
     weight: NewWeight = None,
     max_class: MaxClass = None,
     sandbox: SandboxLevel = None,
@@ -175,7 +175,7 @@ def _table(tenants: Iterable[TenantView]) -> None:
 
 def token(
     context: CliContext,
-    name: Annotated[str, typer.Argument()],
+    name: Annotated[str, typer.Argument(metavar="TENANT")],
     label: Annotated[str, typer.Option(help="What it is for.")] = "",
     role: Annotated[TokenRole, typer.Option(help="A viewer looks and changes nothing.")] = TokenRole.MEMBER,
     listed: Annotated[bool, typer.Option("--list", help="List the tenant's tokens instead.")] = False,
@@ -208,7 +208,7 @@ def _tokens(found: Iterable[Any]) -> None:
 
 def quota(
     context: CliContext,
-    tenant: Annotated[str, typer.Argument()],
+    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
     *,
     limits: Limits,
 ) -> None:
@@ -241,7 +241,9 @@ def _quota(tenant: TenantView) -> None:
         output.console().print(f"a rank of a job that does not say: cpus {cores}, memory {memory}")
 
 
-def set_secret(context: CliContext, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+def set_secret(
+    context: CliContext, name: Annotated[str, typer.Argument(metavar="SECRET")], tenant: TenantOption = None
+) -> None:
     """Store a secret. Its value is asked for, or read from stdin: never an argument, where others could see it."""
     value = typer.prompt("value", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.read()
     value = value.removesuffix("\n")
@@ -267,7 +269,9 @@ def list_secrets(context: CliContext, tenant: TenantOption = None) -> None:
     context.show({"secrets": found}, human)
 
 
-def delete_secret(context: CliContext, name: Annotated[str, typer.Argument()], tenant: TenantOption = None) -> None:
+def delete_secret(
+    context: CliContext, name: Annotated[str, typer.Argument(metavar="SECRET")], tenant: TenantOption = None
+) -> None:
     """Delete a secret; jobs that run keep what they have."""
     with context.client() as client:
         client.delete_secret(name, tenant=tenant)

@@ -173,8 +173,8 @@ class ControlPlane:
     def loops(self) -> tuple[Loop, ...]:
         """In the order in which they are to be closed."""
         return (
-            self.extensions,
             self.decider,
+            self.extensions,
             self.reconciler,
             self.node_watch,
             self.collector,

@@ -59,6 +59,9 @@ class Extension:
     events: ClassVar[type[EventKinds] | None] = None
     """The kinds of events that it writes, for the reference."""
 
+    paths: ClassVar[Sequence[str]] = ()
+    """How the paths of its routes begin: a request for one is told when the extension is off."""
+
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""
 

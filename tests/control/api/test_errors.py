@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
+from typing import cast
 
 import httpx
 import pytest
@@ -12,8 +14,10 @@ from shoal.control import logsetup
 from shoal.control.api import errors
 from shoal.control.api.edge import Edge
 from shoal.control.api.prometheus import Metrics
+from shoal.control.extensions import Chosen, Extensions
 from shoal.control.tokens import Unauthenticated
-from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.core import Capability, Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.extension import Extension, Section, Server
 from tests.control.api.conftest import House
 
 
@@ -115,3 +119,34 @@ async def test_a_server_that_is_not_open_says_so_and_is_alive_all_the_same(house
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/healthz")).status_code == 200
     house.plane.ready = True
+
+
+async def test_what_is_off_says_so_and_how_it_is_switched_on() -> None:
+    class Silent(Extension):
+        name = "silent"
+        paths = ("/v1/silent", "/v1/hush")
+
+    class Telling(Silent):
+        name = "telling"
+        paths = ("/v1/telling",)
+
+        @classmethod
+        def off(cls) -> Sequence[Capability]:
+            return (Capability("telling", False, "off: `shoal up --tell`", "nothing is told"),)
+
+    app = FastAPI()
+    errors.install(app)
+    off = [Chosen(kind, Section(enabled=False)) for kind in (Silent, Telling)]
+    app.state.extensions = Extensions(off, cast("Server", None))
+    said = {}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shoal") as client:
+        for path in ("/v1/hush/1", "/v1/telling", "/v1/other"):
+            response = await client.get(path)
+            assert response.status_code == 404
+            error = response.json()["error"]
+            said[path] = (error["what"], error["hint"])
+    assert said == {
+        "/v1/hush/1": ("silent is off on this server", "`shoal up --set silent.enabled=on`"),
+        "/v1/telling": ("telling is off on this server", "`shoal up --tell`"),
+        "/v1/other": ("there is nothing at /v1/other", "see /openapi.json"),
+    }

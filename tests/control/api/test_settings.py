@@ -103,7 +103,7 @@ def test_limits_of_clients_are_settings_of_both_doors(tmp_path: Path) -> None:
     assert found.http.limits() == api
     serve = found.section(Serve)
     assert isinstance(serve, ServeSection)
-    assert serve.gateway(any_port=False, limits=api).limits == replace(api, body=11 << 20)
+    assert serve.gateway(any_port=False, limits=api).http_limits == replace(api, body=11 << 20)
     assert found.tokens == TokenLimits(requests_per_s=8.5, burst=9, streams=12)
     nothing = load_settings({"home": tmp_path / "other"}, environ={}).values
     assert (nothing.http.limits(), nothing.tokens) == (Limits(), TokenLimits())

@@ -158,8 +158,10 @@ def guarded(context: CommandContext, action: Callable[[], None]) -> None:
     except OSError as error:
         if error.filename is None:  # not a file that was opened, but what we print: to a full disk, for one
             raise typer.Exit(lost_output(error, as_json=context.json)) from None
-        complain(ShoalError(error.strerror or str(error), where=error.filename), as_json=context.json)
-        raise typer.Exit(FAILED) from None
+        kind = NotFound if isinstance(error, FileNotFoundError) else ShoalError
+        told = kind(error.strerror or str(error), where=error.filename)
+        complain(told, as_json=context.json)
+        raise typer.Exit(exit_code(told)) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

@@ -1,13 +1,27 @@
-"""Files that a command writes when its work is done."""
+"""Files that a command reads, and those that it writes when its work is done."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.core import Invalid
+
+
+def read_input(path: Path) -> tuple[str, str]:
+    """The text of a file, of stdin for `-`, and what messages call it. Raises Invalid."""
+    if str(path) == "-":
+        return sys.stdin.read(), "stdin"
+    try:
+        return path.read_text(), str(path)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    except UnicodeDecodeError as error:
+        why = f"it is not UTF-8 at byte {error.start}"
+    raise Invalid(f"the file cannot be read: {why}", where=str(path))
 
 
 @dataclass(frozen=True, slots=True)

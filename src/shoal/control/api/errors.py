@@ -137,12 +137,25 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 400:
         return error_response(422, Invalid.code, "the body cannot be read as JSON", where="body")
     code = _HTTP_CODES.get(error.status_code, "error")
-    what = {
-        404: f"there is nothing at {request.url.path}",
-        405: f"{request.url.path} does not know the method {request.method}",
-    }.get(error.status_code, str(error.detail))
-    hint = "see /openapi.json" if error.status_code in (404, 405) else None
+    what, hint = str(error.detail), None
+    if error.status_code == 404:
+        what, hint = _nothing_there(request)
+    elif error.status_code == 405:
+        what, hint = f"{request.url.path} does not know the method {request.method}", _DESCRIPTION
     return error_response(error.status_code, code, what, hint=hint, headers=dict(error.headers or {}))
+
+
+_DESCRIPTION = "see /openapi.json"
+
+
+def _nothing_there(request: Request) -> tuple[str, str]:
+    path = request.url.path
+    for kind in request.app.state.extensions.off:
+        if path.startswith(tuple(kind.paths)):
+            off = next(iter(kind.off()), None)
+            how = f"`shoal up --set {kind.name}.enabled=on`" if off is None else off.detail.removeprefix("off: ")
+            return f"{kind.name} is off on this server", how
+    return f"there is nothing at {path}", _DESCRIPTION
 
 
 def install(app: FastAPI) -> None:

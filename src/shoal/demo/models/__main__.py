@@ -25,8 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of models, `demo` or `all`.")]
-OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="`demo`, or all without any.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of models, `demo` or `all`.")]
+OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="`demo`, or all without any.")]
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", file_okay=False, help="Put them here instead of into the cache."),

@@ -57,7 +57,7 @@ def top(every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds b
 
 @device_app.command("explain")
 def explain(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A program's name or pid; else all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A program's name or pid; else all.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Why best-effort work waits or goes now, as its gate decides."""
@@ -81,7 +81,7 @@ def explain(
 
 @device_app.command("rules")
 def rules(
-    device: Annotated[str | None, typer.Argument(metavar="[DEVICE]", help="One device; else all.")] = None,
+    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device; else all.")] = None,
     bound_us: Annotated[float | None, typer.Option(min=1, help="Best-effort work on a device at once.")] = None,
     grace_us: Annotated[float | None, typer.Option(min=0, help="Silence before best-effort work goes on.")] = None,
     min_share: Annotated[float | None, typer.Option(min=0, max=0.5, help="Of the time, for best-effort work.")] = None,

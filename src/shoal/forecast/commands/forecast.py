@@ -61,8 +61,8 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     context: CommandContext,
-    model: Annotated[Model, typer.Argument(help="What to predict.")],
-    measured: Annotated[Path, typer.Argument(help="CSV, or a JSON array of objects: "
+    model: Annotated[Model, typer.Argument(help="What to predict.", metavar="MODEL")],
+    measured: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, or a JSON array of objects: "
                                              "kind,model,flops,parameters,tensors,seconds for speed; "
                                              "kind,region,lifetime_s,revoked (1 or 0) for lifetime; with it, where "
                                              "known, hour (0 to 23), the hour of the day of a revocation; "
@@ -90,7 +90,7 @@ def fit(
 
 def features(
     context: CommandContext,
-    model: Annotated[str, typer.Argument(help="An ONNX file (.onnx), a TorchScript file (.pt, .ts), or "
+    model: Annotated[str, typer.Argument(metavar="NETWORK", help="An ONNX file, a TorchScript file (.pt, .ts), or "
                                          "package.module:function that returns a torch.nn.Module.")],
     batch: Annotated[int, typer.Option("--batch", min=1, help="Samples of a training step.")] = 1,
     shape: Annotated[str, typer.Option("--shape", help="Of one sample, for PyTorch: 3,224,224.")] = "",
@@ -245,8 +245,8 @@ def cluster(
 
 def bottleneck(
     context: CommandContext,
-    steps: Annotated[Path, typer.Argument(help="CSV: a row a step, its step_s and, where known, network_wait_s, "
-                                          "input_wait_s, memory_stall, clock_mhz and other sensors.")],
+    steps: Annotated[Path, typer.Argument(metavar="FILE", help="CSV: a row a step, its step_s and, where known, "
+                                          "network_wait_s, input_wait_s, memory_stall, clock_mhz and other sensors.")],
     mean_run: Annotated[float, typer.Option("--mean-run", help="Steps until a false alarm, on average.")] = 100_000,
 ) -> None:  # fmt: skip
     """When a job became slower than it was, and what holds it back."""

@@ -34,7 +34,7 @@ class Cell:
 
 def measure(
     context: CommandContext,
-    line: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run; {batch} stands for a size.")],
+    line: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run; {batch} stands for a size.")],
     sizes: Annotated[list[int] | None, typer.Option("--ranks", min=1, help="Ranks of the job; may repeat.")] = None,
     batches: Annotated[list[int] | None, typer.Option("--batch", min=1, help="Batch sizes; may repeat.")] = None,
     kinds: Annotated[list[str] | None, typer.Option("--kind", help="Kinds of accelerator; may repeat.")] = None,
@@ -67,7 +67,8 @@ def measure(
 
 
 def report(
-    context: CommandContext, profiles: Annotated[list[Path], typer.Argument(help="What `measure` wrote.")]
+    context: CommandContext,
+    profiles: Annotated[list[Path], typer.Argument(help="What `measure` wrote.", metavar="PROFILE")],
 ) -> None:
     """What profiles hold, side by side."""
     found = [_profile(path) for path in profiles]

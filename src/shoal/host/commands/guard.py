@@ -23,7 +23,7 @@ guard_app = typer.Typer(
 JournalOption = Annotated[
     Path | None, typer.Option("--journal", help="A guard's journal; else the one of the home.", dir_okay=False)
 ]
-GroupArgument = Annotated[str | None, typer.Argument(metavar="[GROUP]", help="One group; else all.")]
+GroupArgument = Annotated[str | None, typer.Argument(metavar="GROUP", help="One group; else all.")]
 
 
 def register(app: typer.Typer) -> None:

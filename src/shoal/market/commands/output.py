@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.market.history import History
 
 HistoryArgument = Annotated[
-    list[Path], typer.Argument(metavar="HISTORY...", help="Files or folders of prices and availability.")
+    list[Path], typer.Argument(metavar="HISTORY", help="Files or folders of prices and availability.")
 ]
 AcceleratorOption = Annotated[str | None, typer.Option("--accelerator", "-a", help="Only offers of this accelerator.")]
 RegionOption = Annotated[str | None, typer.Option("--region", help="Only zones or regions that begin like this.")]

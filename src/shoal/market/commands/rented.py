@@ -48,7 +48,7 @@ def ledger(context: CommandContext, tenant: TenantOption = None) -> None:
 
 def why(
     context: CommandContext,
-    job: Annotated[str, typer.Argument(help="The job's id or name.")],
+    job: Annotated[str, typer.Argument(help="The job's id or name.", metavar="JOB")],
     tenant: TenantOption = None,
 ) -> None:
     """Why a job holds what it holds, why now, and what would be decided if the price rose by a fifth, a half, or

@@ -38,6 +38,7 @@ class Market(Extension, Renting):
     """Jobs with a section `market` wait until what was rented for them is there, and run nowhere else."""
 
     name: ClassVar[str] = "market"
+    paths: ClassVar[Sequence[str]] = ("/v1/market",)
     settings: ClassVar[type[Section]] = MarketSection
     manifest: ClassVar[type[BaseModel] | None] = MarketJob
     tables: ClassVar[Tables | None] = TABLES

@@ -116,7 +116,7 @@ SinceOption = Annotated[str | None, typer.Option(metavar="DURATION|TIME", help="
 
 def usage(
     context: CommandContext,
-    names: Annotated[list[str] | None, typer.Argument(metavar="PLANE...", help="Which; all if none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="PLANE", help="Which; all if none is named.")] = None,
     since: SinceOption = None,
     price: Annotated[
         list[str] | None, typer.Option(metavar="TYPE=DOLLARS", help="What an hour of an accelerator costs: a100=2.48.")

@@ -47,6 +47,7 @@ class Tenancy(Extension, Serving):
     """Gives teams control planes of their own over this server's pool."""
 
     name: ClassVar[str] = "tenancy"
+    paths: ClassVar[Sequence[str]] = ("/v1/planes",)
     settings: ClassVar[type[Section]] = TenancySection
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = PlaneEvent
