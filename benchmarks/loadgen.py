@@ -23,7 +23,7 @@ from shoal.core import Invalid, ShoalError
 from shoal.measure.capacity import Goal
 from shoal.measure.oip import Encoding, prepare
 from shoal.measure.types import Target
-from shoal.measure.wire import Connection, Pool
+from shoal.measure.wire import Pool
 
 _SAMPLES = 1024
 
@@ -132,7 +132,7 @@ def oip_system(target: Target, *, encoding: Encoding = Encoding.AUTO, timeout_s:
         await pool.open()
         return pool, prepared.requests
 
-    def ended(done: Callable[[bool], None], status: int, _: float, __: Connection) -> None:
+    def ended(done: Callable[[bool], None], status: int, _: float, __: bytes) -> None:
         done(200 <= status < 300)
 
     try:

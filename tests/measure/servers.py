@@ -52,7 +52,6 @@ class Fake:
     token: str | None = None
     load_s: float = 0.0
     queue_limit: int = 0
-    timing: bool = True
     seed: int = 1
 
 
@@ -248,8 +247,7 @@ class Door(asyncio.Protocol):
             book.requests += 1
             book.queue_ns += int(queue_s * 1e9)
             book.compute_ns += int(compute_s * 1e9)
-            timing = f"queue;dur={queue_s * 1e3:.3f}, compute;dur={compute_s * 1e3:.3f}" if fake.timing else ""
-            self._write(200, ANSWER, timing)
+            self._write(200, ANSWER)
 
         if fake.models[name] == 0:
             return done(0.0, 0.0)
@@ -283,11 +281,10 @@ class Door(asyncio.Protocol):
     def _say(self, status: int, value: Any) -> None:
         self._write(status, json.dumps(value).encode())
 
-    def _write(self, status: int, body: bytes, timing: str = "") -> None:
+    def _write(self, status: int, body: bytes) -> None:
         if self._transport is None:
             return
-        extra = f"Server-Timing: {timing}\r\n" if timing else ""
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._transport.write(head.encode() + body)
 
 

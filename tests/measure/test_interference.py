@@ -18,12 +18,12 @@ from shoal.measure.interference import Interference, measure_interference
 from shoal.measure.paired import geometric_mean
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.simulated import SimulatedServer
-from shoal.measure.types import LoadResult, Sample
+from shoal.measure.types import LoadResult
 
 
 def constant(tenant: str, latency_s: float, *, failed: bool = False, count: int = 2_000) -> LoadResult:
-    samples = [Sample(at / count, at / count, at / count + latency_s, 503 if failed else 200) for at in range(count)]
-    return LoadResult.of(samples, duration_s=1.0, tenant=tenant)
+    times = np.arange(count) / count
+    return LoadResult(tenant, "", times, times, times + latency_s, np.full(count, 503 if failed else 200), 1.0)
 
 
 def test_slowdowns_and_isolation_are_what_they_are_defined_to_be() -> None:

@@ -21,7 +21,7 @@ from shoal.measure.generator import run
 from shoal.measure.inputs import DTYPES, encode, given_inputs, inputs_from_file, random_inputs, zero_inputs
 from shoal.measure.oip import Client, Counters, Encoding, prepare
 from shoal.measure.types import Failure, Inputs, Target, TensorSpec
-from shoal.measure.wire import Address, Connection, Pool, head
+from shoal.measure.wire import Address, Pool, head
 from tests.measure.servers import Fake, running_server
 
 NEW = np.random.default_rng
@@ -123,12 +123,34 @@ def test_examples_come_from_files(tmp_path: Path) -> None:
         assert [one["x"].tolist() for one in found] == values.tolist()
 
 
-@pytest.mark.parametrize("text", ["{", '{"inputs": [{"name": "x"}]}', "[1]", '{"inputs": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", '{"inputs": [{"name": "x"}]}', "[1]", '{"inputs": 3}',
+        '{"inputs": [{"name": "x", "datatype": "UINT8", "shape": [1], "data": [300]}]}',
+    ],
+)  # fmt: skip
 def test_bad_example_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(Invalid, match=r"bad\.json"):
         examples(path)
+
+
+@pytest.mark.parametrize("kind", ["empty", "cut", "npy"])
+def test_bad_arrays_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bad.npz"
+    if kind == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    else:
+        np.savez(path, x=np.zeros((2, 1, 4)))
+        path.write_bytes(path.read_bytes()[: 100 if kind == "cut" else 0])
+    with pytest.raises(Invalid, match=r"bad\.npz"):
+        examples(path)
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"none\.npz"):
         inputs_from_file(tmp_path / "none.npz")
 
@@ -146,7 +168,7 @@ def test_pickles_in_examples_are_not_loaded(tmp_path: Path) -> None:
         ("http://h", "http://h:80"),
         ("https://h/", "https://h:443"),
         ("http://[::1]:9/v2/", "http://[::1]:9"),
-        ("http://h:1/serving/a", "http://h:1/serving/a"),
+        ("http://h:1/serving/a@b", "http://h:1/serving/a@b"),
     ],
 )
 def test_addresses(url: str, shown: str) -> None:
@@ -154,7 +176,20 @@ def test_addresses(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://h", "http://", "http://h:x", "http://h?a", "http://me:secret@h", "http://h/a b"]
+    "url",
+    [
+        "",
+        "ftp://h",
+        "http://",
+        "http://h:x",
+        "http://h?a",
+        "http://h:0",
+        "http://me:secret@h",
+        "http://h/a b",
+        "ftp://me:secret@h",
+        "http://me:secret@h:x",
+        "http://me:secret@h/a b",
+    ],
 )
 def test_what_is_no_address_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(Invalid) as caught:
@@ -286,8 +321,8 @@ def told(url: str, count: int, *, timeout_s: float = 5.0) -> asyncio.Future[list
         for _ in range(count):
             ended: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
 
-            def done(token: asyncio.Future[tuple[int, bytes]], status: int, _: float, connection: Connection) -> None:
-                token.set_result((status, connection.body))
+            def done(token: asyncio.Future[tuple[int, bytes]], status: int, _: float, body: bytes) -> None:
+                token.set_result((status, body))
 
             pool.send(head(address, "GET", "/v2"), ended, done, want_body=True)
             found.append(await ended)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +79,8 @@ def inputs_from_file(path: Path) -> InputMaker:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         raise NotFound("there is no such file", where=str(path)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        # An `.npz` that is cut off, empty, or no archive at all raises one of the last four.
         raise Invalid(f"the examples cannot be read: {error}", where=str(path), hint="give .npz or .json") from error
     requests = document if isinstance(document, list) else [document]
     return given_inputs([_from_json(one, f"{path}[{at}]") for at, one in enumerate(requests)])
@@ -219,7 +222,7 @@ def _from_json(request: Any, where: str) -> Inputs:
         for tensor in request["inputs"]:
             made[str(tensor["name"])] = _from_list(tensor["data"], str(tensor["datatype"]), tuple(tensor["shape"]))
         return made
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Invalid(f"it is no inference request: {error!r}", where=where, hint=hint) from None
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core import Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.measure.inputs import encode, random_inputs
 from shoal.measure.types import Failure, ServerTimes, Target, TensorSpec
-from shoal.measure.wire import Address, Connection, Pool, head
+from shoal.measure.wire import Address, Pool, head
 
 _BINARY = "binary_tensor_data"
 
@@ -189,9 +189,9 @@ class Client:
         assert self._pool is not None, "the client is an async context manager"
         answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
 
-        def ended(_: Any, status: int, __: float, connection: Connection) -> None:
+        def ended(_: Any, status: int, __: float, body: bytes) -> None:
             if not answer.done():
-                answer.set_result((status, connection.body))
+                answer.set_result((status, body))
 
         self._pool.send(request, None, ended, want_body=True)
         status, body = await answer

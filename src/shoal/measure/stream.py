@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import Reason
 from shoal.measure.types import Failure, Floats, LoadResult, Target
-from shoal.measure.wire import Connection, Pool
+from shoal.measure.wire import Pool
 
 _NAN = float("nan")
 _FEWEST_FAILURES = 3
@@ -37,7 +37,6 @@ class Stream:
         self._scheduled, self._lag = array("d"), array("d")
         self._sent, self._done = array("d"), array("d")
         self._status = array("l")
-        self._timing: dict[int, tuple[float, float]] = {}
         self._held: deque[int] = deque()
         self._streak: Counter[int] = Counter()
         self._streak_s = 0.0
@@ -105,11 +104,6 @@ class Stream:
     def result(
         self, *, duration_s: float, warmup_s: float, open_loop: bool, cpu_share: float, aborted: Reason | None
     ) -> LoadResult:
-        queue = compute = None
-        if self._timing:
-            queue, compute = np.full((2, self.issued), np.nan)
-            rows = list(self._timing)
-            queue[rows], compute[rows] = np.array(list(self._timing.values())).T
         return LoadResult(
             tenant=self.target.tenant,
             model=f"{self.target.model}:{self.target.version}" if self.target.version else self.target.model,
@@ -120,8 +114,6 @@ class Stream:
             duration_s=duration_s,
             warmup_s=warmup_s,
             lag_s=np.array(self._lag),
-            queue_s=queue,
-            compute_s=compute,
             open_loop=open_loop,
             held_back=self.held_back,
             max_outstanding=self.max_outstanding,
@@ -134,7 +126,7 @@ class Stream:
         self._sent[row] = now_s
         self._pool.send(self._requests[row % len(self._requests)], row, self._ended)
 
-    def _ended(self, row: int, status: int, at_s: float, connection: Connection) -> None:
+    def _ended(self, row: int, status: int, at_s: float, _body: bytes) -> None:
         self.flying -= 1
         self.answered += 1
         self._done[row] = at_s - self._epoch_s
@@ -142,8 +134,6 @@ class Stream:
         good = 200 <= status < 300
         if good:
             self._streak.clear()
-            if connection.timing is not None:
-                self._timing[row] = server_timing(connection.timing)
         else:
             self.failed += 1
             if not self._streak:
@@ -153,18 +143,3 @@ class Stream:
             self._send(self._held.popleft(), time.monotonic() - self._epoch_s)
         if self.on_end is not None:
             self.on_end(good)
-
-
-def server_timing(header: bytes) -> tuple[float, float]:
-    """Seconds in queue and in compute from a Server-Timing header (W3C): `queue;dur=1.2, compute;dur=3.4`, in
-    milliseconds. nan for what it does not tell."""
-    told = {b"queue": _NAN, b"compute": _NAN}
-    for metric in header.split(b","):
-        name, *parameters = (part.strip() for part in metric.split(b";"))
-        for parameter in parameters:
-            if name in told and parameter.startswith(b"dur="):
-                try:
-                    told[name] = float(parameter[4:]) / 1e3
-                except ValueError:
-                    continue
-    return told[b"queue"], told[b"compute"]

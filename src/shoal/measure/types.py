@@ -7,7 +7,7 @@ server (or generator) cannot hide the requests that had to wait for it (coordina
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -103,18 +103,6 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One request, in seconds from the load's start. `queue_s` and `compute_s` are the server's own account of it."""
-
-    scheduled_s: float
-    sent_s: float
-    done_s: float
-    status: int = 200
-    queue_s: float | None = None
-    compute_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ServerTimes:
     """What the server's statistics endpoint counted during the load: means per request, and per executed batch."""
 
@@ -135,8 +123,7 @@ class LoadResult:
 
     Arrays have shape (n,). Times are in seconds from the load's start: `scheduled_s` when a request should have been
     sent, `sent_s` when it was (nan: never), `done_s` when it ended, well or badly. `lag_s` is the part of the delay
-    between schedule and send that is the generator's own fault. `status` holds HTTP codes and `Failure`s. `queue_s`
-    and `compute_s` are the server's own account of single requests (nan where it gave none).
+    between schedule and send that is the generator's own fault. `status` holds HTTP codes and `Failure`s.
 
     The methods count only what was scheduled in the measured window: `duration_s` long, after `warmup_s`. `held_back`
     requests waited in the generator because `max_outstanding` others were unanswered. `cpu_share` is the generator's
@@ -152,41 +139,12 @@ class LoadResult:
     duration_s: float
     warmup_s: float = 0.0
     lag_s: Floats | None = None
-    queue_s: Floats | None = None
-    compute_s: Floats | None = None
     open_loop: bool = True
     held_back: int = 0
     max_outstanding: int = 0
     cpu_share: float = 0.0
     server: ServerTimes | None = None
     aborted: Reason | None = None
-
-    @classmethod
-    def of(
-        cls, samples: Iterable[Sample], *, duration_s: float, tenant: str = "", model: str = "", warmup_s: float = 0.0
-    ) -> LoadResult:
-        """A result from single samples, as an adapter to another load generator has them."""
-        rows = sorted(samples, key=lambda sample: sample.scheduled_s)
-        return cls(
-            tenant=tenant,
-            model=model,
-            scheduled_s=np.array([row.scheduled_s for row in rows], dtype=np.float64),
-            sent_s=np.array([row.sent_s for row in rows], dtype=np.float64),
-            done_s=np.array([row.done_s for row in rows], dtype=np.float64),
-            status=np.array([row.status for row in rows], dtype=np.int64),
-            duration_s=duration_s,
-            warmup_s=warmup_s,
-            queue_s=_optional(row.queue_s for row in rows),
-            compute_s=_optional(row.compute_s for row in rows),
-        )
-
-    def samples(self) -> Iterator[Sample]:
-        """Every request, those of the warm-up included."""
-        queue = self.queue_s if self.queue_s is not None else np.full(len(self.status), np.nan)
-        compute = self.compute_s if self.compute_s is not None else np.full(len(self.status), np.nan)
-        columns = (self.scheduled_s, self.sent_s, self.done_s, self.status, queue, compute)
-        for scheduled, sent, done, status, queued, computed in zip(*(one.tolist() for one in columns), strict=True):
-            yield Sample(scheduled, sent, done, status, _known(queued), _known(computed))
 
     def measured(self) -> Bools:
         """Shape (n,): which requests lie in the measured window."""
@@ -207,12 +165,12 @@ class LoadResult:
         taken = np.where(self._succeeded()[kept], self.done_s[kept] - self.scheduled_s[kept], np.inf)
         return np.asarray(taken)
 
-    def quantile(self, p: float, *, confidence: float = 0.95) -> Estimate:
-        """Latency in seconds of the measured successes; nan if there are none. The interval allows for slow requests
-        that come in clumps."""
+    def quantile(self, p: float) -> Estimate:
+        """Latency in seconds of the measured successes; nan if there are none. The 95 % interval allows for slow
+        requests that come in clumps."""
         latencies = self.latencies_s()
         effect = design_effect(latencies > quantile(latencies, p).value)
-        return quantile(latencies, p, confidence=confidence, effect=effect)
+        return quantile(latencies, p, effect=effect)
 
     def offered_per_s(self) -> float:
         """Requests per second that were scheduled (closed loop: sent)."""
@@ -224,17 +182,16 @@ class LoadResult:
         inside = self._succeeded() & (self.done_s >= self.warmup_s) & (self.done_s <= end)
         return int(np.count_nonzero(inside)) / self.duration_s
 
-    def attainment(self, slo_s: float, *, confidence: float = 0.95) -> Estimate:
-        """Share of the measured requests answered well within the objective; a failure is a miss. The interval allows
-        for misses that come in clumps."""
+    def attainment(self, slo_s: float) -> Estimate:
+        """Share of the measured requests answered well within the objective; a failure is a miss. The 95 %
+        interval allows for misses that come in clumps."""
         good = self.latencies_or_inf_s() <= slo_s
-        return proportion(int(np.count_nonzero(good)), len(good), confidence=confidence, effect=design_effect(good))
+        return proportion(int(np.count_nonzero(good)), len(good), effect=design_effect(good))
 
-    def goodput(self, slo_s: float, *, confidence: float = 0.95) -> Estimate:
+    def goodput(self, slo_s: float) -> Estimate:
         """Requests per second answered well within the objective."""
-        share = self.attainment(slo_s, confidence=confidence)
-        offered = self.offered_per_s()
-        return Estimate(share.value * offered, share.low * offered, share.high * offered, confidence)
+        share, offered = self.attainment(slo_s), self.offered_per_s()
+        return Estimate(share.value * offered, share.low * offered, share.high * offered, share.confidence)
 
     def errors(self) -> dict[str, int]:
         """Measured failures by kind (`http 503`, `timeout`, ...), the most frequent first."""
@@ -324,12 +281,3 @@ class LoadResult:
 
 def _kind(code: int) -> str:
     return f"http {code}" if code >= 0 else Failure(code).kind
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
-
-
-def _optional(values: Iterable[float | None]) -> Floats | None:
-    column = [np.nan if value is None else value for value in values]
-    return None if np.isnan(column).all() else np.array(column, dtype=np.float64)

@@ -24,8 +24,9 @@ from shoal.measure.types import Failure
 _SWEEP_S = 0.05
 """How often requests are looked through for those that have timed out."""
 
-Ended = Callable[[Any, int, float, "Connection"], None]
-"""`ended(token, status, at_s, connection)`: an HTTP status or a `Failure`, in `time.monotonic` seconds."""
+Ended = Callable[[Any, int, float, bytes], None]
+"""`ended(token, status, at_s, body)`: an HTTP status or a `Failure`, in `time.monotonic` seconds, and what the answer
+held, if that was wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,19 @@ class Address:
     def parse(cls, url: str) -> Address:
         """Raises Invalid for what is not an http(s) URL of a server."""
         hint = "write it as http://host:port"
+        if "@" in url.rpartition("://")[2].partition("/")[0]:  # before any error that shows the address
+            raise Invalid("credentials do not belong into an address", where="url", hint="give a token instead")
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
-            port = parts.port
+            secure = parts.scheme == "https"
+            port = (443 if secure else 80) if parts.port is None else parts.port
         except ValueError as error:
             raise Invalid(f"{url!r} is not an address: {error}", where="url", hint=hint) from None
         if not url.isascii() or not url.isprintable() or " " in url:
             raise Invalid(f"{url!r} holds characters that an address cannot have", where="url", hint=hint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port or parts.query or parts.fragment:
             raise Invalid(f"{url!r} is not an address of a server", where="url", hint=hint)
-        if parts.username is not None:
-            raise Invalid("credentials do not belong into an address", where="url", hint="give a token instead")
-        secure = parts.scheme == "https"
-        prefix = parts.path.rstrip("/").removesuffix("/v2")
-        return cls(parts.hostname, port or (443 if secure else 80), secure, prefix)
+        return cls(parts.hostname, port, secure, parts.path.rstrip("/").removesuffix("/v2"))
 
     @property
     def authority(self) -> str:
@@ -78,12 +78,10 @@ def head(address: Address, method: str, path: str, *, length: int = 0, headers: 
 
 
 class Connection(asyncio.Protocol):
-    """One connection, and the one request that may be on it. What came back stands in `body` (if it was wanted) and
-    `timing` (the Server-Timing header) until the next request."""
+    """One connection, and the one request that may be on it."""
 
     __slots__ = (
-        "_complete", "_ended", "_keep", "_parser", "_pool", "_status", "_token", "_transport", "_want_body", "body",
-        "timing",
+        "_body", "_complete", "_ended", "_keep", "_parser", "_pool", "_status", "_token", "_transport", "_want_body",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
@@ -95,13 +93,12 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._complete = self._keep = False
         self._want_body = False
-        self.body = b""
-        self.timing: bytes | None = None
+        self._body = b""
 
     def send(self, request: bytes, token: Any, ended: Ended, want_body: bool) -> None:
         assert self._transport is not None
         self._token, self._ended, self._want_body = token, ended, want_body
-        self._complete, self.timing, self.body = False, None, b""
+        self._complete, self._body = False, b""
         self._transport.write(request)
 
     def fail(self, why: Failure) -> None:
@@ -112,7 +109,7 @@ class Connection(asyncio.Protocol):
         ended, self._ended = self._ended, None
         self._pool.forget(self)
         if ended is not None:
-            ended(self._token, why, time.monotonic(), self)
+            ended(self._token, why, time.monotonic(), b"")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
@@ -136,20 +133,16 @@ class Connection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.close()
                 self._transport = None
-        ended(self._token, self._status, at_s, self)
+        ended(self._token, self._status, at_s, self._body)
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
         self.fail(Failure.LOST)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(name) == 13 and name.lower() == b"server-timing":
-            self.timing = value
-
     def on_body(self, piece: bytes) -> None:
         if self._want_body:
-            self.body += piece
+            self._body += piece
 
     def on_message_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -237,11 +230,11 @@ class Pool:
         try:
             connection = await self._connect()
         except TimeoutError:
-            return ended(token, Failure.TIMEOUT, time.monotonic(), Connection(self))
+            return ended(token, Failure.TIMEOUT, time.monotonic(), b"")
         except OSError:
-            return ended(token, Failure.CONNECT, time.monotonic(), Connection(self))
+            return ended(token, Failure.CONNECT, time.monotonic(), b"")
         except asyncio.CancelledError:
-            ended(token, Failure.CONNECT, time.monotonic(), Connection(self))
+            ended(token, Failure.CONNECT, time.monotonic(), b"")
             raise
         self._busy[connection] = deadline_s
         connection.send(request, token, ended, want_body)
