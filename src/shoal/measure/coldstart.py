@@ -1,7 +1,5 @@
-"""How long a model takes from nothing to its first answer, many times over.
-
-Two ways to make it cold: through the repository extension (unload, load), or by a function that restarts the server.
-"""
+"""How long a model takes from nothing to its first answer, many times over: it is unloaded and loaded through the
+protocol's repository extension."""
 
 from __future__ import annotations
 
@@ -50,14 +48,12 @@ async def cold_starts(
     target: Target,
     *,
     repeats: int,
-    restart: Callable[[], None] | None = None,
     timeout_s: float = 120.0,
     encoding: Encoding = Encoding.AUTO,
     clock: Clock | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> ColdStarts:
-    """Make the model cold `repeats` times. `restart` ends the server and begins it anew (it may return at once);
-    without it the model is unloaded and loaded.
+    """Make the model cold `repeats` times. `on_start` is told each one's number.
 
     The page cache stays warm, so a first load after the machine's own start takes longer. Raises what `Client` does,
     and Unavailable if the model is not ready `timeout_s` after it was started.
@@ -68,18 +64,13 @@ async def cold_starts(
     prepared = await prepare(target, encoding=encoding, timeout_s=timeout_s)
     rows = []
     for number in range(repeats):
-        if restart is None:
-            async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
-                await client.unload(target.model)
-                began_s = clock.monotonic()
-                await client.load(target.model)
-        else:
-            began_s = clock.monotonic()
-            await asyncio.to_thread(restart)
-        await _ready(target, began_s + timeout_s, clock)
-        moments = [began_s, clock.monotonic()]
         async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
-            for _ in range(2):
+            await client.unload(target.model)
+            began_s = clock.monotonic()
+            await client.load(target.model)
+            await _ready(client, target, began_s + timeout_s, clock)
+            moments = [began_s, clock.monotonic()]
+            for _ in range(2):  # over the connection that is open already, so that neither answer pays for one
                 await client.infer(prepared.requests[0])
                 moments.append(clock.monotonic())
         rows.append(np.diff(moments))
@@ -89,15 +80,8 @@ async def cold_starts(
     return ColdStarts(ready, first, warm)
 
 
-async def _ready(target: Target, deadline_s: float, clock: Clock) -> None:
-    """Ask until the model is ready; a server that is away is one that is not up yet."""
-    while True:
-        try:
-            async with Client(target.url, token=target.token, timeout_s=5.0) as client:
-                if await client.model_ready(target.model, target.version):
-                    return
-        except Unavailable:
-            pass
+async def _ready(client: Client, target: Target, deadline_s: float, clock: Clock) -> None:
+    while not await client.model_ready(target.model, target.version):
         if clock.monotonic() > deadline_s:
             raise Unavailable(f"the model {target.model!r} did not become ready", where=target.url)
         await asyncio.sleep(_POLL_S)

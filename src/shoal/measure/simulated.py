@@ -22,8 +22,6 @@ from shoal.measure.types import LoadResult
 
 Floats = NDArray[np.float64]
 
-LABEL = "simulated"
-"""Stands in front of the tenant's name in every result made here."""
 _FIRST = 1_000
 """Requests of all models together in a trial's first run."""
 _WARM_UP = 200
@@ -87,7 +85,7 @@ class SimulatedServer:
         done = self.serve(demands, list(streams.values()), self.server, [self.seed, *seed])
         return {
             demand.name: LoadResult(
-                tenant=f"{LABEL} {demand.tenant}".strip(),
+                tenant=f"simulated {demand.tenant}".strip(),
                 model=demand.profile.name,
                 scheduled_s=times,
                 sent_s=times,

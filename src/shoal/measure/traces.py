@@ -1,16 +1,15 @@
 """Recorded arrivals: the Azure LLM inference traces, and plain files of seconds.
 
 Azure's files (github.com/Azure/AzurePublicDataset, CC-BY) are CSV with the columns `TIMESTAMP,ContextTokens,
-GeneratedTokens`, the first in UTC with 7 digits after the second. A plain file has one arrival per line, in seconds;
-empty lines and those that begin with `#` are skipped.
+GeneratedTokens`. Only the first is read, in UTC with 7 digits after the second. A plain file has one arrival per line,
+in seconds; empty lines and those that begin with `#` are skipped.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -21,19 +20,16 @@ from numpy.typing import NDArray
 from shoal.core import Invalid, NotFound
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-_STAMP, _CONTEXT, _GENERATED = "TIMESTAMP", "ContextTokens", "GeneratedTokens"
+_STAMP = "TIMESTAMP"
 _HINT = f"a trace is a CSV file with the column {_STAMP} (2023-11-16 18:17:03.9799600), or one number of seconds a line"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """`times_s` (n,) ascends from 0. Token counts, shape (n,), are None where the file has none."""
+    """`times_s` (n,) ascends from 0."""
 
     times_s: Floats
-    context_tokens: Ints | None = None
-    generated_tokens: Ints | None = None
 
     @property
     def duration_s(self) -> float:
@@ -48,7 +44,7 @@ class Trace:
         """The same arrivals `factor` times as fast: a day in a minute, bursts included."""
         if not (math.isfinite(factor) and factor > 0):
             raise Invalid(f"a trace cannot be played {factor:g} times as fast", where="speed", hint="above 0")
-        return replace(self, times_s=self.times_s / factor)
+        return Trace(self.times_s / factor)
 
     def at_rate(self, rate_per_s: float, *, seed: int) -> Trace:
         """The same hours with another mean rate. Fewer: each arrival is kept with the same chance, which keeps the
@@ -67,9 +63,7 @@ class Trace:
         # The first of each stands where it was recorded, the others after it, still inside the trace.
         first = np.concatenate(([True], rows[1:] != rows[:-1]))
         times = self.times_s[rows] + np.where(first, 0.0, rng.random(rows.size) / self.rate_per_s)
-        times = np.minimum(times, self.duration_s)
-        order = np.argsort(times, kind="stable")
-        return Trace(times[order], _taken(self.context_tokens, rows[order]), _taken(self.generated_tokens, rows[order]))
+        return Trace(np.sort(np.minimum(times, self.duration_s)))
 
     def window(self, start_s: float, end_s: float) -> Trace:
         """The arrivals from `start_s` until before `end_s`, shifted so that `start_s` becomes 0."""
@@ -80,9 +74,7 @@ class Trace:
                 where="window",
                 hint=f"the trace lasts {self.duration_s:g} s",
             )
-        return Trace(
-            self.times_s[kept] - start_s, _taken(self.context_tokens, kept), _taken(self.generated_tokens, kept)
-        )
+        return Trace(self.times_s[kept] - start_s)
 
 
 def read_trace(path: Path) -> Trace:
@@ -105,26 +97,19 @@ def parse_trace(lines: Iterable[str], *, name: str) -> Trace:
         raise Invalid("the trace is empty", where=name, hint=_HINT)
     if _STAMP in first[1].split(","):
         return _azure(first[1].split(","), content, name)
-    times = [_seconds(line, f"{name}:{number}") for number, line in chain([first], content)]
-    return Trace(_from_zero(np.array(times))[0])
+    return _from_zero([_seconds(line, f"{name}:{number}") for number, line in chain([first], content)])
 
 
 def _azure(columns: list[str], content: Iterator[tuple[int, str]], name: str) -> Trace:
-    times: list[float] = []
-    tokens: dict[str, list[int]] = {column: [] for column in (_CONTEXT, _GENERATED) if column in columns}
+    times = []
     for number, line in content:
-        where = f"{name}:{number}"
-        row = next(csv.reader([line]))
-        if len(row) != len(columns):
-            raise Invalid(f"there are {len(row)} fields instead of {len(columns)}", where=where, hint=_HINT)
-        fields = dict(zip(columns, row, strict=True))
-        times.append(_stamp(fields[_STAMP], where))
-        for column, counts in tokens.items():
-            counts.append(_count(fields[column], column, where))
+        where, fields = f"{name}:{number}", line.split(",")
+        if len(fields) != len(columns):
+            raise Invalid(f"there are {len(fields)} fields instead of {len(columns)}", where=where, hint=_HINT)
+        times.append(_stamp(fields[columns.index(_STAMP)], where))
     if not times:
         raise Invalid("the trace has a header but no arrivals", where=name, hint=_HINT)
-    shifted, order = _from_zero(np.array(times))
-    return Trace(shifted, *(np.array(tokens[one])[order] if one in tokens else None for one in (_CONTEXT, _GENERATED)))
+    return _from_zero(times)
 
 
 def _stamp(text: str, where: str) -> float:
@@ -146,17 +131,6 @@ def _seconds(text: str, where: str) -> float:
     return number
 
 
-def _count(text: str, column: str, where: str) -> int:
-    if not text.strip().isdecimal():
-        raise Invalid(f"{column} {text[:40]!r} is not a whole number", where=where)
-    return int(text)
-
-
-def _from_zero(times: Floats) -> tuple[Floats, Ints]:
-    """Sorted and shifted, with the order that sorts."""
-    order = np.argsort(times, kind="stable")
-    return times[order] - times[order[0]], order
-
-
-def _taken(values: Ints | None, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Ints | None:
-    return None if values is None else values[rows]
+def _from_zero(times_s: list[float]) -> Trace:
+    ordered = np.sort(np.array(times_s))
+    return Trace(ordered - ordered[0])

@@ -1,9 +1,7 @@
-"""The sections of a report, one for each result: `latency`, `frontier`, `interference`, `mix_costs`, `cold_starts`,
-`comparison`, `plan`. `shoal.base.report` makes the page of them.
-"""
+"""The sections of a report, one for each result. `shoal.base.report` makes the page of them."""
 
 from shoal.measure.report.bills import mix_costs, plan
 from shoal.measure.report.pareto import frontier
-from shoal.measure.report.sections import cold_starts, comparison, interference, latency
+from shoal.measure.report.sections import comparison, interference
 
-__all__ = ["cold_starts", "comparison", "frontier", "interference", "latency", "mix_costs", "plan"]
+__all__ = ["comparison", "frontier", "interference", "mix_costs", "plan"]

@@ -9,7 +9,7 @@ from shoal.measure.planner import Plan, PlannedServer
 from shoal.measure.report.words import number, percent, share
 
 
-def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
+def mix_costs(found: MixCost) -> Section:
     """Perseus' cost model at the wanted mix."""
     rows = [
         ["dedicated", f"{found.dedicated.value:.3g}", f"{found.whole_dedicated}", _money(found.dedicated_per_hour)],
@@ -22,7 +22,7 @@ def mix_costs(found: MixCost, *, simulated: bool = False) -> Section:
         f"Sharing saves {share(found.saving, 1)} of servers that could be cut (1 - 1/sum). A server costs "
         f"{_money(found.per_server_hour)} an hour."
     ]
-    return Section("Cost of the wanted mix", text, [figure], simulated=simulated)
+    return Section("Cost of the wanted mix", text, [figure])
 
 
 def plan(found: Plan) -> Section:

@@ -25,7 +25,7 @@ from shoal.measure.report.words import number, or_else, percent, rate
 from shoal.measure.types import Floats
 
 
-def frontier(found: Frontier, *, simulated: bool = False) -> Section:
+def frontier(found: Frontier) -> Section:
     """What the tenants can have at once. For two: Perseus' figure."""
     names = found.tenants
     rows = [
@@ -52,7 +52,7 @@ def frontier(found: Frontier, *, simulated: bool = False) -> Section:
         f"worst. The search ended because {found.reason.text}.",
     ]
     figures = [_plane(found), _totals(found, table)] if len(names) == 2 else [_ranked(found, table)]
-    return Section("Frontier", text, figures, simulated=simulated)
+    return Section("Frontier", text, figures)
 
 
 def _plane(found: Frontier) -> Figure:

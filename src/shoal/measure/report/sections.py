@@ -1,12 +1,9 @@
-"""Sections of a report about latencies: one load, cold starts, interference, comparison."""
+"""Sections of a report about latencies: interference and comparison."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
-
-import numpy as np
 
 from shoal.base.report import (
     Axis,
@@ -21,61 +18,14 @@ from shoal.base.report import (
     Table,
     chart_of,
     distribution,
-    duration,
 )
-from shoal.measure.coldstart import ColdStarts
 from shoal.measure.comparison import Comparison
 from shoal.measure.interference import Interference
-from shoal.measure.report.words import end, number, or_else, rate, share, time
-from shoal.measure.simulated import LABEL
+from shoal.measure.report.words import end, number, or_else, rate, time
 from shoal.measure.statistics import Estimate
-from shoal.measure.types import QUANTILES, LoadResult
 
 
-def latency(results: Sequence[LoadResult], *, slo_s: float | None = None) -> Section:
-    """Latency from schedule to answer, as distributions with a stretched tail."""
-    named = {_name(result): result.latencies_s() for result in results}
-    rows = [
-        [
-            _name(result),
-            f"{result.count()}",
-            f"{result.completed_per_s():.4g}",
-            *(time(result.quantile(p)) for p in QUANTILES),
-            f"{result.failures()}",
-            *([share(result.attainment(slo_s))] if slo_s is not None else []),
-        ]
-        for result in results
-    ]
-    columns = ["load", "requests", "answered/s", *(f"p{100 * p:g}" for p in QUANTILES), "failed"]
-    columns += [f"within {duration(slo_s)}"] if slo_s is not None else []
-    table = Table("Latency with 95% intervals", columns, rows)
-    return Section(
-        title="Latency",
-        text=["Counted from the moment a request was scheduled, so that no queue hides in the generator."],
-        figures=[distribution("Latency distribution", named, table, slo_s=slo_s)] if named else [],
-        warnings=[warning.text for result in results if (warning := result.bottleneck()) is not None],
-        simulated=any(result.tenant.startswith(LABEL) for result in results),
-    )
-
-
-def cold_starts(found: Mapping[str, ColdStarts]) -> Section:
-    """From nothing to the first answer."""
-    rows = [
-        [name, f"{len(one.ready_s)}", *(duration(float(np.quantile(each, p))) for each in
-         (one.ready_s, one.total_s(), one.warm_s) for p in (0.5, 0.95))]
-        for name, one in found.items()
-    ]  # fmt: skip
-    columns = ["model", "starts", "ready p50", "p95", "first answer p50", "p95", "warm answer p50", "p95"]
-    totals = {name: one.total_s() for name, one in found.items()}
-    figure = distribution("Time to the first answer", totals, Table("Cold starts", columns, rows), tail=False)
-    return Section(
-        title="Cold starts",
-        text=["From asking for the model to its first answer, beside the answer of a warm one."],
-        figures=[figure],
-    )
-
-
-def interference(found: Interference, *, simulated: bool = False) -> Section:
+def interference(found: Interference) -> Section:
     """The slowdown matrix as a heat map, and the isolation index."""
     names = found.tenants
     tables = []
@@ -95,10 +45,7 @@ def interference(found: Interference, *, simulated: bool = False) -> Section:
         f"{found.rounds} rounds; intervals are 95%. Most disturbed: {victim} by {other}, "
         f"{found.slowdown[victim][other][0.99].value:.2f} times as slow at p99.",
     ]
-    return Section(
-        "Interference", text, tables=tables,
-        warnings=[warning.text for warning in found.warnings], simulated=simulated,
-    )  # fmt: skip
+    return Section("Interference", text, tables=tables, warnings=[warning.text for warning in found.warnings])
 
 
 def _slowdown(ratio: Estimate) -> Cell:
@@ -162,7 +109,3 @@ def _figure_name(figure: str) -> str:
 
 def _figure_value(figure: str, value: Estimate) -> str:
     return time(value) if not figure.endswith("_per_s") else rate(value)
-
-
-def _name(result: LoadResult) -> str:
-    return f"{result.tenant}/{result.model}" if result.tenant else result.model
