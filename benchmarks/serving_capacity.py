@@ -40,8 +40,7 @@ from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, in_chu
 from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.live import live_trial
 from shoal.measure.oip import Prepared, prepare
-from shoal.measure.paired import geometric_mean
-from shoal.measure.statistics import quantile_of
+from shoal.measure.statistics import geometric_mean, quantile_of
 from shoal.measure.types import Floats, Target
 
 STEP, FROM = 0.02, 0.5

@@ -43,8 +43,8 @@ from shoal.core import ShoalError
 from shoal.demo.models import fetch, samples
 from shoal.measure.generator import ClosedLoad, Settings, drive, run
 from shoal.measure.inputs import given_inputs
-from shoal.measure.oip import Client, Encoding, ModelInfo, Prepared, prepare
-from shoal.measure.paired import geometric_mean
+from shoal.measure.oip import Client, Encoding, Prepared, prepare
+from shoal.measure.statistics import geometric_mean
 from shoal.measure.types import Target
 from shoal.measure.wire import Address, head
 
@@ -215,7 +215,7 @@ def plain(
         for sample in samples(MODEL, VARIETY):
             data = body(b"".join(array.tobytes() for array in sample.inputs.values()))
             requests.append(head(address, "POST", path, length=len(data), headers={"Content-Type": kind}) + data)
-        return Prepared(Target(url, MODEL), address, ModelInfo(MODEL, (), "", (), ()), tuple(requests), True)
+        return Prepared(Target(url, MODEL), address, tuple(requests), True)
 
     return make
 

@@ -210,11 +210,8 @@ def test_a_token_cannot_smuggle_a_header_and_is_not_shown() -> None:
 def test_a_server_introduces_itself_and_its_models(url: str) -> None:
     async def ask() -> None:
         async with Client(url) as client:
-            assert (await client.server()).binary
-            assert await client.ready()
-            model = await client.model("fake")
-            assert model.inputs == (X,)
-            assert model.versions == ("1",)
+            assert await client.takes_binary()
+            assert await client.inputs("fake") == (X,)
             assert await client.model_ready("fake", "1")
             assert not await client.model_ready("fake", "2")
             assert await client.models() == ("fake", "other")
@@ -247,7 +244,7 @@ def test_tritons_own_client_and_ours_see_the_same_model(url: str) -> None:
 
     async def ask() -> str:
         async with Client(url) as client:
-            return (await client.model("fake")).inputs[0].name
+            return (await client.inputs("fake"))[0].name
 
     assert run(ask()) == theirs["inputs"][0]["name"]
 
@@ -391,3 +388,10 @@ async def test_other_services_are_not_taken_for_an_inference_server() -> None:
 
 def test_counters_without_news_are_none() -> None:
     assert Counters(5, 5, 1.0, 1.0).since(Counters(5, 5, 1.0, 1.0)) is None
+
+
+async def test_an_unreadable_list_of_models_hides_no_refusal() -> None:
+    missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"
+    async with raw_server([missing, PLAIN]) as url, Client(url) as client:
+        with pytest.raises(NotFound, match="no model 'nope'"):
+            await client.inputs("nope")

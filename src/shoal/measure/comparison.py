@@ -2,7 +2,7 @@
 
 In each round every target gets the same arrivals; which one is first changes from round to round, forwards and
 backwards, so that neither the order nor a machine that warms up favours any. Figures are compared within a round, and
-their ratios averaged over rounds (`paired.geometric_mean`): what disturbs a whole round cancels out.
+their ratios averaged over rounds (`statistics.geometric_mean`): what disturbs a whole round cancels out.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Invalid, Reason
-from shoal.measure.paired import geometric_mean
-from shoal.measure.statistics import Estimate, quantile_of
-from shoal.measure.types import LoadResult
-
-Floats = NDArray[np.float64]
+from shoal.measure.statistics import Estimate, geometric_mean, quantile_of
+from shoal.measure.types import Floats, LoadResult, bottlenecks
 
 Play = Callable[[str, int], LoadResult]
 """`play(target, round)` sends that round's arrivals to the target; the same round means the same arrivals."""
@@ -124,7 +120,7 @@ def compare(
         latencies_s={name: np.concatenate([one.latencies_or_inf_s() for one in each]) for name, each in found.items()},
         failures={name: sum(one.failures() for one in each) for name, each in found.items()},
         slo_s=slo_s,
-        warnings=tuple(_warnings(found)),
+        warnings=bottlenecks((name, result) for name, results in found.items() for result in results),
     )
 
 
@@ -148,12 +144,3 @@ def _ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
     """nan where both failed wholly: such a round tells nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return [float(one) for one in np.asarray(values) / np.asarray(baseline)]
-
-
-def _warnings(found: Mapping[str, Sequence[LoadResult]]) -> list[Reason]:
-    warnings = {}
-    for name, results in found.items():
-        for result in results:
-            if (warning := result.bottleneck()) is not None:
-                warnings[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
-    return list(warnings.values())

@@ -13,7 +13,7 @@ from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.judge import Effort, Goal
 from shoal.measure.oip import Prepared, prepare
 from shoal.measure.progress import OnProgress, silent
-from shoal.measure.types import Floats, LoadResult, Target
+from shoal.measure.types import Floats, LoadResult, Target, bottlenecks
 
 SATURATED_S = 1.0
 CLIENTS = 32
@@ -71,12 +71,7 @@ class ConcurrentLoad:
 
     def warnings(self) -> tuple[Reason, ...]:
         """Where the generator was the bottleneck."""
-        found = {}
-        for loads in self.loads:
-            for name, result in loads.items():
-                if (warning := result.bottleneck()) is not None:
-                    found[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
-        return tuple(found.values())
+        return bottlenecks(named for loads in self.loads for named in loads.items())
 
     def _seed(self, name: str, seed: int) -> int:
         return (self.settings.seed * 1009 + seed) * 1009 + list(self.targets).index(name)

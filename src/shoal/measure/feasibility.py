@@ -11,16 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.core import Reason
 from shoal.measure.judge import Effort, Goal, Judge, Verdict
 from shoal.measure.profiles import Demand, ServerType
 from shoal.measure.simulated import Serve, SimulatedServer
 from shoal.measure.statistics import Estimate, quantile_of
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 
 @dataclass(frozen=True, slots=True)

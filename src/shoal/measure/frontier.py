@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.core import Invalid, Reason, ShoalError
 from shoal.measure.capacity import Capacity, find_capacity
@@ -26,8 +26,7 @@ from shoal.measure.judge import Effort, Goal, Judge, Trial, Verdict
 from shoal.measure.monotone import Region
 from shoal.measure.pareto import Frontier, Gap, ParetoPoint, VectorTrial, interpolated
 from shoal.measure.statistics import Estimate
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 __all__ = ["Frontier", "Gap", "NoCapacity", "ParetoPoint", "Probe", "VectorTrial", "find_frontier"]
 

@@ -7,7 +7,7 @@ Definitions, for quantile q of the latency from schedule to answer (a failed req
   says that sharing doubles the tail of a typical tenant.
 
 Each round runs all loads in a new random order, so that a machine that becomes slower disturbs all alike. Ratios
-are taken within a round and averaged over rounds (`paired.geometric_mean`).
+are taken within a round and averaged over rounds (`statistics.geometric_mean`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid, Reason
-from shoal.measure.paired import geometric_mean
-from shoal.measure.statistics import Estimate, quantile_of
-from shoal.measure.types import LoadResult
+from shoal.measure.statistics import Estimate, geometric_mean, quantile_of
+from shoal.measure.types import LoadResult, bottlenecks
 
 TAIL = 0.99
 """The quantile of the isolation index."""
@@ -152,20 +151,15 @@ def _pair(names: Sequence[str], one: str, other: str) -> tuple[str, str]:
 def _warnings(
     found: Mapping[tuple[str, ...], Sequence[Mapping[str, LoadResult]]], asked: Sequence[float]
 ) -> tuple[Reason, ...]:
-    warnings: dict[tuple[str, str], Reason] = {}
+    named = [one for results in found.values() for each in results for one in each.items()]
     highest = max(asked)
     needed = math.ceil(10 / (1 - highest))
-    for results in found.values():
-        for each in results:
-            for name, result in each.items():
-                if result.count() < needed:
-                    text = f"{name}: {result.count()} requests a round say little of p{100 * highest:g} (want {needed})"
-                    warnings.setdefault((name, "few"), Reason("few-requests", text, {"needed": needed}))
-                if (warning := result.bottleneck()) is not None:
-                    warnings.setdefault(
-                        (name, warning.code), Reason(warning.code, f"{name}: {warning.text}", warning.facts)
-                    )
-    return tuple(warnings.values())
+    few: dict[str, Reason] = {}
+    for name, result in named:
+        if result.count() < needed:
+            text = f"{name}: {result.count()} requests a round say little of p{100 * highest:g} (want {needed})"
+            few.setdefault(name, Reason("few-requests", text, {"needed": needed}))
+    return (*few.values(), *bottlenecks(named))
 
 
 def _named(row: Mapping[float, Estimate]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -22,8 +21,6 @@ from shoal.measure.inputs import encode, random_inputs
 from shoal.measure.types import Failure, ServerTimes, Target, TensorSpec
 from shoal.measure.wire import Address, Pool, head
 
-_BINARY = "binary_tensor_data"
-
 
 class Encoding(StrEnum):
     """How tensors are written. `AUTO` asks the server whether it has the binary extension."""
@@ -31,29 +28,6 @@ class Encoding(StrEnum):
     AUTO = "auto"
     BINARY = "binary"
     JSON = "json"
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    name: str
-    version: str
-    extensions: tuple[str, ...]
-
-    @property
-    def binary(self) -> bool:
-        """Whether it takes binary tensors."""
-        return _BINARY in self.extensions
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """A model as the server describes it; `platform` names its runtime."""
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +73,17 @@ class Client:
         assert self._pool is not None
         await self._pool.close()
 
-    async def server(self) -> ServerInfo:
-        found = await self._ask("GET", "/v2")
-        return ServerInfo(str(found.get("name")), str(found.get("version")), tuple(found.get("extensions") or ()))
+    async def takes_binary(self) -> bool:
+        """Whether the server has the extension for binary tensors."""
+        return "binary_tensor_data" in ((await self._ask("GET", "/v2")).get("extensions") or ())
 
-    async def ready(self) -> bool:
-        status, _ = await self._send("GET", "/v2/health/ready")
-        return status == 200
-
-    async def model(self, name: str, version: str | None = None) -> ModelInfo:
+    async def inputs(self, name: str, version: str | None = None) -> tuple[TensorSpec, ...]:
+        """Those of a model, as the server describes it."""
         found = await self._ask("GET", model_path(name, version), model=name)
         try:
-            return ModelInfo(
-                name=str(found["name"]),
-                versions=tuple(str(one) for one in found.get("versions") or ()),
-                platform=str(found.get("platform", "")),
-                inputs=_specs(found.get("inputs") or ()),
-                outputs=_specs(found.get("outputs") or ()),
+            return tuple(
+                TensorSpec(str(one["name"]), str(one["datatype"]), tuple(int(size) for size in one["shape"]))
+                for one in found.get("inputs") or ()
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ShoalError(
@@ -139,9 +107,10 @@ class Client:
     async def models(self) -> tuple[str, ...]:
         """Names in the server's repository; none where it has no such index."""
         status, body = await self._send("POST", "/v2/repository/index", b"{}")
-        if status != 200:
+        try:
+            return tuple(dict.fromkeys(str(one["name"]) for one in json.loads(body))) if status == 200 else ()
+        except (ValueError, KeyError, TypeError):
             return ()
-        return tuple(dict.fromkeys(str(one.get("name")) for one in json.loads(body)))
 
     async def load(self, name: str) -> None:
         """Returns when the model is ready."""
@@ -224,11 +193,10 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A target's requests, ready for the wire, and the model they are for."""
+    """A target's requests, ready for the wire."""
 
     target: Target
     address: Address
-    model: ModelInfo
     requests: tuple[bytes, ...]
     binary: bool
 
@@ -241,13 +209,13 @@ async def prepare(
     Raises what `Client` does, and Invalid where the inputs do not fit the model.
     """
     async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
-        binary = encoding is Encoding.BINARY or (encoding is Encoding.AUTO and (await client.server()).binary)
-        model = await client.model(target.model, target.version)
-        made = (target.inputs or random_inputs())(model.inputs, np.random.default_rng(seed))
+        binary = encoding is Encoding.BINARY or (encoding is Encoding.AUTO and await client.takes_binary())
+        specs = await client.inputs(target.model, target.version)
+        made = (target.inputs or random_inputs())(specs, np.random.default_rng(seed))
         path = f"{model_path(target.model, target.version)}/infer"
         requests = []
         for inputs in made:
-            body = encode(inputs, model.inputs, binary=binary)
+            body = encode(inputs, specs, binary=binary)
             headers = dict(bearer(target.token))
             headers["Content-Type"] = "application/json" if body.json_length is None else "application/octet-stream"
             if body.json_length is not None:
@@ -256,7 +224,7 @@ async def prepare(
             requests.append(line + body.data)
         if try_one:
             await client.infer(requests[0])
-    return Prepared(target, client.address, model, tuple(requests), binary)
+    return Prepared(target, client.address, tuple(requests), binary)
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -271,12 +239,6 @@ def model_path(name: str, version: str | None = None) -> str:
 
 def _quoted(name: str) -> str:
     return quote(name, safe="")
-
-
-def _specs(tensors: Sequence[Any]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(str(one["name"]), str(one["datatype"]), tuple(int(size) for size in one["shape"])) for one in tensors
-    )
 
 
 def _counters(row: Any) -> Counters:

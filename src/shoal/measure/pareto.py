@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Invalid, Reason
 from shoal.measure.capacity import Capacity
 from shoal.measure.judge import Goal, Verdict
 from shoal.measure.monotone import Region
 from shoal.measure.statistics import Estimate
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 
 @dataclass(frozen=True, slots=True)

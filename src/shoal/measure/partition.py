@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Money
 from shoal.measure.feasibility import Feasibility, static_limits
 from shoal.measure.packing import Bin, Members, Oracle, Packing, best, downsized, squishy
 from shoal.measure.profiles import Demand, ServerType
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 _NODES = 300
 """Branches after which HiGHS hands over the best it has."""

@@ -16,22 +16,14 @@ SEARCHING = Effort(most_requests=1_000)
 
 
 class Simulated:
-    """Simulates the set: tighter and slower than a model on paper. `batched` False keeps batches at 1."""
+    """Simulates the set: tighter and slower than a model on paper."""
 
     name = "simulated"
     asks = 100
     trusted = True
 
-    def __init__(
-        self,
-        serve: Serve,
-        *,
-        batched: bool = True,
-        effort: Effort = SEARCHING,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, serve: Serve, *, effort: Effort = SEARCHING, seed: int = 0) -> None:
         self._serve = serve
-        self._batched = batched
         self._effort = effort
         self._seed = seed
 
@@ -43,14 +35,8 @@ class Simulated:
         if occupancy >= 1:
             text = f"{occupancy:.0%} of the slots would be in use even with the best batches"
             return Fit(False, occupancy, Reason("load", text, {"occupancy": occupancy}))
-        batches = tuple(demand.profile.max_batch if self._batched else 1 for demand in demands)
-        found = simulate(
-            limited(demands, batches),
-            server,
-            serve=self._serve,
-            seed=self._seed,
-            effort=self._effort,
-        )
+        batches = tuple(demand.profile.max_batch for demand in demands)
+        found = simulate(demands, server, serve=self._serve, seed=self._seed, effort=self._effort)
         if not found:
             return Fit(True, occupancy, Reason("holds", "nothing is asked of it"), batches, (0.0,) * len(demands))
         tight = max(found, key=lambda one: (one.broken, not one.holds, one.late.high / one.allowed))
@@ -73,9 +59,7 @@ class Simulated:
         )  # fmt: skip
 
     def least_share(self, demand: Demand, server: ServerType) -> float:
-        profile = demand.profile
-        item_s = profile.best_item_s if self._batched else profile.times[0].mean_s * profile.slots
-        return demand.rate_per_s * item_s / (server.speed * server.slots)
+        return demand.rate_per_s * demand.profile.best_item_s / (server.speed * server.slots)
 
 
 class Confirmed:

@@ -14,11 +14,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Invalid, Money
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Reason
 from shoal.measure.feasibility import Fit, milliseconds, static_limits
 from shoal.measure.profiles import Demand, ServerType
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 
 class Queueing:

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.base.arrivals import clustered
 from shoal.measure.profiles import Demand, ServerType
-from shoal.measure.types import LoadResult
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats, LoadResult
 
 _FIRST = 1_000
 """Requests of all models together in a trial's first run."""
@@ -97,27 +94,23 @@ class SimulatedServer:
             for demand, times, ended in zip(demands, streams.values(), done, strict=True)
         }
 
-    def probe(self) -> SimulatedProbe:
-        """For `find_frontier`, and whatever else judges loads from as few requests as will do."""
-        return SimulatedProbe(self)
+    def probe(self) -> Callable[[Mapping[str, float], Callable[[Mapping[str, Floats]], bool]], None]:
+        """For `find_frontier`, and whatever else judges loads from as few requests as will do.
 
+        It hands over the latencies of independent runs (Law and Kelton's replications), each longer than the one
+        before, until it is enough. No run's first part is handed over: the server is empty then, which none in use is.
+        """
+        trials = count(1)
 
-@dataclass
-class SimulatedProbe:
-    """Hands over the latencies of independent runs (Law and Kelton's replications), each longer than the one before,
-    until it is enough. No run's first part is handed over: the server is empty then, which none in use is."""
+        def probe(rates_per_s: Mapping[str, float], enough: Callable[[Mapping[str, Floats]], bool]) -> None:
+            trial, total = next(trials), sum(rates_per_s.values())
+            for run in count():
+                duration_s, warmup_s = _FIRST * _GROWTH**run / total, _WARM_UP * _GROWTH**run / total
+                found = self.run(rates_per_s, duration_s=duration_s, warmup_s=warmup_s, seed=[trial, run])
+                if enough({name: result.latencies_or_inf_s() for name, result in found.items()}):
+                    return
 
-    server: SimulatedServer
-    trials: int = 0
-
-    def __call__(self, rates_per_s: Mapping[str, float], enough: Callable[[Mapping[str, Floats]], bool]) -> None:
-        self.trials += 1
-        total = sum(rates_per_s.values())
-        for run in count():
-            duration_s, warmup_s = _FIRST * _GROWTH**run / total, _WARM_UP * _GROWTH**run / total
-            found = self.server.run(rates_per_s, duration_s=duration_s, warmup_s=warmup_s, seed=[self.trials, run])
-            if enough({name: result.latencies_or_inf_s() for name, result in found.items()}):
-                return
+        return probe
 
 
 def arrivals(demand: Demand, rate_per_s: float, duration_s: float, seed: Sequence[int]) -> Floats:

@@ -101,6 +101,31 @@ def design_effect(values: ArrayLike, *, batches: int = 20) -> float:
     return max(1.0, float(means.var(ddof=1)) * size / spread)
 
 
+def geometric_mean(ratios: ArrayLike, *, confidence: float = 0.95) -> Estimate:
+    """Of ratios that were measured side by side, one per round, (rounds,). The interval is Student's, of the logs:
+    rounds are independent of each other, the requests of one are not. One round tells nothing of the spread, and its
+    interval is everything.
+
+    Rounds that measured nothing (nan) are left out. A ratio of 0 or infinity (everything failed on one side) is taken
+    as it is, and leaves the interval open.
+    """
+    values = np.asarray(ratios, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    if values.size == 0:
+        return Estimate(math.nan, 0.0, math.inf, confidence)
+    with np.errstate(divide="ignore"):
+        logs = np.log(values)
+    if not np.isfinite(logs).all():
+        # Contradicting extremes have no mean.
+        both = np.isposinf(logs).any() and np.isneginf(logs).any()
+        return Estimate(math.nan if both else float(np.exp(logs.mean())), 0.0, math.inf, confidence)
+    centre = float(logs.mean())
+    if values.size == 1:
+        return Estimate(math.exp(centre), 0.0, math.inf, confidence)
+    reach = float(special.stdtrit(values.size - 1, (1 + confidence) / 2) * logs.std(ddof=1) / math.sqrt(values.size))
+    return Estimate(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach), confidence)
+
+
 def ecdf(values: ArrayLike, *, points: int = 200) -> tuple[Floats, Floats]:
     """At most so many steps of the empirical distribution function of `values` (n,): positions and shares at or below,
     both (k,). Steps are thinned evenly in rank, and the ends are kept."""

@@ -15,11 +15,9 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.core import Invalid, NotFound
-
-Floats = NDArray[np.float64]
+from shoal.measure.types import Floats
 
 _STAMP = "TIMESTAMP"
 _HINT = f"a trace is a CSV file with the column {_STAMP} (2023-11-16 18:17:03.9799600), or one number of seconds a line"

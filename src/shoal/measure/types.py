@@ -7,7 +7,7 @@ server (or generator) cannot hide the requests that had to wait for it (coordina
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -146,6 +146,11 @@ class LoadResult:
     server: ServerTimes | None = None
     aborted: Reason | None = None
 
+    @property
+    def label(self) -> str:
+        """What tables call it: `tenant/model`, or the model alone."""
+        return f"{self.tenant}/{self.model}" if self.tenant else self.model
+
     def measured(self) -> Bools:
         """Shape (n,): which requests lie in the measured window."""
         end = self.warmup_s + self.duration_s
@@ -277,6 +282,15 @@ class LoadResult:
 
     def _succeeded(self) -> Bools:
         return np.asarray((self.status >= 200) & (self.status < 300))
+
+
+def bottlenecks(named: Iterable[tuple[str, LoadResult]]) -> tuple[Reason, ...]:
+    """Where the generator was the bottleneck: of each name and kind of bottleneck the last."""
+    found = {}
+    for name, result in named:
+        if (warning := result.bottleneck()) is not None:
+            found[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
+    return tuple(found.values())
 
 
 def _kind(code: int) -> str:

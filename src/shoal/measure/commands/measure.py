@@ -218,9 +218,8 @@ def coldstart(
 
 def _warn(context: CommandContext, results: Sequence[LoadResult]) -> None:
     for result in results:
-        name = f"{result.tenant}/{result.model}" if result.tenant else result.model
         if (warning := result.bottleneck()) is not None:
-            context.note(f"warning: {name}: {warning.text}")
+            context.note(f"warning: {result.label}: {warning.text}")
         if result.aborted is not None:
             context.note(f"aborted: {result.aborted.text}")
 

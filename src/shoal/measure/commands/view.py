@@ -43,7 +43,7 @@ def results(found: Sequence[LoadResult], slo_s: float | None) -> None:
 def _result(result: LoadResult, slo_s: float | None) -> None:
     server = result.server
     facts: dict[str, object] = {
-        "model": f"{result.tenant}/{result.model}" if result.tenant else result.model,
+        "model": result.label,
         "measured": f"{result.count()} requests in {result.duration_s:.3g} s, after {result.warmup_s:.3g} s of warm-up",
         "offered" if result.open_loop else "sent": rate(result.offered_per_s()),
         "answered": rate(result.completed_per_s()),
