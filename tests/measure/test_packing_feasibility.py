@@ -233,9 +233,7 @@ def test_a_rare_model_is_let_on_a_wide_server_though_its_objective_is_tight() ->
     assert fit.latency_s[0] <= 0.5
 
 
-@pytest.mark.parametrize(
-    "model", [Queueing(), DutyCycle(), DutyCycle(sigmas=2.0), Simulated(SERVED)], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("model", [Queueing(), DutyCycle(), Simulated(SERVED)], ids=lambda one: one.name)
 def test_every_model_names_the_constraint(model: Feasibility) -> None:
     fat = Demand(profile("fat", 0.01, memory=9 * GIB), 1, 0.1)
     assert model.judge([fat], server(1, memory=8 * GIB)).reason.code == "memory"
@@ -264,7 +262,6 @@ def test_the_duty_cycle_is_nexus_own() -> None:
     fit = DutyCycle().judge(pair, kind)
     assert fit.holds
     assert max(fit.latency_s) <= 0.1
-    assert DutyCycle(sigmas=2.0).judge(pair, kind).occupancy > fit.occupancy
 
 
 def test_confirmation_does_not_believe_a_model_that_lies() -> None:

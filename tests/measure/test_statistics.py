@@ -174,3 +174,8 @@ def test_json_holds_no_nan() -> None:
     none = np.empty(0)
     empty = LoadResult("", "m", none, none, none, none, duration_s=1.0)
     assert json.loads(json.dumps(empty.as_json(slo_s=1.0), allow_nan=False))["latency_s"]["p50"]["value"] is None
+
+
+def test_an_estimate_is_written_with_its_interval() -> None:
+    assert f"{statistics.Estimate(0.5, -np.inf, 0.75):.1%}" == "50.0% (? to 75.0%)"
+    assert f"{statistics.Estimate(2.0, 1.5, np.inf):.3g}" == "2 (1.5 to ?)"

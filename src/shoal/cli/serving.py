@@ -32,7 +32,7 @@ def scheduled(name: str = DEFAULT_SCHEDULER) -> Serve:
             profile = demand.profile
             draw = _drawing(profile, server.speed, seed)
             spec = QueueSpec(
-                demand.name, demand.tenant or demand.name, weight=demand.weight, max_batch=profile.max_batch,
+                demand.name, demand.tenant or demand.name, max_batch=profile.max_batch,
                 slots=profile.slots, executors=server.slots // profile.slots, slo_s=demand.slo_s,
             )  # fmt: skip
             sizes = (1, profile.max_batch) * (_WARM_UP // 2)

@@ -20,16 +20,14 @@ class DutyCycle:
     On k slots the executions of a cycle end within their sum / c + (1 - 1/c) of the longest (Graham 1969; c as in
     `Queueing`), which must not exceed D. Executions take the demand's quantile of their time.
 
-    Nexus counts on regular arrivals (`sigmas` 0). With `sigmas` s, a cycle makes room for s standard deviations more
-    requests than it expects, for arrivals as dispersed as the demand says.
+    Nexus counts on regular arrivals: a cycle has room for as many requests as come in the mean.
     """
 
+    name = "duty-cycle"
     asks = 50_000
     trusted = False
 
-    def __init__(self, *, sigmas: float = 0.0) -> None:
-        self.name = f"duty-cycle ({sigmas:g} sigmas)" if sigmas else "duty-cycle"
-        self._sigmas = sigmas
+    def __init__(self) -> None:
         self._tables: dict[tuple[ModelProfile, float, float], Floats] = {}
 
     def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
@@ -45,14 +43,15 @@ class DutyCycle:
             return Fit(False, least, Reason("objective", text, {"model": demand.name, "slo_s": demand.slo_s}))
         # A cycle just long enough for a whole number of requests wastes no execution on a part of one.
         whole = (math.floor(demand.rate_per_s * cycle_s) / demand.rate_per_s for demand in demands if demand.rate_per_s)
-        fullness, cycle_s = min((self._fullness(demands, server, one), -one) for one in {cycle_s, *whole} if one > 0)
-        cycle_s = -cycle_s
+        lengths = sorted({cycle_s, *whole} - {0.0}, reverse=True)
+        cycle_s = min(lengths, key=lambda one: self._fullness(demands, server, one))
+        fullness = self._fullness(demands, server, cycle_s)
         tight = min(range(len(demands)), key=lambda at: longest[at])
         facts = {"cycle_s": cycle_s, "full": fullness, "model": demands[tight].name}
         if fullness > 1:
             text = f"the {milliseconds(cycle_s)} cycle that {demands[tight].name} needs would be {fullness:.0%} full"
             return Fit(False, fullness, Reason("load", text, facts))
-        counts = [max(1, self._requests(demand, cycle_s)) for demand in demands]
+        counts = [max(1, _requests(demand, cycle_s)) for demand in demands]
         return Fit(
             True,
             fullness,
@@ -74,21 +73,17 @@ class DutyCycle:
         busy = server.slots - max(demand.profile.slots for demand in demands) + 1
         work = longest = 0.0
         for demand in demands:
-            took_s = self._execution(demand, server.speed, self._requests(demand, cycle_s))
+            took_s = self._execution(demand, server.speed, _requests(demand, cycle_s))
             work += took_s * demand.profile.slots
             longest = max(longest, took_s)
         return (work / busy + (1 - 1 / busy) * longest) / cycle_s
-
-    def _requests(self, demand: Demand, cycle_s: float) -> int:
-        mean = demand.rate_per_s * cycle_s
-        return math.ceil(mean + self._sigmas * math.sqrt((2 * demand.burst - 1) * mean) - 1e-9)
 
     def _longest_cycle(self, demand: Demand, speed: float) -> float:
         """The largest D with D + execution(requests(D)) within the objective; 0 if there is none."""
         low, high = 0.0, demand.slo_s
         for _ in range(40):
             middle = (low + high) / 2
-            took_s = self._execution(demand, speed, max(1, self._requests(demand, middle)))
+            took_s = self._execution(demand, speed, max(1, _requests(demand, middle)))
             low, high = (middle, high) if middle + took_s <= demand.slo_s else (low, middle)
         return low if low > 1e-9 * demand.slo_s else 0.0
 
@@ -107,3 +102,7 @@ class DutyCycle:
             ]
             self._tables[key] = np.array([0.0, *times]) / speed
         return self._tables[key]
+
+
+def _requests(demand: Demand, cycle_s: float) -> int:
+    return math.ceil(demand.rate_per_s * cycle_s - 1e-9)

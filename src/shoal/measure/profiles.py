@@ -160,8 +160,7 @@ class Demand:
     """What one tenant wants of a model: `rate_per_s` requests, of which a share `quantile` within `slo_s`.
 
     Requests arrive in bursts at Poisson times, `burst` of them in the mean (geometrically distributed). A burst of 1
-    is a Poisson process. An index of dispersion I (variance over mean of a count) is matched by (I + 1) / 2. `weight`
-    is that of its tenant.
+    is a Poisson process. An index of dispersion I (variance over mean of a count) is matched by (I + 1) / 2.
     """
 
     profile: ModelProfile
@@ -170,13 +169,12 @@ class Demand:
     quantile: float = 0.99
     burst: float = 1.0
     tenant: str = ""
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not (0 <= self.rate_per_s < math.inf and 0 < self.slo_s < math.inf):
             raise Invalid("a rate must be finite and not negative, an objective positive", where=self.name)
-        if not (0 < self.quantile < 1 and 1 <= self.burst < math.inf and self.weight > 0):
-            raise Invalid("quantile must lie in (0, 1), burst be at least 1, weight positive", where=self.name)
+        if not (0 < self.quantile < 1 and 1 <= self.burst < math.inf):
+            raise Invalid("quantile must lie in (0, 1), burst be at least 1", where=self.name)
 
     @property
     def name(self) -> str:

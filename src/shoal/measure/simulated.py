@@ -63,21 +63,12 @@ class SimulatedServer:
         """Loads by `Demand.name`, in requests per second; None takes the demands' own."""
         known = {demand.name: demand for demand in self.demands}
         loads = {name: demand.rate_per_s for name, demand in known.items()} if rates is None else rates
-        streams = {
-            name: arrivals(known[name], rate, warmup_s + duration_s, [self.seed, *seed])
-            for name, rate in loads.items()
-            if name in known
-        }
         missing = sorted(set(loads) - set(known))
         if missing:
             raise ValueError(f"no such models on this server: {missing}")
-        return self.replay(streams, duration_s=duration_s, warmup_s=warmup_s, seed=seed)
-
-    def replay(
-        self, streams: Mapping[str, Floats], *, duration_s: float, warmup_s: float = 0.0, seed: Sequence[int] = ()
-    ) -> dict[str, LoadResult]:
-        """As `run`, with given arrivals: ascending seconds of shape (requests,) by `Demand.name`."""
-        known = {demand.name: demand for demand in self.demands}
+        streams = {
+            name: arrivals(known[name], rate, warmup_s + duration_s, [self.seed, *seed]) for name, rate in loads.items()
+        }
         demands = [known[name] for name in streams]
         done = self.serve(demands, list(streams.values()), self.server, [self.seed, *seed])
         return {

@@ -24,6 +24,11 @@ class Estimate:
     high: float
     confidence: float = 0.95
 
+    def __format__(self, spec: str) -> str:
+        """`0.93 (0.9 to ?)`: each number as `spec` says, `?` for an end that is not known."""
+        low, high = (format(end, spec) if math.isfinite(end) else "?" for end in (self.low, self.high))
+        return f"{self.value:{spec}} ({low} to {high})"
+
     def as_json(self) -> dict[str, float | None]:
         """Numbers that JSON has no word for (nan, infinity) become null."""
         known = {"value": self.value, "low": self.low, "high": self.high, "confidence": self.confidence}

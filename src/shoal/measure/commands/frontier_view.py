@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from shoal.measure.frontier import Frontier, VectorTrial
     from shoal.measure.interference import Interference
     from shoal.measure.planner import Plan, PlannedServer
-    from shoal.measure.statistics import Estimate
-
-_MARKS = {"kept": "green", "broken": "red", "undecided": "yellow"}
 
 
 def trial(found: VectorTrial) -> str:
@@ -26,16 +22,6 @@ def trial(found: VectorTrial) -> str:
     rates = ", ".join(f"{name} {rate(each)}" for name, each in found.rates_per_s.items())
     by = f" by {found.broken_by}" if found.broken_by else ""
     return f"  {found.verdict:<9}  {rates}{by}  ({found.requests} requests)"
-
-
-def ends(one: Estimate, digits: int = 3) -> str:
-    low, high = (f"{end:.{digits}g}" if math.isfinite(end) else "?" for end in (one.low, one.high))
-    return f"{one.value:.{digits}g} ({low} to {high})"
-
-
-def percents(one: Estimate) -> str:
-    low, high = (f"{end:.1%}" if math.isfinite(end) else "?" for end in (one.low, one.high))
-    return f"{one.value:.1%} ({low} to {high})"
 
 
 def money(amount: Money | None) -> str:
@@ -46,14 +32,14 @@ def frontier(found: Frontier, wanted: Mapping[str, float], cost: MixCost | None)
     rows = []
     for name, goal in found.goals.items():
         alone = found.dedicated[name]
-        rows.append([name, f"p{100 * goal.p:g} within {milliseconds(goal.slo_s)}", f"{ends(alone, 4)}/s"])
+        rows.append([name, f"p{100 * goal.p:g} within {milliseconds(goal.slo_s)}", f"{alone:.4g}/s"])
     output.put(output.table(["tenant", "objective", "capacity alone"], rows))
     print()
     columns = [*(f"{name}/s" for name in found.tenants), "sum", "saving", "trials"]
     points = sorted(found.points, key=lambda point: [-point.mix[name] for name in found.tenants])
     rows = [
         [
-            *(f"{point.rates_per_s[name]:.4g}" for name in found.tenants), ends(point.total),
+            *(f"{point.rates_per_s[name]:.4g}" for name in found.tenants), f"{point.total:.3g}",
             f"{1 - 1 / point.total.value:.1%}", str(point.trials),
         ]
         for point in points
@@ -67,7 +53,7 @@ def frontier(found: Frontier, wanted: Mapping[str, float], cost: MixCost | None)
     }
     if wanted:
         mix = ", ".join(f"{name} {rate(each)}" for name, each in wanted.items())
-        facts["wanted"] = f"{mix}: sum {ends(found.total(wanted))}, saving {percents(found.saving(wanted))}"
+        facts["wanted"] = f"{mix}: sum {found.total(wanted):.3g}, saving {found.saving(wanted):.1%}"
     if cost is not None:
         facts["servers"] = f"{cost.whole_dedicated} dedicated or {cost.whole_shared} shared"
         facts["per hour"] = f"{money(cost.dedicated_per_hour)} dedicated or {money(cost.shared_per_hour)} shared"
@@ -78,16 +64,17 @@ def interference(found: Interference) -> None:
     for p in sorted(next(iter(found.beside_all.values()))):
         rows = []
         for victim in found.tenants:
-            beside = ["-" if other == victim else ends(found.slowdown[victim][other][p]) for other in found.tenants]
+            slowed = found.slowdown[victim]
+            beside = ["-" if other == victim else f"{slowed[other][p]:.3g}" for other in found.tenants]
             alone = milliseconds(found.alone_s[victim][p].value)
-            rows.append([victim, alone, *beside, ends(found.beside_all[victim][p])])
+            rows.append([victim, alone, *beside, f"{found.beside_all[victim][p]:.3g}"])
         columns = [f"p{100 * p:g}", "alone", *(f"beside {name}" for name in found.tenants), "beside all"]
         output.put(output.table(columns, rows))
         print()
     victim, other = found.worst()
     output.facts(
         {
-            "isolation": f"{ends(found.isolation)}; 1 is perfect",
+            "isolation": f"{found.isolation:.3g}; 1 is perfect",
             "most disturbed": f"{victim} by {other}, {found.slowdown[victim][other][0.99].value:.2f} times at p99",
             "rounds": found.rounds,
         }
@@ -100,7 +87,7 @@ def comparison(found: Comparison) -> None:
         for figure, one in found.figures[name].items():
             rated = figure.endswith("_per_s")
             value = rate(one.mean.value) if rated else milliseconds(one.mean.value)
-            against = "-" if name == found.baseline else ends(one.ratio)
+            against = "-" if name == found.baseline else f"{one.ratio:.3g}"
             differs = "-" if name == found.baseline else "yes" if one.differs else "not proven"
             label = figure.removesuffix("_per_s").removesuffix("_s")
             rows.append([name, label, value, against, differs])

@@ -59,7 +59,18 @@ class Requests:
     batch: Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)] = 1
 
     def maker(self, file: Path | None = None, shapes: list[str] | None = None) -> InputMaker:
-        return input_maker(file, self.zeros, self.batch, shapes)
+        """Of the examples in a file, if there is one; else of tensors with these shapes."""
+        from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
+
+        if file is not None:
+            if self.zeros or shapes or self.batch != 1:
+                raise Invalid(
+                    "examples have their own values and shapes", where="--input",
+                    hint="leave out --zeros, --batch, --shape",
+                )  # fmt: skip
+            return inputs_from_file(file)
+        make = zero_inputs if self.zeros else random_inputs
+        return make(batch=self.batch, shapes=dict(_shape(one) for one in shapes or ()))
 
 
 @dataclass(frozen=True)
@@ -133,19 +144,6 @@ def seconds_of(text: str | None, where: str, *, zero: bool = False) -> float:
     except PydanticCustomError as error:
         context = error.context or {}
         raise Invalid(str(context.get("what")), where=where, hint=context.get("hint")) from None
-
-
-def input_maker(file: Path | None, zeros: bool, batch: int, shapes: list[str] | None) -> InputMaker:
-    from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
-
-    if file is not None:
-        if zeros or shapes or batch != 1:
-            raise Invalid(
-                "examples have their own values and shapes", where="--input", hint="leave out --zeros, --batch, --shape"
-            )
-        return inputs_from_file(file)
-    wanted = dict(_shape(one) for one in shapes or ())
-    return zero_inputs(batch=batch, shapes=wanted) if zeros else random_inputs(batch=batch, shapes=wanted)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

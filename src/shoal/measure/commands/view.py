@@ -51,7 +51,7 @@ def _result(result: LoadResult, slo_s: float | None) -> None:
     }
     if slo_s is not None:
         share, good = result.attainment(slo_s), result.goodput(slo_s)
-        facts[f"within {milliseconds(slo_s)}"] = f"{share.value:.2%} ({share.low:.2%} to {share.high:.2%})"
+        facts[f"within {milliseconds(slo_s)}"] = f"{share:.2%}"
         facts["goodput"] = f"{rate(good.value)} ({rate(good.low)} to {rate(good.high)})"
     if server is not None:
         facts["server says"] = (

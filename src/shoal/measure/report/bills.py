@@ -6,7 +6,7 @@ from shoal.base.report import Section, Table, bars, duration
 from shoal.core import Money
 from shoal.measure.cost import MixCost
 from shoal.measure.planner import Plan, PlannedServer
-from shoal.measure.report.words import number, percent, share
+from shoal.measure.report.words import number
 
 
 def mix_costs(found: MixCost) -> Section:
@@ -19,7 +19,7 @@ def mix_costs(found: MixCost) -> Section:
     lengths = {"servers": {"dedicated": found.dedicated.value, "shared": found.shared.value}}
     figure = bars("Servers needed", "If servers could be cut.", "servers", lengths, table)
     text = [
-        f"Sharing saves {share(found.saving, 1)} of servers that could be cut (1 - 1/sum). A server costs "
+        f"Sharing saves {found.saving:.1%} of servers that could be cut (1 - 1/sum). A server costs "
         f"{_money(found.per_server_hour)} an hour."
     ]
     return Section("Cost of the wanted mix", text, [figure])
@@ -71,7 +71,7 @@ def plan(found: Plan) -> Section:
     return Section(
         "Plan",
         [
-            f"{len(found.servers)} servers at {_money(found.per_hour)} an hour, {percent(found.saving)} less than one "
+            f"{len(found.servers)} servers at {_money(found.per_hour)} an hour, {found.saving:.1%} less than one "
             f"server for each demand. What may share is decided by the {found.model} model. {proof}"
         ],
         [figure],
@@ -83,16 +83,16 @@ def plan(found: Plan) -> Section:
 def _server(server: PlannedServer) -> list[str]:
     memory = server.memory_bytes / max(1, server.server.memory_bytes)
     return [
-        server.name, _money(server.server.per_hour), percent(server.occupancy), percent(memory),
+        server.name, _money(server.server.per_hour), f"{server.occupancy:.1%}", f"{memory:.1%}",
         duration(server.load_s) if server.load_s else "-", server.reason.text,
     ]  # fmt: skip
 
 
 def _placements(server: PlannedServer) -> list[list[str]]:
-    late = {check.name: share(check.late) for check in server.checks}
+    late = {check.name: f"{check.late:.2%}" for check in server.checks}
     return [
         [
-            server.name, one.demand.name, f"{one.demand.rate_per_s:.4g}/s", percent(one.share), f"{one.batch}",
+            server.name, one.demand.name, f"{one.demand.rate_per_s:.4g}/s", f"{one.share:.1%}", f"{one.batch}",
             duration(one.latency_s), duration(one.demand.slo_s), late.get(one.demand.name, "-"),
             f"{1 - one.demand.quantile:.2%}",
         ]

@@ -21,7 +21,7 @@ from shoal.base.report import (
     duration,
 )
 from shoal.measure.frontier import Frontier
-from shoal.measure.report.words import number, or_else, percent, rate
+from shoal.measure.report.words import number, or_else
 from shoal.measure.types import Floats
 
 
@@ -33,7 +33,7 @@ def frontier(found: Frontier) -> Section:
             " : ".join(f"{point.mix[name]:.2f}" for name in names),
             *(f"{point.rates_per_s[name]:.4g}/s" for name in names),
             number(point.total),
-            percent(1 - 1 / point.total.value),
+            f"{1 - 1 / point.total.value:.1%}",
             f"{point.trials}",
         ]
         for point in sorted(found.points, key=lambda point: [-point.mix[name] for name in names])
@@ -78,7 +78,7 @@ def _plane(found: Frontier) -> Figure:
         Dots("", points, series=0, tips=tips),
         Rule("sum of 1: no gain", x=scale[0], y=scale[1], slope=True),
     ]
-    rows = [[name, rate(found.dedicated[name])] for name in found.tenants]
+    rows = [[name, f"{found.dedicated[name]:.4g}"] for name in found.tenants]
     table = Table("Capacity alone, with its proven ends", ["tenant", "requests per second"], rows)
     title = "Rates that keep every objective"
     description = f"Rates of {one} against those of {other}; the Pareto front is where objectives begin to break."

@@ -21,7 +21,7 @@ from shoal.base.report import (
 )
 from shoal.measure.comparison import Comparison
 from shoal.measure.interference import Interference
-from shoal.measure.report.words import end, number, or_else, rate, time
+from shoal.measure.report.words import end, number, or_else, time
 from shoal.measure.statistics import Estimate
 
 
@@ -108,4 +108,4 @@ def _figure_name(figure: str) -> str:
 
 
 def _figure_value(figure: str, value: Estimate) -> str:
-    return time(value) if not figure.endswith("_per_s") else rate(value)
+    return f"{value:.4g}" if figure.endswith("_per_s") else time(value)

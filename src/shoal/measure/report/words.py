@@ -20,20 +20,6 @@ def number(one: Estimate) -> str:
     return f"{one.value:.3f} ({end(one.low)} to {end(one.high)})"
 
 
-def percent(value: float) -> str:
-    return f"{value:.1%}"
-
-
-def share(one: Estimate, digits: int = 2) -> str:
-    ends = (f"{end:.{digits}%}" if math.isfinite(end) else "?" for end in (one.low, one.high))
-    return f"{one.value:.{digits}%} ({' to '.join(ends)})"
-
-
-def rate(one: Estimate) -> str:
-    ends = (f"{end:.4g}" if math.isfinite(end) else "?" for end in (one.low, one.high))
-    return f"{one.value:.4g} ({' to '.join(ends)})"
-
-
 def time(one: Estimate) -> str:
     if not math.isfinite(one.value):
         return "-"
