@@ -81,12 +81,10 @@ async def kubernetes_kit(
         finally:
             for name in await kit.engine.gangs():
                 await kit.engine.forget(name)
-            left = await kit.engine.sweep(frozenset())
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(30):  # one forgotten before a restart may still be leaving
                 while any(cluster.list(kind) for kind in ("jobs", "pods", "services", "secrets", "podgroups")):
                     await asyncio.sleep(0.05)
             await kit.engine.close()
-        assert left == ()
         async with asyncio.timeout(10):
             while marked(kit.home):
                 await asyncio.sleep(0.05)
