@@ -16,13 +16,13 @@ from shoal.core import Invalid
 
 
 def test_a_single_problem_is_named_below_what_it_is_a_problem_of(capsys: pytest.CaptureFixture[str]) -> None:
-    problem = Invalid("must be at least 1", where="groups.0.pids.0")
+    problem = Invalid("must be at least 1", where="groups[0].pids[0]")
     complain(
         Invalid("the configuration is wrong", where="g.yaml", hint="see there", problems=(problem,)), as_json=False
     )
     assert capsys.readouterr().err == (
         "error: the configuration is wrong\n  where: g.yaml\n"
-        "  - groups.0.pids.0: must be at least 1\n  hint: see there\n"
+        "  - groups[0].pids[0]: must be at least 1\n  hint: see there\n"
     )
 
 

@@ -41,7 +41,7 @@ class On(Section):
     [
         ({"curfw": {}}, "extensions.curfw", "there is no extension 'curfw'"),
         ({"silent": {}}, "extensions.silent", "there is no extension 'silent'"),
-        ({"curfew": {"opens": "late"}}, "extensions.curfew.opens", "input should be a valid integer"),
+        ({"curfew": {"opens": "late"}}, "extensions.curfew.opens", "must be a whole number"),
     ],
 )
 async def test_a_section_that_no_extension_takes_is_refused_and_nothing_stored(

@@ -88,8 +88,8 @@ def test_a_wrong_configuration_shows_every_problem(tmp_path: Path) -> None:
     file.write_text('policy = "best"\n[[groups]]\nname = "a b"\nclass = "gold"\n')
     found = call("run", "-c", file, "--home", tmp_path)
     assert found.exit_code == 2
-    assert "groups.0.name" in found.stderr
-    assert "groups.0.class" in found.stderr
+    assert "groups[0].name" in found.stderr
+    assert "groups[0].class" in found.stderr
     assert "there is no policy 'best'" in found.stderr
 
 

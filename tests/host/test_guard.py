@@ -267,13 +267,13 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
     [
         ({"groups": []}, "groups: there is nothing in it"),
         ({"groups": [{**GROUPS[0], "pids": [], "label": "X"}]}, "must be NAME=VALUE as in the environment"),
-        ({"groups": [{**GROUPS[0], "pids": [0]}]}, "groups.0.pids.0: must be more than 0, not 0"),
+        ({"groups": [{**GROUPS[0], "pids": [0]}]}, "groups[0].pids[0]: must be more than 0, not 0"),
         ({"groups": [{**GROUPS[0], "pids": ["me"]}]}, "must be a whole number, not 'me'"),
-        ({"groups": [{**GROUPS[0], "pids": 7}]}, "groups.0.pids: must be a list, not 7"),
+        ({"groups": [{**GROUPS[0], "pids": 7}]}, "groups[0].pids: must be a list, not 7"),
         ({"groups": [{**GROUPS[0], "name": "a b"}]}, "must be up to 63 letters, digits"),
-        ({"groups": [{**GROUPS[0], "cpus": float("inf")}]}, "groups.0.cpus: must be at most 100000, not inf"),
-        ({"groups": [{"name": "x", "pids": [1]}]}, "groups.0.class: this field is missing"),
-        ({"groups": ["x"]}, "groups.0: must be a mapping of fields, not 'x'"),
+        ({"groups": [{**GROUPS[0], "cpus": float("inf")}]}, "groups[0].cpus: must be at most 100000, not inf"),
+        ({"groups": [{"name": "x", "pids": [1]}]}, "groups[0].class: this field is missing"),
+        ({"groups": ["x"]}, "groups[0]: must be a mapping of fields, not 'x'"),
         ({"metrics": {"port": 70000}}, "metrics.port: must be at most 65535, not 70000"),
         ({"groups": [{**GROUPS[0], "label": "A=1"}]}, "give exactly one of cgroup, pids and label"),
         ({"groups": [{"name": "x", "class": "best-effort"}]}, "which processes are it"),
@@ -282,7 +282,7 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
         ({"groups": [{**GROUPS[0], "weight": 3}]}, "weight means nothing for a guaranteed group"),
         ({"groups": [GROUPS[1], GROUPS[1]]}, "two groups are called flood"),
         ({"groups": [{**GROUPS[0], "owners": ["nosuchuser"]}]}, "there is no user 'nosuchuser' on this host"),
-        ({"groups": [{**GROUPS[0], "owners": []}]}, "groups.0.owners: there is nothing in it"),
+        ({"groups": [{**GROUPS[0], "owners": []}]}, "groups[0].owners: there is nothing in it"),
         ({"policy": "best"}, "there is no policy 'best'"),
         ({"policy": {"name": "model", "speed": 1}}, "no setting speed"),
         ({"policy": {"name": "static", "share": 7}}, "a share of 7"),
@@ -291,11 +291,11 @@ def test_a_configuration_is_read_from_yaml_and_toml(tmp_path: Path) -> None:
         ({"actuators": {"allow": ["nonsense"]}}, "nothing is called 'nonsense'; there are weight, cpus"),
         ({"actuators": {"allow": ["pace", "qota"]}}, "pace, quota, prefetchers"),
         ({"actuators": {"allow": []}}, "actuators.allow: there is nothing in it"),
-        ({"groups": [GROUPS[0], {**GROUPS[1], "cgroup": "", "pids": [2, 1]}]}, "groups.1: pids 1 are of group feed"),
+        ({"groups": [GROUPS[0], {**GROUPS[1], "cgroup": "", "pids": [2, 1]}]}, "groups[1]: pids 1 are of group feed"),
         ({"groups": [{**GROUPS[1], "cgroup": "a/../../etc"}]}, "must be a path without . and .., not 'a/../../etc'"),
         ({"groups": [{**GROUPS[1], "cgroup": "//"}]}, "the root holds all processes"),
-        ({"groups": [{**GROUPS[1], "cpus": 2}]}, "groups.0.cpus: cpus means nothing for a best-effort group"),
-        ({"groups": [{**GROUPS[0], "reports": {}}]}, "groups.0.reports: give either lines or gateway"),
+        ({"groups": [{**GROUPS[1], "cpus": 2}]}, "groups[0].cpus: cpus means nothing for a best-effort group"),
+        ({"groups": [{**GROUPS[0], "reports": {}}]}, "groups[0].reports: give either lines or gateway"),
         ({"groups": [{**GROUPS[0], "reports": {"gateway": "http://h/m"}}]}, "which of the gateway's models"),
         ({"groups": [{**GROUPS[0], "reports": {"lines": "/a", "tenant": "b"}}]}, "tenant means nothing without a"),
         ({"policy": {"name": "static", "share": 7, "sahre": 1}}, "has no setting sahre"),
@@ -320,7 +320,7 @@ def test_processes_are_of_one_group(matcher: str, kinds: tuple[str, str]) -> Non
     groups = [{"name": name, "class": kind, matcher: _MATCHER[matcher]} for name, kind in zip("ab", kinds, strict=True)]
     with pytest.raises(Invalid) as caught:
         parse_config({"groups": groups})
-    assert [one.where for one in caught.value.problems] == ["groups.1"]
+    assert [one.where for one in caught.value.problems] == ["groups[1]"]
     assert "of group a too" in caught.value.problems[0].what
     groups[1][matcher] = {"cgroup": "a/bc", "label": "ROLE=y", "pids": [9]}[matcher]
     assert len(parse_config({"groups": groups}).groups) == 2
@@ -339,13 +339,13 @@ def test_a_part_of_a_cgroup_may_be_a_group_of_its_own_within_its_class(kind: str
 
 
 _MISTAKES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
-    "a limit for guaranteed work": ("groups.0.weight", lambda told: told["groups"][0].update(weight=2)),
-    "a promise to best-effort work": ("groups.1.slo", lambda told: told["groups"][1].update(slo={})),
-    "no number": ("groups.1.weight", lambda told: told["groups"][1].update(weight="much")),
-    "a field that there is not": ("groups.1.colour", lambda told: told["groups"][1].update(colour="red")),
+    "a limit for guaranteed work": ("groups[0].weight", lambda told: told["groups"][0].update(weight=2)),
+    "a promise to best-effort work": ("groups[1].slo", lambda told: told["groups"][1].update(slo={})),
+    "no number": ("groups[1].weight", lambda told: told["groups"][1].update(weight="much")),
+    "a field that there is not": ("groups[1].colour", lambda told: told["groups"][1].update(colour="red")),
     "two names": ("groups", lambda told: told["groups"][1].update(name="feed")),
-    "two matchers": ("groups.0", lambda told: told["groups"][0].update(label="A=1")),
-    "a path upwards": ("groups.1.cgroup", lambda told: told["groups"][1].update(cgroup="../x")),
+    "two matchers": ("groups[0]", lambda told: told["groups"][0].update(label="A=1")),
+    "a path upwards": ("groups[1].cgroup", lambda told: told["groups"][1].update(cgroup="../x")),
     "no policy": ("policy", lambda told: told.update(policy="best")),
     "no mechanism": ("actuators.allow", lambda told: told.update(actuators={"allow": ["nonsense"]})),
     "too fast": ("tick_s", lambda told: told.update(tick_s=0)),
@@ -366,7 +366,7 @@ def test_everything_that_is_wrong_is_reported_at_once(made: set[str]) -> None:
 def test_a_group_that_is_wrong_is_the_only_problem() -> None:
     with pytest.raises(Invalid) as caught:
         parse_config({"groups": [{**GROUPS[0], "tag": "X"}]})
-    assert [one.where for one in caught.value.problems] == ["groups.0.tag"]
+    assert [one.where for one in caught.value.problems] == ["groups[0].tag"]
 
 
 def test_a_gateway_that_holds_a_password_is_not_repeated() -> None:

@@ -104,7 +104,7 @@ def test_plan_takes_every_model(files: tuple[Path, Path], model: str) -> None:
     [
         ("resnet=20", 2, "does not say a rate and an objective"),
         ("resnet=20,80ms,x=1", 2, "does not say a rate and an objective"),
-        ("resnet=-3,80ms", 2, "greater than or equal to 0"),
+        ("resnet=-3,80ms", 2, "must be at least 0"),
         ("resnet=20,80", 2, "'80' is not a duration"),
         ("resnet=20,soon", 2, "'soon' is not a duration"),
         ("gpt=20,80ms", 3, "there is no profile of 'gpt'"),

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
+from shoal.base.validation import problems
 from shoal.contract.lifecycle import Desired
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
@@ -233,9 +234,9 @@ class Extensions:
             try:
                 kind.manifest.model_validate(values)
             except ValidationError as error:
-                wrong = error.errors(include_url=False, include_context=False)[0]
-                where = ".".join(["extensions", name, *map(str, wrong["loc"])])
-                raise Invalid(f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}", where=where) from None
+                wrong = problems(error)[0]
+                where = f"extensions.{name}.{wrong.where}" if wrong.where else f"extensions.{name}"
+                raise Invalid(wrong.what, where=where) from None
 
 
 def _decide(extension: Extension, admit: Decide, snapshot: Snapshot) -> Decision:

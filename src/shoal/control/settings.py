@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from shoal.admission import Policy
 from shoal.base.discover import find
 from shoal.base.home import Home, default_home
+from shoal.base.validation import details, sentence
 from shoal.control.server_settings import ServerSettings, is_loopback
 from shoal.core import Invalid
 from shoal.extension import Extension
@@ -94,7 +95,7 @@ def load_settings(
     try:
         found = model.model_validate(values)
     except ValidationError as error:
-        problems += [_problem(dict(detail), model, sources) for detail in error.errors(include_url=False)]
+        problems += [_problem(detail, model, sources) for detail in details(error)]
     if problems:
         first = problems[0]
         what = first.what if len(problems) == 1 else f"{len(problems)} settings are wrong"
@@ -251,13 +252,6 @@ def _merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 # --- what is said of wrong ones ---
 
-_WANTED = {
-    "int_parsing": "a whole number", "int_type": "a whole number", "int_from_float": "a whole number",
-    "float_parsing": "a number", "float_type": "a number", "finite_number": "a finite number",
-    "bool_parsing": "on or off", "bool_type": "on or off", "string_type": "a text", "string_too_short": "a text",
-    "model_type": "a mapping of settings", "model_attributes_type": "a mapping of settings",
-}  # fmt: skip
-
 
 def _problem(detail: dict[str, Any], model: type[BaseModel], sources: Sequence[_Source]) -> Invalid:
     path = tuple(str(step) for step in detail["loc"])
@@ -268,7 +262,7 @@ def _problem(detail: dict[str, Any], model: type[BaseModel], sources: Sequence[_
         near = difflib.get_close_matches(path[-1], known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         return Invalid(f"there is no setting {'.'.join(path)!r}", where=where, hint=hint)
-    return Invalid(_say(detail), where=where)
+    return Invalid(sentence(detail), where=where)
 
 
 def _origin(path: tuple[str, ...], sources: Sequence[_Source]) -> tuple[_Source | None, tuple[str, ...]]:
@@ -286,19 +280,3 @@ def _names(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
     for step in path:
         here = here.model_fields[step].annotation
     return list(here.model_fields)
-
-
-def _say(detail: dict[str, Any]) -> str:
-    found, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
-    if found in _WANTED:
-        return f"must be {_WANTED[found]}, not {value!r}"
-    if found in ("enum", "literal_error"):
-        return f"must be {context['expected'].replace(chr(39), '')}, not {value!r}"
-    bounds = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most"),
-              "greater_than": ("gt", "more than"), "less_than": ("lt", "less than")}  # fmt: skip
-    if found in bounds:
-        key, words = bounds[found]
-        return f"must be {words} {context[key]:g}, not {value}"
-    if found == "string_pattern_mismatch":
-        return f"must be {context['pattern'].strip('^()$').replace('|', ' or ')}, not {value!r}"
-    return str(context.get("error", detail["msg"]))

@@ -230,6 +230,8 @@ def codec(kind: Any) -> TypeAdapter[Any]:
 def _read(path: Path, codec: TypeAdapter[Any]) -> Any:
     from pydantic import ValidationError
 
+    from shoal.base.validation import problems
+
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -239,11 +241,9 @@ def _read(path: Path, codec: TypeAdapter[Any]) -> Any:
     try:
         found = codec.validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        at = ".".join(str(step) for step in first["loc"])
-        raise Invalid(
-            f"{at or 'the text'}: {first['msg']}", where=str(path), hint="it is written by Shoal alone: remove it"
-        ) from None
+        first = problems(error)[0]
+        what = f"{first.where or 'the text'}: {first.what}"
+        raise Invalid(what, where=str(path), hint="it is written by Shoal alone: remove it") from None
     if found.version != VERSION:
         raise Invalid(
             f"this is version {found.version} of the file, and {VERSION} is known here", where=str(path),

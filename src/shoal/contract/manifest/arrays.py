@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shoal.contract.manifest.quantities import problem, shown
+from shoal.base.validation import shown
+from shoal.contract.manifest.quantities import problem
 
 MOST_TASKS = 10_000
 MOST_INDEX = 999_999

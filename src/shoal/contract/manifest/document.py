@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from shoal.base.validation import place_of
 from shoal.core import Invalid
 
 Path = tuple[str | int, ...]
@@ -189,10 +190,7 @@ class _Reader:
 
 def show_path(path: Path) -> str:
     """`inputs[0].from` for ("inputs", 0, "from")."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text or "manifest"
+    return place_of(path) or "manifest"
 
 
 def _unreadable(error: yaml.YAMLError, source: str) -> Invalid:

@@ -1,8 +1,9 @@
 """What other kinds of manifests are made of: the fields, readers and words that they share with jobs."""
 
+from shoal.base.validation import shown
 from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
 from shoal.contract.manifest.document import show_path
-from shoal.contract.manifest.quantities import problem, shown
+from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import in_order, read_grace
 from shoal.contract.manifest.schema import (
     Accelerators,

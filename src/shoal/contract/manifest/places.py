@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal.contract.manifest.quantities import problem, shown
+from shoal.base.validation import shown
+from shoal.contract.manifest.quantities import problem
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.ASCII)
 

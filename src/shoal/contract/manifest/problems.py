@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shoal.base.validation import details, shown, wanted
 from shoal.contract.manifest import schema, values
 from shoal.contract.manifest.document import Document, Path, show_path
 from shoal.contract.manifest.kinds import Kind
-from shoal.contract.manifest.quantities import shown
 from shoal.contract.manifest.schema import JOB
 
 MAX_PROBLEMS = 50
@@ -26,18 +26,6 @@ _SHAPES = {
     values.BUNDLE: ("is not a bundle's digest", "write sha256: and 64 hexadecimal digits; `files` is meant for hand"),
     values.NO_NUL: ("holds a NUL character", "remove it: no process can be given one"),
 }
-_WANTED = {
-    "string_type": "text",
-    "string_unicode": "valid Unicode text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "dict_type": "a mapping of names to values",
-    "model_type": "a mapping of fields",
-    "model_attributes_type": "a mapping of fields",
-    "tuple_type": "a list",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +38,14 @@ class Problem:
 
 def explain(error: ValidationError, document: Document, kind: Kind = JOB) -> Iterator[Problem]:
     """Every problem of the document, at most `MAX_PROBLEMS` of them."""
-    details = [detail for detail in error.errors(include_url=False) if detail["loc"] and not _echo(dict(detail))]
-    for detail in details[:MAX_PROBLEMS]:
-        yield _explain(dict(detail), document, kind)
+    found = [detail for detail in details(error) if detail["loc"]]
+    for detail in found[:MAX_PROBLEMS]:
+        yield _explain(detail, document, kind)
     for field, what, hint in kind.conflicts(document.value):
         yield Problem(document.line(field), show_path(field), what, hint)
-    if len(details) > MAX_PROBLEMS:
-        left = len(details) - MAX_PROBLEMS
+    if len(found) > MAX_PROBLEMS:
+        left = len(found) - MAX_PROBLEMS
         yield Problem(document.line(()), "manifest", f"there are {left} more problems", "mend these first")
-
-
-def _echo(detail: dict[str, Any]) -> bool:
-    """A list whose every item is wrong is called empty as well."""
-    return bool(detail["type"] == "too_short" and detail["input"])
 
 
 def _explain(detail: dict[str, Any], document: Document, kind: Kind) -> Problem:
@@ -106,8 +89,9 @@ def _say(detail: dict[str, Any], path: Path, document: Document, kind: Kind) -> 
     if found == "string_type" and path in document.written and not isinstance(value, str):
         text = document.written[path]
         return f"{text or 'nothing'} is read as {_read_as(value)}, not as text", f'quote it: "{text}"'
-    if found in _WANTED:
-        return f"must be {_WANTED[found]}, and {shown(value)} is not", _hint_at(path, kind)
+    need = wanted(found)
+    if need is not None:
+        return f"must be {need}, and {shown(value)} is not", _hint_at(path, kind)
     return str(detail["msg"]), _hint_at(path, kind)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from shoal.base.validation import shown
+
 MAX_DURATION_S = 10 * 365 * 86_400.0
 MIN_MEMORY_BYTES = 1 << 20
 MAX_MEMORY_BYTES = 1 << 50
@@ -31,19 +33,6 @@ DEADLINE_HINT = "write a time such as 2030-01-31T18:00:00Z, or a duration from s
 def problem(what: str, hint: str) -> PydanticCustomError:
     """An error that the parser shows as it is: a sentence about the value, and what to do instead."""
     return PydanticCustomError("shoal", "{what}", {"what": what, "hint": hint})
-
-
-def shown(value: Any) -> str:
-    """A value as it may stand in a message: short, and never a whole structure."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= 40 else value[:37] + "...")
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int | float):
-        return repr(value) if isinstance(value, float) or abs(value) < 1e18 else "a huge number"
-    if isinstance(value, dict):
-        return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else type(value).__name__
 
 
 def read_duration(value: Any) -> float:

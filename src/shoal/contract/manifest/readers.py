@@ -6,8 +6,9 @@ import keyword
 import shlex
 from typing import Any
 
+from shoal.base.validation import shown
 from shoal.contract.manifest.kinds import other_kind
-from shoal.contract.manifest.quantities import problem, shown
+from shoal.contract.manifest.quantities import problem
 from shoal.contract.patterns import compile_pattern
 from shoal.core import ANY
 

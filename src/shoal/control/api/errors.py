@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -12,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from shoal.base.http import TooLarge as TooLarge
 from shoal.base.http import status_of as server_status
+from shoal.base.validation import sentence
 from shoal.contract import models
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
@@ -102,7 +102,7 @@ async def shoal_error(_request: Request, error: Exception) -> Response:
 
 async def _invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [Invalid(_sentence(found), where=_place(found["loc"])) for found in error.errors()]
+    problems = [Invalid(sentence(found, _SHAPES), where=_place(found["loc"])) for found in error.errors()]
     what = problems[0].what if len(problems) == 1 else f"the request has {len(problems)} problems"
     where = problems[0].where
     hint = "send a JSON object, with Content-Type: application/json" if where == "body" else None
@@ -116,13 +116,6 @@ _SHAPES = {
     models.NO_NUL: "NUL characters are not allowed",
 }
 """What the patterns of fields allow, in words."""
-
-
-def _sentence(found: dict[str, Any]) -> str:
-    if found["type"] == "string_pattern_mismatch" and found["ctx"]["pattern"] in _SHAPES:
-        return _SHAPES[found["ctx"]["pattern"]]
-    text = str(found["msg"])
-    return text[:1].lower() + text[1:]
 
 
 def _place(location: Sequence[str | int]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import pwd
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from pydantic import (
     model_validator,
 )
 
+from shoal.base.validation import problems
 from shoal.core import Invalid, PriorityClass
 from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.loop import CHANGES_PER_MINUTE
@@ -56,8 +56,12 @@ MECHANISMS: Mapping[str, Control] = MappingProxyType({
 })  # fmt: skip
 """The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
-_MOST_SHOWN = 60
 _EXAMPLE = "see docs/how/host.md for an example"
+_GATEWAY = r"^(http://[^/@\s]+/\S*)?$"
+_SHAPES = {
+    NAME: "must be up to 63 letters, digits, dots, dashes and underscores, a letter or digit first",
+    _GATEWAY: "must be http://HOST:PORT/PATH, without a user",
+}
 
 
 class _Section(BaseModel):
@@ -76,7 +80,7 @@ class ReportsConfig(_Section):
     is read from `token_file`, and sent to no other address."""
 
     lines: Path | None = None
-    gateway: Annotated[str, Field(pattern=r"^(http://[^/@\s]+/\S*)?$")] = ""
+    gateway: Annotated[str, Field(pattern=_GATEWAY)] = ""
     token_file: Path | None = None
     tenant: str = ""
     models: frozenset[str] = frozenset()
@@ -239,17 +243,13 @@ def read_config(path: Path, *, kind: type[GuardConfig] = GuardConfig) -> GuardCo
 def parse_config(value: Any, *, where: str = "configuration", kind: type[GuardConfig] = GuardConfig) -> GuardConfig:
     if not isinstance(value, dict):
         raise Invalid("a configuration is a mapping with groups", where=where, hint=_EXAMPLE)
-    problems = list(contradictions(value))
+    found = list(contradictions(value))
     try:
         made = kind.model_validate(value)
     except ValidationError as error:
-        problems[:0] = [
-            Invalid(_sentence(one), where=".".join(map(str, one["loc"])) or where)
-            for one in error.errors(include_url=False)
-            if not _echo(one)
-        ]
-    if problems:
-        raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=tuple(problems))
+        found[:0] = [Invalid(one.what, where=one.where or where) for one in problems(error, shapes=_SHAPES)]
+    if found:
+        raise Invalid("the guard's configuration is wrong", where=where, hint=_EXAMPLE, problems=tuple(found))
     return made
 
 
@@ -272,52 +272,3 @@ def _parsed(path: Path, text: str) -> Any:
         where = getattr(error, "problem_mark", None)
         line = f"{path}:{where.line + 1}" if where is not None else str(path)
         raise Invalid(f"this is no YAML: {getattr(error, 'problem', error)}", where=line) from None
-
-
-_BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
-_WANTED = {
-    "string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "path": "a path",
-    "tuple": "a list", "list": "a list", "set": "a list", "frozen_set": "a list", "mapping": "a mapping",
-    "dict": "a mapping", "model": "a mapping of fields",
-}  # fmt: skip
-"""By what pydantic calls it before the first `_type`, `_parsing` or `_from_float`."""
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    """What pydantic found, as everything else here would say it. Text that a pattern refused is shown, unless it may
-    hold a password."""
-    kind, value, told = str(problem["type"]), problem["input"], problem.get("ctx", {})
-    bound = next((f"{words} {told[name]:g}" for name, words in _BOUNDS.items() if name in told), None)
-    wanted = _WANTED.get(re.sub(r"_(type|parsing|from_float|attributes_type)$", "", kind))
-    match kind:
-        case "value_error":
-            return str(problem["msg"]).removeprefix("Value error, ")
-        case "missing":
-            return "this field is missing"
-        case "extra_forbidden":
-            return "there is no such field"
-        case "too_short":
-            return "there is nothing in it"
-        case "enum":
-            return f"must be {told['expected'].replace(chr(39), '')}, not {_shown(value)}"
-        case "string_pattern_mismatch" if told["pattern"] == NAME:
-            shape = "up to 63 letters, digits, dots, dashes and underscores, a letter or digit first"
-            return f"must be {shape}, not {_shown(value)}"
-        case "string_pattern_mismatch":
-            return "must be http://HOST:PORT/PATH, without a user"
-        case _ if bound is not None:
-            return f"must be {bound}, not {_shown(value)}"
-        case _ if wanted is not None:
-            return f"must be {wanted}, not {_shown(value)}"
-    text = str(problem["msg"])
-    return text[:1].lower() + text[1:]
-
-
-def _echo(problem: Mapping[str, Any]) -> bool:
-    """A list whose every item is wrong is called empty as well."""
-    return bool(problem["type"] == "too_short" and problem["input"])
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -20,7 +20,7 @@ def contradictions(document: Mapping[str, Any]) -> Iterator[Invalid]:
     listed = document.get("groups")
     groups = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list | tuple) else []
     for at, group in enumerate(groups):
-        where = f"groups.{at}"
+        where = f"groups[{at}]"
         yield from _of_group(group, where)
         reports = group.get("reports")
         if isinstance(reports, Mapping):
@@ -31,7 +31,7 @@ def contradictions(document: Mapping[str, Any]) -> Iterator[Invalid]:
             if shared:
                 text = f"{shared} {'are' if shared.startswith('pids') else 'is'} of group {_called(earlier, first)} too"
                 hint = "a process belongs to one group"
-                yield Invalid(f"{text}: {hint}", where=f"groups.{second}")
+                yield Invalid(f"{text}: {hint}", where=f"groups[{second}]")
     names = [group.get("name") for group in groups if isinstance(group.get("name"), str)]
     for name in sorted({str(one) for one in names if names.count(one) > 1}):
         yield Invalid(f"two groups are called {name}", where="groups")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shoal.base.validation import problems
 from shoal.contract.manifest.values import Duration, DurationOrZero, Memory
 from shoal.core import Invalid
 from shoal.extension import Section
@@ -133,11 +134,8 @@ def read_file(path: Path) -> MarketFile:
     except yaml.YAMLError as error:
         raise Invalid(f"is not YAML: {error}", where=str(path)) from error
     except ValidationError as error:
-        problems = tuple(
-            Invalid(one["msg"], where=f"{path}: {'.'.join(map(str, one['loc']))}")
-            for one in error.errors(include_url=False)
-        )
-        raise Invalid(problems[0].what, where=problems[0].where, problems=problems) from None
+        found = tuple(Invalid(one.what, where=f"{path}: {one.where or 'the file'}") for one in problems(error))
+        raise Invalid(found[0].what, where=found[0].where, problems=found) from None
 
 
 class MarketJob(Strict):

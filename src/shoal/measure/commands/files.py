@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shoal.base.validation import problems
 from shoal.contract.manifest.quantities import read_duration, read_duration_or_zero, read_size
-from shoal.core import Invalid, Money, NotFound, ShoalError
+from shoal.core import Invalid, Money, NotFound
 from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 
 _MOST_BYTES = 64 << 20
@@ -174,19 +175,10 @@ def _validated(value: Any, shape: type[Shape], where: str, hint: str | None) -> 
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        problems: tuple[ShoalError, ...] = tuple(
-            Invalid(
-                one.get("ctx", {}).get("what", one["msg"]),
-                where=f"{where}: {_path(one['loc'])}" if one["loc"] else where,
-                hint=one.get("ctx", {}).get("hint", hint),
-            )
-            for one in error.errors(include_url=False)
+        found = tuple(
+            Invalid(one.what, where=f"{where}: {one.where}" if one.where else where, hint=one.hint or hint)
+            for one in problems(error)
         )
-        if len(problems) == 1:
-            raise problems[0] from None
-        raise Invalid(f"{len(problems)} problems", where=where, problems=problems) from None
-
-
-def _path(parts: Sequence[str | int]) -> str:
-    """models[3].times[0].batch"""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+        if len(found) == 1:
+            raise found[0] from None
+        raise Invalid(f"{len(found)} problems", where=where, problems=found) from None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shoal.base.validation import problems
 from shoal.core import Invalid
 from shoal.schedule.oracle.samples import Sample
 from shoal.schedule.oracle.track import WINDOW, Rate, Report, Track, robust
@@ -118,8 +119,8 @@ class Reports:
             known = _Written.model_validate(state)
         except ValidationError as error:
             hint = "start the oracle empty: it learns again from the next reports"
-            first = error.errors(include_url=False)[0]
-            what = f"the state cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            first = problems(error)[0]
+            what = f"the state cannot be read: {first.where}: {first.what}"
             raise Invalid(what, where="oracle", hint=hint) from error
         for job, *place, reports in known.live:
             found.live.setdefault(Place(*place), {})[job] = Track(reports)

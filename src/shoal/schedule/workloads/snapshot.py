@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 
+from shoal.base.validation import problems
 from shoal.core import Invalid, Money, Quota, Tenant, Throughput
 from shoal.schedule.build import problem_of
 from shoal.schedule.types import Configuration, JobView, Pool, Problem
@@ -268,8 +269,8 @@ class _Reader:
         try:
             self._take(number, kind.model_validate(found))
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                fault(number, f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}")
+            for each in problems(error):
+                fault(number, f"{each.where}: {each.what}" if each.where else each.what)
         except ValueError as error:
             fault(number, str(error))
 
