@@ -69,7 +69,7 @@ def _command(group: Any, context: Any, name: str, before: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str | None) -> str:
-    return inspect.cleandoc(text or "").replace("\b\n", "")
+    return inspect.cleandoc(text or "")
 
 
 def _option(one: Any) -> tuple[str, str, str]:
@@ -79,11 +79,11 @@ def _option(one: Any) -> tuple[str, str, str]:
     else:
         value = "" if one.is_flag else one.metavar or one.name.upper()
         name = f"{', '.join([*one.opts, *one.secondary_opts])} {value}".strip()
-    default = one.default
+    default, told = one.default, getattr(one, "show_default", None)
     if isinstance(default, list | tuple):
         default = ", ".join(map(str, default))
-    shown = "" if default is None or isinstance(default, bool) or callable(default) else str(default)
-    return code(name), getattr(one, "help", "") or "", code(shown)
+    shown = "" if default is None or isinstance(default, bool) or callable(default) else code(str(default))
+    return code(name), getattr(one, "help", "") or "", told if isinstance(told, str) else shown
 
 
 # --- settings ---

@@ -9,9 +9,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 from shoal.cli.app import COMMANDS, app, commands_of
@@ -64,6 +68,24 @@ def test_help_names_every_command() -> None:
     assert [name for names in COMMANDS.values() for name in names if f" {name} " not in shown] == []
 
 
+def _each(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from _each(command.get_command(None, name), f"{path} {name}")
+
+
+def test_help_loses_no_word_to_markup() -> None:
+    """Rich takes `[words]` for the name of a style, and shows nothing there."""
+    lost = [
+        (path, text)
+        for path, found in _each(typer.main.get_command(app), "shoal")
+        for text in (found.help, *(getattr(one, "help", None) for one in found.params))
+        if text and Text.from_markup(text).plain != text
+    ]
+    assert lost == []
+
+
 @pytest.mark.parametrize(("words", "meant"), [(["staus"], "'status'"), (["tenant", "crate"], "'create'")])
 def test_a_typo_is_told_what_was_meant(words: list[str], meant: str) -> None:
     result = CliRunner().invoke(app, words)
@@ -86,12 +108,12 @@ def test_a_room_brings_its_commands_and_loads_no_other_room(name: str) -> None:
     assert f" {name} " in CliRunner().invoke(app, ["--help"]).stdout
 
 
-def _install(folder: Path, module: str) -> dict[str, str]:
-    """A package with the command `greet`, as an installer leaves it; the environment in which it is found."""
+def _install(folder: Path, module: str, entries: str = "[shoal.commands]\ngreet = greeting\n") -> dict[str, str]:
+    """A package with these entry points, as an installer leaves it; the environment in which it is found."""
     info = folder / "greeting-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[shoal.commands]\ngreet = greeting\n")
+    (info / "entry_points.txt").write_text(entries)
     (folder / "greeting.py").write_text(module)
     return {**os.environ, "PYTHONPATH": str(folder)}
 
@@ -123,6 +145,44 @@ def test_a_command_whose_package_is_broken_is_an_error_in_words(tmp_path: Path) 
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 2
     assert done.stderr.startswith("error: shoal.commands greet cannot be loaded: No module named 'no_such_library'")
+
+
+_UP_OPTION = """
+from pathlib import Path
+from shoal.base.console.command import SettingOption
+
+KEYS = SettingOption("keep.jobs", "How long jobs are kept.")
+RULES = SettingOption("market.file", "Rent as this file says.", Path, "FILE")
+"""
+
+
+def test_an_installed_package_brings_an_option_of_up_for_a_setting(tmp_path: Path) -> None:
+    entries = "[shoal.up_options]\nkept-jobs = greeting:KEYS\nrules = greeting:RULES\n"
+    environ = {**_install(tmp_path, _UP_OPTION, entries), "SHOAL_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+    words = [sys.executable, "-m", "shoal.cli", "up"]
+
+    def run_up(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*words, *more], capture_output=True, text=True, check=False, env=environ, cwd=tmp_path, timeout=100
+        )
+
+    shown = run_up("--help").stdout
+    assert "How long jobs are kept. The setting keep.jobs." in shown
+    assert "--rules" in shown
+    refused = run_up("--kept-jobs", "forever")
+    assert (refused.returncode, "keep.jobs" in refused.stderr) == (2, True), refused.stderr
+    refused = run_up("--rules", "no-such.yaml", "--port", "0")
+    assert str(tmp_path / "no-such.yaml") in refused.stderr  # absolute: a server in the background runs elsewhere
+    assert refused.returncode != 0
+
+
+def test_an_option_of_up_whose_package_is_broken_is_an_error_in_words(tmp_path: Path) -> None:
+    environ = _install(tmp_path, "", "[shoal.up_options]\nrules = greeting:NOTHING\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal.cli", "up"], capture_output=True, text=True, check=False, env=environ
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: shoal.up_options rules cannot be loaded:")
 
 
 def test_the_version_loads_no_command() -> None:

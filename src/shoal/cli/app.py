@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +19,11 @@ from typer.core import TyperGroup
 from shoal import __version__
 
 if TYPE_CHECKING:
-    from shoal.base.discover import Found
     from shoal.cli.context import CliContext
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "server": ("up", "down", "status", "gc", "settings", "doctor", "nodes", "node", "version"),
+    "up": ("up",),
+    "server": ("down", "status", "gc", "settings", "doctor", "nodes", "node", "version"),
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in _MODULE_OF:
-            self.commands.update(commands_of(_MODULE_OF[cmd_name]))
+            self.commands.update(_in_words(lambda: commands_of(_MODULE_OF[cmd_name])))
         elif cmd_name not in self.commands and not self._add_installed(cmd_name):
             for name in self.list_commands(ctx):  # so that what was meant can be told
                 self.get_command(ctx, name)
@@ -79,16 +79,16 @@ class Commands(TyperGroup):
 
         found = find_one(GROUP, name)
         if found is not None:
-            self.commands[name] = _registered(_loaded(found))[name]
+            self.commands[name] = _registered(_in_words(found.load))[name]
         return found is not None
 
 
-def _loaded(found: Found) -> Any:
-    """Commands whose package cannot be loaded are an error in words, like any other."""
+def _in_words(load: Callable[[], Any]) -> Any:
+    """What an installed package offers and cannot be loaded is an error in words, like any other."""
     from shoal.core import Invalid
 
     try:
-        return found.load()
+        return load()
     except Invalid as error:
         from shoal.base.console.command import USAGE, complain
 

@@ -97,7 +97,9 @@ def _kind(name: str) -> Kind:
 
 def explain(
     context: CliContext,
-    field: Annotated[str, typer.Argument(help="Such as restart.limits. [all at the top]", metavar="FIELD")] = "",
+    field: Annotated[
+        str, typer.Argument(help="Such as restart.limits.", show_default="all at the top", metavar="FIELD")
+    ] = "",
     kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
 ) -> None:
     """What a field means, what it is when it is left out, and the fields in it."""

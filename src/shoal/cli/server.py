@@ -1,8 +1,7 @@
-"""The server: up, down, status, doctor, nodes, version."""
+"""The server once it is there: down, status, gc, settings, doctor, nodes, version."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from shoal import __version__
 from shoal.base.console.command import NO_SERVER, command
 from shoal.cli.context import CliContext
-from shoal.core import Invalid, ShoalError
+from shoal.core import ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
@@ -22,7 +21,6 @@ _PANEL = "Server"
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "up", rich_help_panel=_PANEL)(up)
     command(app, "down", rich_help_panel=_PANEL)(down)
     command(app, "status", rich_help_panel=_PANEL)(status)
     command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
@@ -36,112 +34,9 @@ def register(app: typer.Typer) -> None:
     command(app, "version", rich_help_panel=_PANEL)(version)
 
 
-def up(
-    context: CliContext,
-    db: Annotated[str | None, typer.Option(help="sqlite:///PATH or postgresql://... [HOME/shoal.db]")] = None,
-    host: Annotated[str | None, typer.Option(help="Listen on this address. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Listen on this port; 0: any free one. [7070]")] = None,
-    slots: Annotated[int | None, typer.Option(help="CPU slots to offer instead of what the machine has.")] = None,
-    placement: Annotated[str | None, typer.Option(help="pack (keep nodes free for gangs) or spread. [pack]")] = None,
-    preemption: Annotated[
-        bool | None, typer.Option("--preemption/--no-preemption", help="May best-effort work be displaced? [yes]")
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [info]")] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as guard.enabled=on or serve.port=0."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Where processes run: local, or the name of an installed engine. [local]")
-    ] = None,
-    market: Annotated[
-        Path | None, typer.Option(help="Rent instances as this file says. [market.file]", metavar="FILE")
-    ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Run in the background; return once it answers.")
-    ] = False,
-    standby: Annotated[
-        bool, typer.Option("--standby", help="Wait, and take over once the present server is gone (PostgreSQL only).")
-    ] = False,
-    accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Start although the database has lost what it acknowledged.")
-    ] = False,
-) -> None:
-    """Start the server. Its jobs outlive it: a stopped or killed server takes them over when it is started again.
-
-    Settings: a flag beats SHOAL_PORT and the like in the environment, which beats the settings file. `shoal settings`
-    lists all of them.
-    """
-    # What is imported and opened from here on stays: collecting garbage among it would only delay the first answer. The
-    # server turns it on again.
-    gc.disable()
-
-    from shoal.control.server import run_server, start_detached, starter
-    from shoal.control.settings import load_settings
-
-    flags: dict[str, Any] = {
-        "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,
-        "placement": placement, "preemption": preemption, "log_level": log_level,
-    }  # fmt: skip
-    if market is not None:
-        sets = [*(sets or ()), f"market.file={market.absolute()}"]
-    settings = load_settings(flags, sets=sets or (), config=config)
-    home = settings.home
-    if detach and standby:
-        raise Invalid(
-            "a standby answers only once it has taken over: it cannot be waited for", where="--detach",
-            hint="run it under a service manager, or behind `nohup`",
-        )  # fmt: skip
-    if detach:
-        words = _again({**flags, "home": home.path}, sets or (), config)
-        info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
-        context.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
-        return
-
-    tell = starter()
-
-    def ready(info: Any) -> None:
-        tell(info)
-        context.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
-
-    def standing_by(who: str) -> None:
-        context.line({"standby": who}, lambda: print(f"standing by: {who}", flush=True))
-
-    try:
-        run_server(
-            settings, ready=ready, accept_data_loss=accept_data_loss, standing_by=standing_by if standby else None
-        )
-    except ShoalError as error:
-        tell(error)
-        raise
-
-
-def _again(flags: dict[str, Any], sets: Sequence[str], config: Path | None) -> list[str]:
-    """The command line that means the same in another process."""
-    words = []
-    for name, value in flags.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True or value is False:
-            words.append(option if value else option.replace("--", "--no-", 1))
-        elif value is not None:
-            words += [option, str(value)]
-    for one in sets:
-        words += ["--set", one]
-    return [*words, "--config", str(config.absolute())] if config else words
-
-
-def _welcome(url: str, home: Path, pid: int) -> str:
-    return (
-        f"Shoal {__version__} answers at {url} (pid {pid})\n"
-        f"  home   {home}\n"
-        f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
-        f"  api    {url}/openapi.json"
-    )
-
-
 def settings(
-    context: CliContext, config: Annotated[Path | None, typer.Option(help="Settings file. [HOME/config.yaml]")] = None
+    context: CliContext,
+    config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="HOME/config.yaml")] = None,
 ) -> None:
     """Every setting of a server: its name, its value here, and what it means. Needs no server.
 

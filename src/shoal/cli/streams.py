@@ -26,7 +26,7 @@ def logs(
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on to the job's end.")] = False,
     rank: Annotated[int, typer.Option(min=0, help="Which process of the gang.")] = 0,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt. [the current one]")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt.", show_default="the current one")] = None,
     tail: Annotated[int | None, typer.Option(min=0, max=100_000, help="Only the last lines, at most 4 MiB.")] = None,
     since: Annotated[
         str | None,
@@ -62,7 +62,8 @@ def logs(
 def events(
     context: CliContext,
     job: Annotated[
-        str | None, typer.Argument(metavar="JOB|SERVICE", help="Of this job, or service and its replicas. [all]")
+        str | None,
+        typer.Argument(metavar="JOB|SERVICE", help="Of this job, or service and its replicas.", show_default="all"),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     after: Annotated[int | None, typer.Option(min=0, help="Only after this sequence number.")] = None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PANEL = "Tenants"
 _NONE = ("none", "unlimited", "-")
 
-Weight = Annotated[float | None, typer.Option(help="Its share when tenants compete. [1]")]
+Weight = Annotated[float | None, typer.Option(help="Its share when tenants compete.", show_default="1")]
 NewWeight = Annotated[float | None, typer.Option("--weight", help="Its share when tenants compete.")]
 MaxClass = Annotated[
     str | None, typer.Option("--max-class", help="Highest class it may submit: guaranteed or best-effort.")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -104,11 +105,36 @@ _OPTIONS: Mapping[str, tuple[Any, Any]] = {
 """Default and type of each common option."""
 
 
+@dataclass(frozen=True, slots=True)
+class SettingOption:
+    """An option of `shoal up` for one setting. A package offers it under the entry point group `shoal.up_options`, with
+    the option's name; `kind` is `str` or `Path`."""
+
+    setting: str
+    text: str
+    kind: type[str | Path] = str
+    metavar: str = "VALUE"
+
+    def annotation(self) -> Any:
+        return Annotated[
+            self.kind | None, typer.Option(help=f"{self.text} The setting {self.setting}.", metavar=self.metavar)
+        ]
+
+    def set_to(self, value: str | Path) -> str:
+        """As `--set` takes it. The server may run elsewhere, so a path is absolute."""
+        return f"{self.setting}={value.absolute() if isinstance(value, Path) else value}"
+
+
 def command(
-    app: typer.Typer, name: str, takes: Collection[str] = tuple(_OPTIONS), **settings: Any
+    app: typer.Typer,
+    name: str,
+    takes: Collection[str] = tuple(_OPTIONS),
+    more: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function whose first parameter is a `CommandContext`; the common options that it `takes` are added to
-    its own. A parameter that is a dataclass stands for its fields, options that several commands share.
+    its own. A parameter that is a dataclass stands for its fields, options that several commands share. `more` has the
+    types of options by name that the function takes as keywords.
 
     The context is made by the click context's object where it has one, a `MakeContext`."""
 
@@ -119,8 +145,9 @@ def command(
                 kinds = get_type_hints(one.annotation, include_extras=True)
                 groups[one.name] = one.annotation, [field.name for field in fields(one.annotation)]
                 own += [_option(field.name, field.default, kinds[field.name]) for field in fields(one.annotation)]
-            else:
+            elif one.kind is not inspect.Parameter.VAR_KEYWORD:
                 own.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        own += [_option(one, None, kind) for one, kind in more.items()]
         common = [_option(one, *_OPTIONS[one]) for one in takes]
         # Typer gives its own context to a parameter of this type.
         common.append(inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
@@ -137,10 +164,15 @@ def command(
         parameters = own + common
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(name, **settings)(run)
+        app.command(name, **{"help": _flowing(function.__doc__), **settings})(run)
         return function
 
     return register
+
+
+def _flowing(text: str | None) -> str:
+    """A docstring whose paragraphs take the terminal's width, which Typer does for the first one only."""
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in inspect.cleandoc(text or "").split("\n\n"))
 
 
 def _option(name: str, default: Any, kind: Any) -> inspect.Parameter:

@@ -41,10 +41,12 @@ def deploy(
         ),
     ],
     name: Annotated[
-        str | None, typer.Option(help="Its name, and a model file's model's. [as the manifest or file]")
+        str | None, typer.Option(help="Its name, and a model file's model's.", show_default="as the manifest or file")
     ] = None,
     slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Latency objective, such as 50ms.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=0, help="Replicas wanted. [1 at first, then as it is]")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=0, help="Replicas wanted.", show_default="1 at first, then as it is")
+    ] = None,
     priority_class: Annotated[str | None, typer.Option("--class", help="guaranteed or best-effort.")] = None,
     tenant: TenantOption = None,
     key: Annotated[str | None, typer.Option("--key", help="Idempotency key: twice the same is one deployment.")] = None,
@@ -110,7 +112,9 @@ def _endpoints(service: ServiceView) -> None:
 
 def services(
     context: CommandContext,
-    service: Annotated[str | None, typer.Argument(metavar="SERVICE", help="Show this one. [list all]")] = None,
+    service: Annotated[
+        str | None, typer.Argument(metavar="SERVICE", help="Show this one.", show_default="list all")
+    ] = None,
     tenant: TenantOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
