@@ -103,7 +103,7 @@ def _plain(line: str) -> str:
     """Without what differs from run to run: ids, numbers and durations, colours, width of columns."""
     line = re.sub(r"\x1b\[[0-9;]*m", "", line)
     line = re.sub(r"\b[js]-[0-9a-z]{8,}\b", "ID", line)
-    line = re.sub(r"\b(?:\d+(?:\.\d+)?(?:ms|us|s|m|h|d|%)?)(?: ?\d+s)?\b|\b\d+%", "N", line)
+    line = re.sub(r"\b(?:\d+(?:\.\d+)?(?:ms|us|s|m|h|d|x|%)?)(?: ?\d+s)?\b|\b\d+%", "N", line)
     return " ".join(line.split())
 
 

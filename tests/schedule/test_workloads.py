@@ -126,7 +126,7 @@ class TestGavel:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("alpha\t5", "2 fields separated by tabs"),
+            ("alpha\t5", "fields separated by tabs: 2"),
             (line(steps=0), "number of steps 0 must be finite and above 0"),
             (line().replace("\t1000\t", "\tmany\t"), "number of steps 'many' is no number"),
             (line().replace("\t1000\t", "\tnan\t"), "number of steps nan must be finite"),

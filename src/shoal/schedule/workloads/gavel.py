@@ -65,7 +65,7 @@ def _job(lines: Lines, number: int, fields: list[str]) -> _Job | None:
         (steps, arrived, gang), weight, slo = fields[4:], "1", "-1"
     else:
         lines.fault(
-            number, f"{len(fields)} fields separated by tabs", "Gavel's traces have 10 or 9, its older ones have 7"
+            number, f"fields separated by tabs: {len(fields)}", "Gavel's traces have 10 or 9, its older ones have 7"
         )
         return None
     if not fields[0].strip():
