@@ -64,7 +64,7 @@ class Memory:
 
 class LatencyProbe:
     """What one dependent load from memory takes, by following a random cycle through `size` bytes: 272 ns beside idle
-    neighbours, 572 ns beside streaming stores, on the machine of docs/how/host.md. A shot of 300 loads takes about
+    neighbours, 572 ns beside streaming stores, on the machine of docs/results/host.md. A shot of 300 loads takes about
     80 us, so ten a second cost less than a thousandth of a core. Not for several threads at once."""
 
     def __init__(self, native: Native, *, size: int = PROBE_BYTES) -> None:

@@ -104,7 +104,7 @@ def _config(path: Path, policy: str | None) -> GuardConfig:
     from shoal.host.guard.config import PolicyConfig, parse_config, read_config
 
     if not path.exists():
-        hint = "say which groups there are: shoal guard run --config guard.yaml; docs/how/host.md has an example"
+        hint = "say which groups there are: shoal guard run -c guard.yaml; see docs/how-to/guard-neighbours.md"
         raise Invalid("there is no configuration", where=str(path), hint=hint)
     told = read_config(path)
     if policy is None:

@@ -56,7 +56,7 @@ MECHANISMS: Mapping[str, Control] = MappingProxyType({
 })  # fmt: skip
 """The names by which a configuration allows single mechanisms."""
 _MOST_BYTES = 10 << 20
-_EXAMPLE = "see docs/how/host.md for an example"
+_EXAMPLE = "see docs/how-to/guard-neighbours.md for an example"
 _GATEWAY = r"^(http://[^/@\s]+/\S*)?$"
 _SHAPES = {
     NAME: "must be up to 63 letters, digits, dots, dashes and underscores, a letter or digit first",

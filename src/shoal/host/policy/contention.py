@@ -19,7 +19,7 @@ _LEAST_TRUST = 0.25
 _REMEMBER = 0.8
 """How much of a tick's error is remembered in the next."""
 _NOISE = 0.4
-"""Of a violation against a pause just before it, in 50 ms each on the machine of docs/how/host.md."""
+"""Of a violation against a pause just before it, in 50 ms each on the machine of docs/results/host.md."""
 TOLD = 0.8
 """A group that causes less with all of its share cannot be told from one that causes nothing, and breaks no promise."""
 _NOISE_VARIANCE, _DRIFT = 0.1, 0.03

@@ -163,8 +163,8 @@ def _undisturbed(state: GroupState, quiet: Quiet) -> float | None:
 
 
 def _latency_loss(home: DomainState, quiet: Quiet) -> float | None:
-    """A batch's time grew by about the 0.8th power of what the probe's latency grew by, over six kinds of neighbours
-    (docs/how/host.md): where that is wrong for small losses, it is by saying too much."""
+    """A batch's time grew by about the 0.8th power of what the probe's latency grew by, over six kinds of neighbours.
+    Where that is wrong for small losses, it is by saying too much."""
     now, alone = home.latency_ns.known(), quiet.latency_ns.get(str(home.domain.id))
     alone = home.alone_ns.known(stale_s=float("inf")) if alone is None else alone
     return None if not now or not alone else 1 - 1 / (1 + float(max(0.0, now / alone - 1) ** 0.8))

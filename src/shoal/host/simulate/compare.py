@@ -14,7 +14,7 @@ from shoal.host.simulate.run import simulate
 from shoal.host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.host.types import Control, Domain, Group
 
-SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/how/host.md)"
+SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/results/host.md)"
 ORACLE = "oracle"
 
 

@@ -2,7 +2,7 @@
 
 *Pressure* is the load that best-effort work puts on a domain's path, as a fraction of what the path can carry (its
 capacity in bytes per second of non-temporal stores, which press hardest). All constants were fitted to measurements of
-a Zen 4 guest with two cores on one L3 (docs/how/host.md, "Simulator"); tests compare its cells one by one.
+a Zen 4 guest with two cores on one L3 (docs/results/host.md); tests compare its cells one by one.
 """
 
 from __future__ import annotations
