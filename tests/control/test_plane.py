@@ -286,7 +286,7 @@ def test_a_missing_secret_fails_the_job_and_a_present_one_reaches_only_the_rank(
         missing = await submit(world, secrets={"TOKEN": "hub"})
         await ended(world, missing)
         assert plane.job(missing).error_code is ErrorCode.SECRET
-        await plane.set_secret("ada", "hub", "s3cr3t-value", actor="ada")
+        await plane.secrets.set("ada", "hub", "s3cr3t-value", actor="ada")
         present = await submit(world, secrets={"TOKEN": "hub"})
         await ended(world, present)
         assert plane.job(present).state is JobState.SUCCEEDED

@@ -71,7 +71,7 @@ def test_a_secret_reaches_the_job_and_stays_out_of_the_shared_server(tmp_path: P
     async def scene(world: World) -> None:
         await world.make("red")
         plane = (await world.awake("red")).plane
-        await plane.set_secret("default", "key", "hunter2", actor="admin")
+        await plane.secrets.set("default", "key", "hunter2", actor="admin")
         job = await world.submit("red", secrets={"KEY": "key"}, env={"SIZE": "large"})
         await world.until("red", job, JobState.SUCCEEDED)
         (gang,) = given

@@ -44,7 +44,7 @@ def test_a_plane_gives_its_teams_no_more_than_the_shared_server_gives_it(tmp_pat
         await plane.put_tenant("team", sandbox=Sandbox.USER, actor="admin")
         with pytest.raises(Unavailable, match="the shared server gives red user"):
             await plane.put_tenant("team", sandbox=Sandbox.BUBBLEWRAP, actor="admin")
-        assert plane.sandbox("default") is Sandbox.USER
+        assert plane.tenants.sandbox("default") is Sandbox.USER
 
     play(tmp_path, scene)
 

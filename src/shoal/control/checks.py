@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from shoal.contract.records import TenantRecord
-from shoal.core import Forbidden, Invalid, NotFound, PriorityClass
+from shoal.core import Invalid
 from shoal.store import Store
-
-
-def check_class(
-    tenants: Mapping[str, TenantRecord], tenant: str, priority_class: PriorityClass, what: str
-) -> TenantRecord:
-    """The tenant, if it may have such a `what`. Raises NotFound or Forbidden."""
-    record = tenants.get(tenant)
-    if record is None:
-        raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
-    if priority_class is PriorityClass.GUARANTEED and record.max_priority_class is PriorityClass.BEST_EFFORT:
-        raise Forbidden(
-            f"tenant {tenant} may not have guaranteed {what}", where="priority_class",
-            hint="write `priority_class: best-effort`",
-        )  # fmt: skip
-    return record
 
 
 def check_files(store: Store, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:

@@ -13,6 +13,7 @@ from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.server_settings import TokenLimits
 from shoal.control.tokens import TokenCache
+from shoal.extension.web import DEFAULT_TENANT
 
 
 class Door:
@@ -25,10 +26,9 @@ class Door:
 
     async def open(self) -> None:
         """Makes the first tenant, so that a newcomer can submit at once."""
-        from shoal.extension.web import DEFAULT_TENANT
-
-        if not self.context.plane.store.tenants():
-            await self.context.plane.put_tenant(DEFAULT_TENANT, actor="server")
+        tenants = self.context.plane.tenants
+        if not tenants.records:
+            await tenants.create(DEFAULT_TENANT, actor="server")
         self._unfollow = self.context.follow()
 
     def close(self) -> None:

@@ -19,9 +19,10 @@ from shoal.contract.lifecycle import Desired
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
 from shoal.control import transitions
-from shoal.control.checks import check_class, check_files
+from shoal.control.checks import check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
+from shoal.control.tenants import Tenants
 from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine, Gang
 from shoal.extension import Decide, Explain, Extension, LiveJob, Manifest, Section, Server
@@ -43,8 +44,6 @@ class Jobs(Protocol):
 
     async def explain(self, job_id: str) -> Explanation: ...
 
-    def sandbox(self, tenant: str) -> Sandbox: ...
-
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest: ...
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]: ...
@@ -56,7 +55,7 @@ class Facilities:
 
     home: Path
     cache: JobCache
-    known_tenants: Mapping[str, TenantRecord]
+    known_tenants: Tenants
     extensions: Callable[[], Iterable[Extension]]
     wake: Callable[[], None]
     repository: JobRepository
@@ -83,10 +82,10 @@ class Facilities:
         return self.cache.active()
 
     def tenants(self) -> Mapping[str, TenantRecord]:
-        return self.known_tenants
+        return self.known_tenants.records
 
     def sandbox(self, tenant: str) -> Sandbox:
-        return self.jobs.sandbox(tenant)
+        return self.known_tenants.sandbox(tenant)
 
     def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
         told = (one.telemetry(job) for one in self.extensions())
@@ -106,7 +105,7 @@ class Facilities:
         return await self.jobs.explain(job_id)
 
     def check_class(self, tenant: str, priority_class: PriorityClass, what: str) -> None:
-        check_class(self.known_tenants, tenant, priority_class, what)
+        self.known_tenants.check_class(tenant, priority_class, what)
 
     def check_files(self, tenant: str, bundle: str | None, left: tuple[str, ...], command: str) -> None:
         check_files(self.store, tenant, bundle, left, command)

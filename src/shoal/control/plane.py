@@ -30,7 +30,7 @@ from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecor
 from shoal.control import arrays, transitions
 from shoal.control.attempt_runner import AttemptRunner
 from shoal.control.bundles import BundleLimits, Bundles
-from shoal.control.checks import check_class, check_deadline, check_files
+from shoal.control.checks import check_deadline, check_files
 from shoal.control.collector import Collector
 from shoal.control.decider import Decide, Decider
 from shoal.control.explaining import Explainer, Obstacles, handed_over
@@ -43,8 +43,9 @@ from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
 from shoal.control.retention import Retention
-from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed
-from shoal.control.vault import SecretMissing, Vault
+from shoal.control.sandboxes import require_apart, sandboxed
+from shoal.control.tenants import Tenants
+from shoal.control.vault import Secrets, Vault
 from shoal.core import (
     Capability,
     Clock,
@@ -52,7 +53,6 @@ from shoal.core import (
     Invalid,
     NotFound,
     Overloaded,
-    PriorityClass,
     Quota,
     Reason,
     Sandbox,
@@ -95,14 +95,14 @@ class ControlPlane:
         self.ready = False
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
-        self._least_sandbox = least_sandbox
         self._layout = Layout(home, rank_limits(self._limits, *file_system_room(home)))
         self._vault = Vault(home / "secret.key")
+        self.secrets = Secrets(store, self.clock, self._vault)
+        self.tenants = Tenants(store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed)
         self._new_id = new_id or Ids(self.clock).new
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
-        self._tenants: dict[str, TenantRecord] = {}
         self.cache = JobCache(
             ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
             store.ends, lambda live: self.extensions.moved(live),
@@ -115,7 +115,8 @@ class ControlPlane:
             finish=lambda live, progress: self.extensions.finish(live, progress),
         )  # fmt: skip
         self.runner = AttemptRunner(
-            self.repository, engine, self._layout, secrets=self._resolve_secrets,
+            self.repository, engine, self._layout,
+            secrets=lambda live: self.secrets.resolve(live.job.tenant, live.manifest.secrets),
             prepare=self._prepare, drain=self.collector.drain,
             killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
@@ -127,7 +128,7 @@ class ControlPlane:
         self.reconciler = Reconciler(self.repository, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
         self.node_watch = NodeWatch(self.repository, engine, self.runner, on_fatal=on_fatal)
         facilities = Facilities(
-            home=home, cache=self.cache, known_tenants=self._tenants, extensions=lambda: self.extensions,
+            home=home, cache=self.cache, known_tenants=self.tenants, extensions=lambda: self.extensions,
             wake=self.decider.wake_from_thread, repository=self.repository, engine=engine, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
             any_port=any_port, http_limits=http_limits or HttpLimits(),
@@ -142,14 +143,13 @@ class ControlPlane:
         """Reconcile with what the store and the engine hold, then start the loops. Running work is adopted."""
         began = self.clock.monotonic()
         await self.engine.open()
-        require_sandbox(self._least_sandbox(), self.engine)
+        self.tenants.open()
         self._capabilities = self.engine.capabilities()
-        self._tenants.update({tenant.name: tenant for tenant in self.store.tenants()})
         jobs = self.store.unfinished_jobs()
         active = [job.id for job in jobs if job.state.active]
         self.cache.drained.update(self.store.drained_nodes())
         self.cache.load(
-            jobs, self.store.current_attempts(active), [record.as_tenant() for record in self._tenants.values()],
+            jobs, self.store.current_attempts(active), [record.as_tenant() for record in self.tenants.records.values()],
             await self.engine.inventory(),
         )  # fmt: skip
         self.runner.open()
@@ -228,7 +228,7 @@ class ControlPlane:
 
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest:
         """The manifest as it would be stored: with defaults for the resources that it leaves out."""
-        record = self._tenants.get(tenant)
+        record = self.tenants.records.get(tenant)
         quota = record.quota if record is not None else Quota()
         return complete(manifest, self._limits, quota, (kind.capacity for kind, _ in self.cache.index.layout.kinds))
 
@@ -250,8 +250,8 @@ class ControlPlane:
         )  # fmt: skip
 
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
-        record = check_class(self._tenants, tenant, manifest.priority_class, "jobs")
-        require_apart(manifest.network, self.sandbox(tenant))
+        record = self.tenants.check_class(tenant, manifest.priority_class, "jobs")
+        require_apart(manifest.network, self.tenants.sandbox(tenant))
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -273,17 +273,13 @@ class ControlPlane:
 
     def obstacles(self, job: JobRecord) -> list[Reason]:
         """Why this job can never start as nodes and quotas are."""
-        record = self._tenants.get(job.tenant)
+        record = self.tenants.records.get(job.tenant)
         tenant = Tenant(job.tenant) if record is None else record.as_tenant()
         return self._obstacles.find(self.cache.index.layout, tenant, job.resources, job.min_ranks)
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         """What would keep this job from starting here, if it were submitted now."""
-        warnings = self.obstacles(job)
-        for name in secrets.values():
-            if self.store.secret(job.tenant, name) is None:
-                warnings.append(Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name}))
-        return warnings
+        return self.obstacles(job) + self.secrets.missing(job.tenant, secrets.values())
 
     def job(self, job_id: str) -> JobRecord:
         live = self.cache.get(job_id)
@@ -375,72 +371,24 @@ class ControlPlane:
             raise NotFound(f"job {job_id} has no attempt {number}", where="attempt", hint=f"the last is {job.attempt}")
         return job, number
 
-    # --- tenants, secrets, files ---
+    # --- tenants and their files ---
 
-    async def put_tenant(
-        self, name: str, *, actor: str, weight: float | None = None, quota: Quota | None = None,
-        max_priority_class: PriorityClass | None = None, sandbox: Sandbox | None = None,
-    ) -> TenantRecord:  # fmt: skip
-        """Create a tenant or change the given settings of one. Raises Unavailable for a sandbox that the engine cannot
-        give."""
-        if sandbox is not None:
-            require_sandbox(sandbox, self.engine)
-        old = self._tenants.get(name)
-        base = old or TenantRecord(name, 1.0, Quota(), self.clock.now())
-        record = replace(
-            base,
-            weight=base.weight if weight is None else weight,
-            quota=base.quota if quota is None else quota,
-            max_priority_class=max_priority_class or base.max_priority_class,
-            sandbox=sandbox or base.sandbox,
-        )
-        try:
-            tenant = record.as_tenant()
-        except ValueError as error:
-            raise Invalid(str(error), where="weight", hint="a number above 0") from error
-        kind = EventKind.TENANT_CREATED if old is None else EventKind.TENANT_CHANGED
-        await self.store.put_tenant(record, NewEvent(self.clock.now(), kind, actor, f"tenant {name}", tenant=name))
-        self._tenants[name] = record
+    async def put_tenant(self, name: str, *, actor: str, **settings: Any) -> TenantRecord:
+        """Create a tenant, or change it; `settings` are fields of its record."""
+        act = self.tenants.change if name in self.tenants.records else self.tenants.create
+        return await act(name, actor=actor, **settings)
+
+    def _tenant_changed(self, tenant: Tenant) -> None:
         self.cache.index.set_tenant(tenant)
         self.decider.wake()
-        return record
 
     def _prepare(self, live: Live, gang: Gang) -> Gang:
         tenant = live.job.tenant
-        return sandboxed(self.extensions.prepare(live, gang), tenant, self.sandbox(tenant), self.engine)
-
-    def sandbox(self, tenant: str) -> Sandbox:
-        """How far apart the processes of the tenant's jobs are kept."""
-        record, least = self._tenants.get(tenant), self._least_sandbox()
-        return least if record is None else record.sandbox.at_least(least)
-
-    async def set_secret(self, tenant: str, name: str, value: str, *, actor: str) -> None:
-        sealed = self._vault.seal(value)
-        note = NewEvent(self.clock.now(), EventKind.SECRET_SET, actor, f"secret {name}", tenant=tenant)
-        await self.store.put_secret(tenant, name, sealed, note)
-
-    async def delete_secret(self, tenant: str, name: str, *, actor: str) -> None:
-        note = NewEvent(self.clock.now(), EventKind.SECRET_DELETED, actor, f"secret {name}", tenant=tenant)
-        if not await self.store.delete_secret(tenant, name, note):
-            raise NotFound(f"tenant {tenant} has no secret {name}", where=name)
-
-    def _resolve_secrets(self, live: Live) -> dict[str, str]:
-        found = {}
-        for variable, name in live.manifest.secrets.items():
-            sealed = self.store.secret(live.job.tenant, name)
-            if sealed is None:
-                raise SecretMissing(
-                    f"tenant {live.job.tenant} has no secret {name!r}", where=f"secrets.{variable}",
-                    hint=f"set it with `shoal secret set {name}` and submit again",
-                )  # fmt: skip
-            found[variable] = self._vault.open(sealed)
-        return found
+        return sandboxed(self.extensions.prepare(live, gang), tenant, self.tenants.sandbox(tenant), self.engine)
 
     async def add_bundle(self, chunks: AsyncIterator[bytes], *, tenant: str, actor: str) -> BundleRecord:
         """Raises as `Bundles.add`, and NotFound for an unknown tenant."""
-        record = self._tenants.get(tenant)
-        if record is None:
-            raise NotFound(f"no tenant {tenant!r}", where="tenant", hint="an admin can create it: shoal tenant create")
+        self.tenants.get(tenant)
         return await self._bundles.add(chunks, tenant=tenant, actor=actor)
 
     # --- the cluster ---

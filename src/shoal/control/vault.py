@@ -6,10 +6,14 @@ import base64
 import hashlib
 import hmac
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.core import ShoalError, Unavailable
+from shoal.contract.events import EventKind
+from shoal.contract.records import NewEvent
+from shoal.core import Clock, NotFound, Reason, ShoalError, Unavailable
+from shoal.store import Store
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -67,3 +71,43 @@ class Vault:
             file.flush()
             os.fsync(file.fileno())
         return fresh
+
+
+class Secrets:
+    """The tenants' secrets: in the store only as the vault sealed them."""
+
+    def __init__(self, store: Store, clock: Clock, vault: Vault) -> None:
+        self._store = store
+        self._clock = clock
+        self._vault = vault
+
+    async def set(self, tenant: str, name: str, value: str, *, actor: str) -> None:
+        note = NewEvent(self._clock.now(), EventKind.SECRET_SET, actor, f"secret {name}", tenant=tenant)
+        await self._store.put_secret(tenant, name, self._vault.seal(value), note)
+
+    async def delete(self, tenant: str, name: str, *, actor: str) -> None:
+        """Raises NotFound."""
+        note = NewEvent(self._clock.now(), EventKind.SECRET_DELETED, actor, f"secret {name}", tenant=tenant)
+        if not await self._store.delete_secret(tenant, name, note):
+            raise NotFound(f"tenant {tenant} has no secret {name}", where=name)
+
+    def missing(self, tenant: str, names: Iterable[str]) -> list[Reason]:
+        """A remark on each of these secrets that the tenant does not have."""
+        return [
+            Reason("secret-missing", f"secret {name} does not exist yet", {"secret": name})
+            for name in names
+            if self._store.secret(tenant, name) is None
+        ]
+
+    def resolve(self, tenant: str, secrets: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a manifest's `secrets`, with the values. Raises SecretMissing."""
+        found = {}
+        for variable, name in secrets.items():
+            sealed = self._store.secret(tenant, name)
+            if sealed is None:
+                raise SecretMissing(
+                    f"tenant {tenant} has no secret {name!r}", where=f"secrets.{variable}",
+                    hint=f"set it with `shoal secret set {name}` and submit again",
+                )  # fmt: skip
+            found[variable] = self._vault.open(sealed)
+        return found

@@ -43,22 +43,15 @@ async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
     who.require_admin("create tenants")
     if body.name == ADMIN:
         raise Invalid("this name is reserved", where="name", hint="choose another")
-    if any(tenant.name == body.name for tenant in await context.read(context.plane.store.tenants)):
-        raise Conflict(f"there is a tenant {body.name} already", where="name", hint="change it with `shoal tenant set`")
-    record = await context.plane.put_tenant(
-        body.name,
-        weight=body.weight,
-        quota=_changed(Quota(), body.quota),
-        max_priority_class=body.max_priority_class,
-        sandbox=body.sandbox,
-        actor=who.actor,
+    record = await context.plane.tenants.create(
+        body.name, actor=who.actor, quota=_changed(Quota(), body.quota), **_settings(body)
     )
     return answer(tenant_view(record), 201)
 
 
 @router.get("/tenants/{name}", summary="One tenant", responses={**shows(models.TenantView), **fails(404, 422, 503)})
 async def show(context: Ctx, who: Who, name: Name) -> Response:
-    await _record(context, who, name)
+    _record(context, who, name)
     return answer(next(view for view in await _views(context, who) if view["name"] == name))
 
 
@@ -70,14 +63,10 @@ async def show(context: Ctx, who: Who, name: Name) -> Response:
 async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) -> Response:
     """Only what is given changes; a null within `quota` lifts that limit."""
     who.require_admin("change tenants")
-    record = await _record(context, who, name)
-    await context.plane.put_tenant(
-        name,
-        weight=body.weight,
-        quota=_changed(record.quota, body.quota) if body.quota is not None else None,
-        max_priority_class=body.max_priority_class,
-        sandbox=body.sandbox,
-        actor=who.actor,
+    _record(context, who, name)
+    given = body.quota or models.QuotaView()
+    await context.plane.tenants.change(
+        name, actor=who.actor, limits=lambda quota: _changed(quota, given), **_settings(body)
     )
     return answer(next(view for view in await _views(context, who) if view["name"] == name))
 
@@ -92,7 +81,7 @@ async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) 
 async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCreate = _NO_LABEL) -> Response:
     """The answer is the only place where the token is ever shown."""
     who.require_admin("make tokens")
-    await _record(context, who, name)
+    _record(context, who, name)
     token = new_token(name)
     label = body.label
     now = context.plane.clock.now()
@@ -111,7 +100,7 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     responses={**shows(models.TokenList), **fails(404, 422, 503)},
 )
 async def list_tokens(context: Ctx, who: Who, name: Name) -> Response:
-    await _record(context, who, name)
+    _record(context, who, name)
     tokens = await context.read(context.plane.store.tokens)
     return answer({"tokens": [token_view(token) for token in tokens if token.tenant == name]})
 
@@ -148,7 +137,7 @@ async def revoke_token(context: Ctx, who: Who, token_id: Annotated[str, Path(max
     responses={**shows(models.SecretList), **fails(403, 404, 422, 503)},
 )
 async def list_secrets(context: Ctx, who: Who, tenant: TenantQuery = None) -> Response:
-    name = await _owner(context, who, tenant)
+    name = _owner(context, who, tenant)
     found = await context.read(context.plane.store.secret_names, name)
     return answer({"tenant": name, "secrets": [{"name": secret, "set_at": at} for secret, at in found]})
 
@@ -164,7 +153,7 @@ async def put_secret(
     context: Ctx, who: Who, name: SecretName, body: models.SecretPut, tenant: TenantQuery = None
 ) -> Response:
     """Stored encrypted; jobs name it in their manifest and find its value in their environment."""
-    await context.plane.set_secret(await _owner(context, who, tenant), name, body.value, actor=who.actor)
+    await context.plane.secrets.set(_owner(context, who, tenant), name, body.value, actor=who.actor)
     return Response(status_code=204)
 
 
@@ -176,23 +165,24 @@ async def put_secret(
     responses=fails(403, 404, 422, 503),
 )
 async def delete_secret(context: Ctx, who: Who, name: SecretName, tenant: TenantQuery = None) -> Response:
-    await context.plane.delete_secret(await _owner(context, who, tenant), name, actor=who.actor)
+    await context.plane.secrets.delete(_owner(context, who, tenant), name, actor=who.actor)
     return Response(status_code=204)
 
 
-async def _record(context: Context, who: Principal, name: str) -> TenantRecord:
-    for tenant in await context.read(context.plane.store.tenants):
-        if tenant.name == name and who.may_see(name):
-            return tenant
-    raise NotFound(f"there is no tenant {name!r}", where="tenant", hint="see `shoal tenant list`")
+def _record(context: Context, who: Principal, name: str) -> TenantRecord:
+    """Another tenant does not exist. Raises NotFound."""
+    record = context.plane.tenants.records.get(name)
+    if record is None or not who.may_see(name):
+        raise NotFound(f"there is no tenant {name!r}", where="tenant", hint="see `shoal tenant list`")
+    return record
 
 
-async def _owner(context: Context, who: Principal, asked: str | None) -> str:
-    return (await _record(context, who, tenant_of(who, asked))).name
+def _owner(context: Context, who: Principal, asked: str | None) -> str:
+    return _record(context, who, tenant_of(who, asked)).name
 
 
 async def _views(context: Context, who: Principal) -> list[dict[str, Any]]:
-    tenants = await context.read(context.plane.store.tenants)
+    tenants = context.plane.tenants.records.values()
     counts = await tenant_counts(context)
     usage = context.plane.garbage.usage
     states = {state.tenant.name: state for state in context.plane.tenants_state()}
@@ -209,6 +199,12 @@ async def tenant_counts(context: Context) -> Mapping[str, Mapping[str, int]]:
     for (tenant, state), count in (await context.read(context.plane.store.job_counts)).items():
         counts[tenant][state] = count
     return counts
+
+
+def _settings(body: models.TenantCreate | models.TenantChange) -> dict[str, Any]:
+    """What was given, all but the quota."""
+    given = {name: getattr(body, name) for name in ("weight", "max_priority_class", "sandbox")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _changed(quota: Quota, given: models.QuotaView) -> Quota:
