@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import JobState
+from shoal.control.api.feed import Feed
 from shoal.control.api.logs import _TAIL_BYTES, _TAIL_MOST_BYTES, _Log
 from shoal.engine import LogChunk, LogTimes
 
@@ -101,9 +101,7 @@ async def test_a_long_line_is_cut_and_a_removed_middle_is_not_told() -> None:
 )
 async def test_times_stand_before_lines_and_not_before_parts_of_lines(offset: int, begin: int, fresh: bool) -> None:
     plane = Plane(b"early\n" * 100 + b"\0" * 5000 + b"late\n" * 7, hole=(600, 5600), times=((5635, 0.0),))
-    watch = SimpleNamespace(clear=lambda: None, closed=False)
-    feed = SimpleNamespace(watch=lambda **_: contextlib.nullcontext(watch))
-    context: Any = SimpleNamespace(plane=plane, feed=feed, limits=SimpleNamespace(log_poll_s=1.0))
+    context: Any = SimpleNamespace(plane=plane, feed=Feed(), limits=SimpleNamespace(log_poll_s=1.0))
     piece = await _Log(context, "j-1", 0, timestamps=True).wait(1, offset, 2, 0.0)
     assert piece.chunk.offset == begin
     told = plane.written[begin : begin + 2]

@@ -85,18 +85,26 @@ async def test_a_silent_stream_sends_heartbeats(house: House) -> None:
 
 async def test_streams_end_when_the_server_leaves(house: House) -> None:
     job = await house.submit(seconds=1000)
+    array = (await house.submit(name="sweep", seconds=1000, array="0-1"))["array_id"]
     await asyncio.sleep(2)
     async with (
         house.stream("/v1/events", "red", "follow=true") as events,
         house.stream(f"/v1/jobs/{job['id']}/logs", "red", "follow=true") as logs,
         house.client("red") as client,
     ):
-        poll = asyncio.create_task(client.get(f"/v1/jobs/{job['id']}?wait_s=60"))
+        polls = [
+            asyncio.create_task(client.get(f"{path}?wait_s=60"))
+            for path in (f"/v1/jobs/{job['id']}", f"/v1/arrays/{array}")
+        ]
         await asyncio.sleep(1)
         house.context.feed.close()
+        left_at = house.plane.clock.now()
         await events.rest()
         await logs.rest()
-        assert (await poll).json()["state"] == "RUNNING"
+        job, sweep = [(await poll).json() for poll in polls]
+        assert house.plane.clock.now() < left_at + 1
+        assert job["state"] == "RUNNING"
+        assert sweep["id"] == array
 
 
 async def test_a_long_poll_answers_at_the_event_or_when_its_time_is_over(house: House) -> None:

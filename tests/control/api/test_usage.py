@@ -97,6 +97,7 @@ async def test_streams_and_waiting_requests_of_a_token_are_limited(house: House)
     house.context.usage = Usage(TokenLimits(requests_per_s=1000.0, burst=1000, streams=3))
     job = await house.submit(seconds=1000)
     path = f"/v1/jobs/{job['id']}"
+    array = f"/v1/arrays/{(await house.submit(name='sweep', seconds=1000, array='0-1'))['array_id']}"
     async with house.client("red") as client, house.client("blue") as other:
         async with (
             house.stream("/v1/events", "red", "follow=true") as events,
@@ -106,11 +107,14 @@ async def test_streams_and_waiting_requests_of_a_token_are_limited(house: House)
             await logs.piece()
             poll = asyncio.create_task(client.get(f"{path}?wait_s=5"))
             await asyncio.sleep(1)
-            for asked in ("/v1/events?follow=true", f"{path}/logs?follow=true", f"{path}?wait_s=1",
-                          "/v1/events?wait_s=1&after=999999", f"{path}/logs?wait_s=1"):  # fmt: skip
+            for asked in (
+                "/v1/events?follow=true", f"{path}/logs?follow=true", f"{path}?wait_s=1",
+                "/v1/events?wait_s=1&after=999999", f"{path}/logs?wait_s=1", f"{array}?wait_s=1",
+            ):  # fmt: skip
                 refused = await client.get(asked)
                 assert (refused.status_code, refused.headers["retry-after"]) == (429, "5"), asked
             assert (await client.get(path)).status_code == 200
+            assert (await client.get(array)).status_code == 200
             assert (await other.get("/v1/events?wait_s=1&after=999999")).status_code == 200
             assert (await poll).status_code == 200
             assert (await client.get(f"{path}?wait_s=1")).status_code == 200

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic_core import PydanticCustomError
@@ -42,7 +42,7 @@ async def _find(context: Context, who: Principal, ref: str, tenant: str | None) 
     return found[0]
 
 
-async def _view(context: Context, array: ArrayRecord) -> dict[str, object]:
+async def _view(context: Context, array: ArrayRecord) -> dict[str, Any]:
     counts = await context.read(context.plane.store.array_counts, [array.id])
     return array_view(array, counts.get(array.id, {}))
 
@@ -51,14 +51,17 @@ async def _view(context: Context, array: ArrayRecord) -> dict[str, object]:
 async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wait_s: Wait = 0.0) -> Response:
     """With `wait_s`, answers when all tasks are over (or suspended), or when that time is."""
     array = await _find(context, who, ref, tenant)
-    loop = asyncio.get_running_loop()
-    until = loop.time() + min(wait_s, context.limits.wait_s)
-    while True:
-        view = await _view(context, array)
-        left = until - loop.time()
-        if left <= 0 or all(state.terminal or state == "SUSPENDED" for state in view["states"]):  # type: ignore[attr-defined]
-            return answer(view)
-        await asyncio.sleep(min(_POLL_S, left))
+    if wait_s <= 0:
+        return answer(await _view(context, array))
+    # No event is an array's own: this watch ends only with the server.
+    with context.usage.waiting(who.token_id), context.feed.watch(job_id=array.id) as watch:
+        longest_s = min(wait_s, context.limits.wait_s)
+        return answer(await watch.until(lambda: _view(context, array), _over, longest_s, every_s=_POLL_S))
+
+
+def _over(view: Mapping[str, Any]) -> bool:
+    """Whether no task will go on by itself."""
+    return all(state.terminal or state is JobState.SUSPENDED for state in view["states"])
 
 
 @router.get(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
@@ -104,15 +103,8 @@ class Log:
         return self._context.feed.watch(tenant=self._tenant, job_id=self._job_id, owner_id=self._owner_id)
 
     async def poll(self, after: int, limit: int, wait_s: float) -> Sequence[Event]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + min(wait_s, self._context.limits.wait_s)
         with self._watch() as watch:
-            while True:
-                watch.clear()
-                page = await self.page(after, limit)
-                left = until - loop.time()
-                if page or watch.closed or left <= 0 or not await watch.wait(left):
-                    return page
+            return await watch.until(lambda: self.page(after, limit), bool, min(wait_s, self._context.limits.wait_s))
 
     async def stream(self, after: int) -> AsyncIterator[bytes]:
         """Server-sent events; a comment at each silence keeps proxies and clients from giving up."""
@@ -167,14 +159,11 @@ class ServerApi:
         self._context = context
 
     async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, owner_id: str) -> None:
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + min(wait_s, self._context.limits.wait_s)
+        async def look() -> bool:
+            return done()
+
         with self._context.usage.waiting(who.token_id), self._context.feed.watch(owner_id=owner_id) as watch:
-            while True:
-                watch.clear()
-                left_s = give_up_at - loop.time()
-                if done() or watch.closed or left_s <= 0 or not await watch.wait(left_s):
-                    return
+            await watch.until(look, bool, min(wait_s, self._context.limits.wait_s))
 
     async def events(
         self, asked: EventQuery, who: Principal, *, tenant: str, owner_id: str, over: Callable[[], bool]

@@ -7,10 +7,14 @@ some for them; they read from the store by sequence number, so a slow reader hol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from shoal.contract.records import Event
+
+T = TypeVar("T")
 
 
 class Watch:
@@ -38,6 +42,21 @@ class Watch:
                 return await self._news.wait()
         except TimeoutError:
             return False
+
+    async def until(
+        self, look: Callable[[], Awaitable[T]], enough: Callable[[T], bool], wait_s: float, *, every_s: float = math.inf
+    ) -> T:
+        """What a look finds once it is enough, the time is over, or the feed is closed. There is a look at first, at
+        all news, and after `every_s` without any."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + wait_s
+        while True:
+            self.clear()
+            found = await look()
+            left_s = give_up_at - loop.time()
+            if enough(found) or self.closed or left_s <= 0:
+                return found
+            await self.wait(min(left_s, every_s))
 
 
 class Feed:

@@ -152,16 +152,11 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
 
 
 async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobRecord:
-    loop = asyncio.get_running_loop()
-    until = loop.time() + wait_s
+    async def look() -> JobRecord:
+        return context.plane.job(job_id)
+
     with context.feed.watch(job_id=job_id) as watch:
-        while True:
-            watch.clear()
-            job = context.plane.job(job_id)
-            left = until - loop.time()
-            over = job.state.terminal or job.state is JobState.SUSPENDED
-            if over or watch.closed or left <= 0 or not await watch.wait(left):
-                return job
+        return await watch.until(look, lambda job: job.state.terminal or job.state is JobState.SUSPENDED, wait_s)
 
 
 _CHANGED: Responses = {**shows(models.JobView), **fails(404, 409, 422, 503)}

@@ -176,17 +176,13 @@ class _Log:
         return replace(piece, chunk=replace(piece.chunk, data=data))
 
     async def _wait(self, attempt: int | None, offset: int, limit: int, wait_s: float) -> Piece:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait_s
         with self._context.feed.watch(job_id=self._job_id) as watch:
-            while True:
-                watch.clear()
-                piece = await self.piece(attempt, offset, limit)
-                left = until - loop.time()
-                if piece.chunk.data or piece.chunk.ended or watch.closed or left <= 0:
-                    return piece
-                # A log grows without an event; a change of the job's state ends the pause early.
-                await watch.wait(min(left, self._context.limits.log_poll_s))
+            return await watch.until(
+                lambda: self.piece(attempt, offset, limit),
+                lambda piece: bool(piece.chunk.data) or piece.chunk.ended,
+                wait_s,
+                every_s=self._context.limits.log_poll_s,  # a log grows without an event
+            )
 
     async def stream(self, attempt: int | None, offset: int, *, one: bool) -> AsyncIterator[bytes]:
         """All there is from here on; `one` stops at the end of the attempt."""
