@@ -175,6 +175,28 @@ def job() -> Picture:
     return p
 
 
+def engine() -> Picture:
+    p = Picture(880, 290, "A gang on one machine: what outlives the server")
+    control = p.box(10, 60, 160, 76, "control plane\nlaunch, stop, adopt\nby the gang's name", "violet")
+    mine = p.box(220, 60, 120, 76, "engine\nin the server", "blue")
+    p.line(control.side("r"), mine.side("l"))
+    p.frame(390, 8, 480, 274, "outlives the server")
+    supervisors = [p.box(420, y, 180, 48, f"supervisor of rank {rank}", "green") for rank, y in enumerate((44, 124))]
+    ranks = [p.box(680, y, 160, 48, f"rank {rank}\nin its own cgroup", "grey") for rank, y in enumerate((44, 124))]
+    for supervisor, rank in zip(supervisors, ranks, strict=True):
+        p.line(supervisor.side("r"), rank.side("l"))
+        p.line((365, 98), (365, supervisor.y + 24), supervisor.side("l"))
+    p.line(mine.side("r"), (365, 98), head=False)
+    p.text(510, 112, "all ranks start, or none does")
+    records = p.box(
+        420, 216, 420, 50, "records on disk\nwhat the gang is, who decided `go`, how each rank ended", "amber"
+    )
+    p.line(supervisors[1].side("b"), (510, 216))
+    p.line(records.side("l"), (280, 241), mine.side("b"), dashed=True)
+    p.text(152, 236, "the next server reads them\nand adopts what runs")
+    return p
+
+
 def request() -> Picture:
     p = Picture(880, 350, "The path of a request for inference")
     client = p.box(10, 120, 92, 60, "client\nV2 protocol", "grey")
@@ -359,6 +381,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "job": job,
     "request": request,
     "round": round_,
+    "engine": engine,
     "guard": guard,
     "deaths": deaths,
     "forecast": forecast,
