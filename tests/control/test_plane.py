@@ -313,6 +313,29 @@ def test_reports_become_progress_and_metrics(tmp_path: Path) -> None:
     play(tmp_path, scene, lambda _: Script(run_s=10.0, lines=lines))
 
 
+def test_an_odd_report_takes_no_other_with_it(tmp_path: Path) -> None:
+    odd = (
+        '{"at": 1, "step": 1' + "0" * 400 + ', "metrics": {"loss": 0.5}}', '{"step": 1e300, "metrics": {"loss": 0.25}}',
+        '{"step": 2, "metrics": {"loss": 1' + "0" * 400 + "}}", r'{"step": 3, "metrics": {"lo\ud800ss": 1}}',
+        r'{"checkpoint": "/a\ud800", "step": 3}', '{"step": 4, "metrics": {"loss": 0.125}}',
+    )  # fmt: skip
+    lines = tuple(Line(1, text, "metrics") for text in odd)
+
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        job = await submit(world)
+        await ended(world, job)
+        progress = plane.job(job).progress
+        assert (progress["step"], progress["checkpoint"]) == (4, "/a?")
+        assert progress["metrics"] == {"loss": 0.125, "lo?ss": 1.0}
+        assert world.store is not None
+        points = world.store.metrics(job, name="loss")
+        assert [(point.step, point.value) for point in points] == [(None, 0.5), (None, 0.25), (4, 0.125)]
+
+    play(tmp_path, scene, lambda _: Script(run_s=10.0, lines=lines))
+
+
 def test_what_runs_survives_the_server_and_is_adopted(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         running = await submit(world, "running", resources={"accelerators": 4})

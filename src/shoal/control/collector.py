@@ -32,6 +32,9 @@ _CHUNK = 1 << 18
 _LINE = 2000
 """So much of a log's line is looked at."""
 
+_MOST = 2**63
+"""Integers in a database are below it."""
+
 
 @dataclass(slots=True)
 class _Tail:
@@ -178,7 +181,7 @@ def _absorb(
     at = _number(read.get("at")) or now
     step = _integer(read.get("step"))
     if "checkpoint" in read:
-        progress |= {"checkpoint_at": at, "checkpoint_step": step, "checkpoint": str(read["checkpoint"])[:4096]}
+        progress |= {"checkpoint_at": at, "checkpoint_step": step, "checkpoint": _text(read["checkpoint"], 4096)}
         progress |= {"checkpoint_s": _number(read.get("seconds")), "checkpoint_bytes": _integer(read.get("bytes"))}
         return []
     for name in ("total", "rate_per_s", "eta_s"):
@@ -190,20 +193,26 @@ def _absorb(
     progress["reported_at"] = at
     # A JSON-lines file of the user's own holds its values at the top level.
     values = read.get("metrics", {key: value for key, value in read.items() if key not in ("at", "step", "total")})
-    numbers = {str(name)[:128]: _number(value) for name, value in values.items()} if isinstance(values, dict) else {}
+    numbers = {_text(name, 128): _number(value) for name, value in values.items()} if isinstance(values, dict) else {}
     kept = {name: value for name, value in numbers.items() if value is not None}
     progress["metrics"] = {**progress.get("metrics", {}), **kept}
     return [MetricPoint(job_id, attempt, at, step, name, value) for name, value in kept.items()]
 
 
+def _text(value: Any, longest: int) -> str:
+    """Without the halves of surrogate pairs, which JSON lets through and no database takes."""
+    return str(value)[:longest].encode(errors="replace").decode()
+
+
 def _number(value: Any) -> float | None:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
 def _integer(value: Any) -> int | None:
+    """None for one that no column of a database holds, too."""
     number = _number(value)
-    return None if number is None else int(number)
+    return None if number is None or abs(number) >= _MOST else int(number)
