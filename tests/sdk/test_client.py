@@ -287,6 +287,13 @@ def test_following_a_jobs_events_ends_with_the_job() -> None:
         assert [one.seq for one in client.events("j-1", follow=True)] == [3, 5]
 
 
+def test_following_ends_although_something_was_noted_after_the_end() -> None:
+    removed = event(6, kind="reconcile.orphan-removed", new_state=None)
+    server = Server(page(event(5, new_state="FAILED"), removed, after=3))
+    with server.client() as client:
+        assert [one.seq for one in client.events("j-1", follow=True)] == [5, 6]
+
+
 def test_waiting_polls_until_the_end_and_gives_up_in_time() -> None:
     server = Server(ok({**JOB, "state": "RUNNING"}), ok({**JOB, "state": "SUCCEEDED"}), ok(JOB))
     with server.client() as client:

@@ -71,13 +71,13 @@ def follow_events(
     ends: Callable[[EventView], bool],
 ) -> Flow[None]:
     """Events in order; each comes once, restarts or not. `page` asks for those after a position, and how long to wait
-    for them; nothing comes after the one that `ends`."""
+    for them; none is asked for after the one that `ends`."""
     while True:
         found = yield from exchange.perform(page(after, POLL_S if follow else 0.0))
         after = found.next
         over = False
         for event in found.events:
             yield Emit(event)
-            over = ends(event)
+            over = over or ends(event)
         if (not found.events and not follow) or over:
             return
