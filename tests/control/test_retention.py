@@ -137,7 +137,8 @@ async def test_what_is_over_is_removed_with_all_that_belongs_to_it(tmp_path: Pat
     assert (told.jobs, told.runs) == ((old,), (young,))
     assert plane.job(old).state is JobState.SUCCEEDED
     done = await plane.garbage.collect()
-    assert (done.jobs, done.runs, done.freed_bytes) == (told.jobs, told.runs, told.freed_bytes)
+    assert done == told
+    assert done.events > 5
     assert done.freed_bytes >= 20_000
     assert store.job(old) is None
     assert store.attempts(old) == []

@@ -120,7 +120,7 @@ class GarbageCollector(BackgroundLoop):
             tuple(job.id for job in removal.jobs),
             tuple(job.id for job in removal.runs),
             tuple(one.digest for one in removal.bundles),
-            await asyncio.to_thread(self._store.count_events, removal.events_before),
+            await asyncio.to_thread(self._store.count_events, removal.events_before, [job.id for job in removal.jobs]),
             size + sum(one.size_bytes for one in removal.bundles),
         )
 
@@ -128,15 +128,20 @@ class GarbageCollector(BackgroundLoop):
 
     async def _remove(self, removal: Removal) -> Removed:
         size = events = 0
+        gone: list[str] = []
+        held = self._jobs.cache.held
         for start in range(0, len(removal.jobs), _BATCH):
-            batch = removal.jobs[start : start + _BATCH]
-            held = self._jobs.cache.held
-            batch = tuple(job for job in batch if not held.holds(job.id, job.array_id))
+            # A submission may have come to wait for one of them since it was decided.
+            batch = [job for job in removal.jobs[start : start + _BATCH] if not held.holds(job.id, job.array_id)]
+            if not batch:
+                continue
             with held.removing(ref for job in batch for ref in (job.id, job.array_id) if ref is not None):
                 freed = sum([await self._erase(job) for job in batch])
                 size += freed
-                note = self._note(f"{len(batch)} finished jobs were removed", freed, jobs=[job.id for job in batch])
-                events += await self._store.remove_jobs([job.id for job in batch], note)
+                ids = [job.id for job in batch]
+                note = self._note(f"{len(ids)} finished jobs were removed", freed, jobs=ids)
+                events += await self._store.remove_jobs(ids, note)
+                gone += ids
         for start in range(0, len(removal.runs), _BATCH):
             runs = removal.runs[start : start + _BATCH]
             freed = sum([await asyncio.to_thread(_remove_tree, self._run_dir(job)) for job in runs])
@@ -147,10 +152,10 @@ class GarbageCollector(BackgroundLoop):
             note = self._note("an unused bundle was removed", one.size_bytes, bundle=one.digest, tenant=one.tenant)
             size += await self._bundles.remove(one, note)
         await self._bundles.sweep()
-        while (gone := await self._store.remove_events(removal.events_before, _EVENTS)) > 0:
-            events += gone
+        while (old := await self._store.remove_events(removal.events_before, _EVENTS)) > 0:
+            events += old
         return Removed(
-            tuple(job.id for job in removal.jobs),
+            tuple(gone),
             tuple(job.id for job in removal.runs),
             tuple(one.digest for one in removal.bundles),
             events,

@@ -242,11 +242,11 @@ class Reads:
             query = query.where(table.owner_id == owner_id)
         return [rows.event_of(row) for row in self._all(query)]
 
-    def count_events(self, before: float) -> int:
-        """How many `remove_events` would remove."""
-        return int(
-            self._all(select(func.count()).select_from(schema.event).where(old_events(before, self._living)))[0][0]
-        )
+    def count_events(self, before: float, job_ids: Collection[str] = ()) -> int:
+        """How many `remove_events` and, for these jobs, `remove_jobs` would remove."""
+        count, job_id = select(func.count()).select_from(schema.event), schema.event.c.job_id
+        old = self._all(count.where(old_events(before, self._living)))[0][0]
+        return int(old + sum(row[0] for row in self._chunked(count, job_id, job_ids)))
 
     def removed_seq(self) -> int:
         """Up to which event some were removed; 0: none ever was."""
