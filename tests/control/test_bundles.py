@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -57,6 +59,24 @@ async def test_one_content_is_one_file_and_a_record_for_each_tenant(store: Store
     assert [one.tenant for one in store.bundles()] == ["ada", "bob"]
     assert store.bundle("ada", first.digest) == first
     assert store.bundle("cid", first.digest) is None
+
+
+async def test_a_bundle_is_on_disk_with_its_name_and_no_flush_holds_up_the_loop(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await bundles(store, tmp_path)
+    flush, flushed = os.fsync, []
+
+    def note(descriptor: int) -> None:
+        flushed.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, threading.get_ident()))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    await made.add(chunks(archive("a")), tenant="ada", actor="ada")
+    (file, _), (folder, _) = flushed
+    assert file.startswith(".upload-")
+    assert folder == tmp_path.name
+    assert threading.get_ident() not in {thread for _, thread in flushed}
 
 
 async def test_what_is_too_large_leaves_nothing(store: Store, tmp_path: Path) -> None:

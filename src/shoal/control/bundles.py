@@ -58,7 +58,7 @@ class Bundles:
                 note = NewEvent(
                     now, EventKind.BUNDLE_ADDED, actor, f"{size} bytes", tenant, data={"bundle": record.digest}
                 )
-                part.replace(self._folder / digest)
+                await asyncio.to_thread(_put_in_place, part, self._folder / digest)
                 await self._store.put_bundle(record, note)
         except OSError as error:
             where = str(self._folder)
@@ -80,7 +80,7 @@ class Bundles:
                 digest.update(chunk)
                 file.write(chunk)
             file.flush()
-            os.fsync(file.fileno())
+            await asyncio.to_thread(os.fsync, file.fileno())
         return digest.hexdigest(), size
 
     def _check_total(self, new: BundleRecord) -> None:
@@ -115,3 +115,13 @@ class Bundles:
         now = self._clock.now()
         if found is not None and now - found.used_at >= _NOTE_USE_S:
             await self._store.put_bundle(replace(found, used_at=now))
+
+
+def _put_in_place(part: Path, target: Path) -> None:
+    """Blocks until the file is on disk under its name."""
+    part.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
