@@ -6,10 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-PRIVATE_FILE, PRIVATE_DIR = 0o600, 0o700
 
-
-def write_whole(path: Path, data: str | bytes, *, mode: int = PRIVATE_FILE, durable: bool = True) -> None:
+def write_whole(path: Path, data: str | bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Write a file so that readers see all of it or the one before, for its owner only unless `mode` says otherwise.
     `durable`: it is on disk when this returns. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")

@@ -14,10 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.base.files import write_whole
-from shoal.base.processes import start_ticks
+from shoal.base.processes import Process, open_process, start_ticks
 from shoal.core import Invalid, ShoalError, Unavailable
-
-PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -73,9 +71,9 @@ class ServerInfo:
 def prepare_home(path: Path) -> Home:
     """Make the directory, for its owner only. Raises Invalid when that cannot be."""
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.stat().st_uid == os.getuid():
-            path.chmod(PRIVATE_DIR)
+            path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, "it is not writable")
     except OSError as error:
@@ -110,14 +108,10 @@ def stop_server(home: Home, *, timeout_s: float) -> ServerInfo | None:
     info = running_server(home)
     if info is None:
         return None
-    try:
-        descriptor = os.pidfd_open(info.pid)
-    except ProcessLookupError:
+    descriptor = open_process(Process(info.pid, info.started))
+    if descriptor is None:
         return info
     try:
-        # Between reading the file and opening the pid another process may have got it.
-        if not info.alive():
-            return info
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         ended, _, _ = select.select([descriptor], [], [], timeout_s)
     except PermissionError as error:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
+from shoal.contract.manifest.values import ACCELERATOR_TYPE, NAME, NO_NUL
 from shoal.contract.principal import TokenRole
 from shoal.core import Fault, PriorityClass, Sandbox, Share
 
@@ -111,10 +112,6 @@ class ArrayView(View):
     @property
     def terminal(self) -> bool:
         return all(state.terminal for state in self.states)
-
-
-class ArrayList(View):
-    arrays: list[ArrayView]
 
 
 class ArrayChange(View):
@@ -251,8 +248,6 @@ class BundleView(View):
 
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-ACCELERATOR_TYPE = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
-SECRET_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$"  # noqa: S105 - the name is none
 AcceleratorType = Annotated[str, Field(pattern=ACCELERATOR_TYPE)]
 
 
@@ -290,13 +285,11 @@ class TenantList(View):
     tenants: list[TenantView]
 
 
-NO_NUL = r"^[^\x00]*$"
-TENANT_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 Weight = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
 
 
 class TenantCreate(Given):
-    name: Annotated[str, Field(pattern=TENANT_NAME, description="lower case letters, digits and inner dashes")]
+    name: Annotated[str, Field(pattern=NAME, description="lower case letters, digits and inner dashes")]
     weight: Weight = 1.0
     quota: QuotaView = Field(default_factory=QuotaView)
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED

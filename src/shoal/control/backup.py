@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
-from shoal.base.home import PRIVATE_DIR, Home, prepare_home, running_server
+from shoal.base.home import Home, prepare_home, running_server
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
 from shoal.control.recovery import has_lived, new_folder
@@ -94,7 +94,7 @@ def restore_backup(home_path: Path, url: str, source: Path, *, force: bool) -> t
     """
     path = _sqlite(url)
     home = prepare_home(home_path)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone(home, path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".restore-") as folder:
         about = _unpack(source, Path(folder))
         if not force and (database_files(path) or has_lived(home)):

@@ -13,6 +13,7 @@ from fastapi import Depends, Header, Query, Request, Response
 
 from shoal.base.http import TooLarge
 from shoal.contract.manifest import MAX_BYTES
+from shoal.contract.manifest.values import NO_NUL as NO_NUL
 from shoal.contract.models import EventList
 from shoal.contract.principal import Principal
 from shoal.core import Forbidden, Invalid, NotFound, Resources
@@ -27,7 +28,6 @@ MAX_KEY = 200
 PAGE = 500
 """Events of one answer, unless a request says otherwise."""
 NEWEST = 2**62
-NO_NUL = r"^[^\x00]*$"
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from shoal.contract.models import (
     ArrayChange,
-    ArrayList,
     ArrayView,
     AttemptView,
     BlockerView,
@@ -57,7 +56,7 @@ class LogPiece:
 
 
 __all__ = [
-    "ArrayChange", "ArrayList", "ArrayView",
+    "ArrayChange", "ArrayView",
     "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList",
     "EventView", "ExplanationView",
     "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",

@@ -263,10 +263,6 @@ class Reads:
         query = select(schema.tenant).order_by(schema.tenant.c.name)
         return [rows.tenant_of(row) for row in self._all(query)]
 
-    def tenant(self, name: str) -> TenantRecord | None:
-        found = self._all(select(schema.tenant).where(schema.tenant.c.name == name))
-        return rows.tenant_of(found[0]) if found else None
-
     def tokens(self) -> list[TokenRecord]:
         """Revoked ones included, oldest first."""
         query = select(schema.token).order_by(schema.token.c.created_at, schema.token.c.id)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from shoal.base.http import TooLarge as TooLarge
 from shoal.base.http import status_of as server_status
 from shoal.base.validation import sentence
-from shoal.contract import models
+from shoal.contract.manifest import values
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
@@ -76,28 +76,31 @@ def _document(code: str, what: str, where: str | None, hint: str | None, problem
 
 def refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """What the HTTP server itself says when it refuses a request before the API sees it: status, headers, body."""
-    status = server_status(error)
-    headers = [(b"content-type", b"application/json")]
-    if isinstance(error, Overloaded):
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    headers = {"Content-Type": "application/json"}
     if isinstance(error, ShoalError):
-        return status, headers, _document(error.code, error.what, error.where, error.hint)
-    return status, headers, _document("internal", "the server failed at this request", None, None)
+        headers |= _headers(error)
+        body = _document(error.code, error.what, error.where, error.hint)
+    else:
+        body = _document("internal", "the server failed at this request", None, None)
+    return server_status(error), [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
+
+
+def _headers(error: ShoalError) -> dict[str, str]:
+    """What the client is told beside the error itself: when to come back, and how to say who it is."""
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": 'Bearer realm="shoal"'}
+    if isinstance(error, Overloaded):
+        return {"Retry-After": str(max(1, round(error.retry_after_s)))}
+    return {"Retry-After": "1"} if isinstance(error, Unavailable) else {}
 
 
 async def shoal_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ShoalError)
-    headers = {}
-    if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = 'Bearer realm="shoal"'
-    if isinstance(error, Overloaded):
-        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    if isinstance(error, Unavailable):
-        headers["Retry-After"] = "1"
     problems = error.problems if isinstance(error, Invalid) else ()
     return error_response(
-        status_of(error), error.code, error.what, where=error.where, hint=error.hint, problems=problems, headers=headers
-    )
+        status_of(error), error.code, error.what,
+        where=error.where, hint=error.hint, problems=problems, headers=_headers(error),
+    )  # fmt: skip
 
 
 async def _invalid_request(_request: Request, error: Exception) -> Response:
@@ -110,10 +113,10 @@ async def _invalid_request(_request: Request, error: Exception) -> Response:
 
 
 _SHAPES = {
-    models.TENANT_NAME: "only lower-case letters, digits and inner dashes are allowed, at most 63",
-    models.ACCELERATOR_TYPE: "only lower-case letters, digits and inner . _ - are allowed, at most 63",
-    models.SECRET_NAME: "only letters, digits and inner . _ - are allowed, at most 128",
-    models.NO_NUL: "NUL characters are not allowed",
+    values.NAME: "only lower-case letters, digits and inner dashes are allowed, at most 63",
+    values.ACCELERATOR_TYPE: "only lower-case letters, digits and inner . _ - are allowed, at most 63",
+    values.SECRET_NAME: "only letters, digits and inner . _ - are allowed, at most 128",
+    values.NO_NUL: "NUL characters are not allowed",
 }
 """What the patterns of fields allow, in words."""
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Response
 
 from shoal.contract import models
 from shoal.contract.events import EventKind
+from shoal.contract.manifest.values import SECRET_NAME
 from shoal.contract.principal import ADMIN, Principal, TokenRole
 from shoal.contract.records import NewEvent, TenantRecord, TokenRecord
 from shoal.control.api.context import Context, Ctx
@@ -24,7 +25,7 @@ router = APIRouter(prefix="/v1", tags=["tenants"])
 
 Name = Annotated[str, Path(max_length=63)]
 _NO_LABEL = models.TokenCreate()
-SecretName = Annotated[str, Path(pattern=models.SECRET_NAME)]
+SecretName = Annotated[str, Path(pattern=SECRET_NAME)]
 
 
 @router.get("/tenants", summary="Tenants", responses={**shows(models.TenantList), **fails(503)})
