@@ -348,8 +348,8 @@ def errors() -> str:
         table(("code", "fault", "when"), [(code(one), fault[one[0]], ENDS[one]) for one in ENDS]), "",
         "## Errors of the client and the API", "",
         "The same names in Python (`shoal.core`), in the API's `error.code`, and as the command line's exit code. "
-        "[The API](api.md#errors) has their HTTP status, [inference](inference.md#what-a-call-is-refused-with) those of "
-        "inference.", "",
+        "[The API](api.md#errors) has their HTTP status, [inference](inference.md#what-a-call-is-refused-with) has "
+        "those of inference.", "",
         table(("exit code", "code", "class", "when"), exits), "",
         "## Exit codes of `shoal`", "",
         table(("exit code", "when"), [
