@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.core import Fault, Unavailable
+from shoal.core import Fault, Invalid, Unavailable
 from shoal.engine import Gang, GangStatus, LaunchFailed, Phase, RankSpec
 from shoal.engine.kubernetes import KubernetesEngine, KubernetesSettings, probe_cluster
 from shoal.engine.kubernetes.jobs import read_jobs
@@ -367,6 +367,14 @@ async def test_what_is_created_is_as_the_published_api_has_it(kit: KubernetesKit
 async def test_a_home_outside_of_the_mount_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="is not in /elsewhere"):
         KubernetesEngine(tmp_path, KubernetesSettings(image="x", mount="/elsewhere"))
+
+
+async def test_a_home_behind_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(Invalid, match="behind a symbolic link, which pods do not have") as refused:
+        KubernetesEngine(tmp_path / "link/home", KubernetesSettings(image="x"))
+    assert refused.value.hint == f"give {tmp_path}/real/home"
 
 
 def test_doctor_tells_what_is_there_and_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core import Conflict, Fault
+from shoal.core import Conflict, Fault, Invalid
 from shoal.engine import LaunchFailed, Phase
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.environment import supervisor_environment, supervisor_spec
@@ -315,6 +315,17 @@ async def test_a_stop_completes_without_the_engine(kit: LocalKit) -> None:
 async def test_one_home_has_one_engine(kit: LocalKit) -> None:
     with pytest.raises(Conflict, match="another engine has this home open"):
         await LocalEngine(kit.home).open()
+
+
+async def test_a_damaged_list_of_users_is_told_and_leaves_the_home_to_others(tmp_path: Path) -> None:
+    (tmp_path / "sandbox-users.json").write_text("[1]")
+    for _ in range(2):  # the first one does not keep the home
+        with pytest.raises(Invalid, match="the list of the tenants' users is damaged"):
+            await LocalEngine(tmp_path).open()
+    (tmp_path / "sandbox-users.json").write_text("{}")
+    engine = LocalEngine(tmp_path)
+    await engine.open()
+    await engine.close()
 
 
 # --- launches cut short ---

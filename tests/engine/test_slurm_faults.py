@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shoal.core import Fault, Unavailable
-from shoal.engine import LaunchFailed, Phase, Refused
+from shoal.engine import EngineOptions, LaunchFailed, Phase, Refused
 from shoal.engine.local.processes import marked
-from shoal.engine.slurm import SlurmEngine
+from shoal.engine.slurm import SlurmEngine, SlurmSettings, probe_cluster
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.private import PrivateSlurm
 from shoal.engine.slurm.submission import Target
@@ -259,6 +259,18 @@ async def test_a_cluster_that_cannot_be_used_is_told_at_once(
     with pytest.raises(Unavailable, match=message):
         await engine.open()
     await engine.close()
+
+
+def test_doctor_names_a_home_that_cannot_be_made(
+    tmp_path: Path, cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    found = {each.name: each for each in probe_cluster(EngineOptions(tmp_path / "file/home", None, SlurmSettings()))}
+    assert found["slurm"].available
+    assert not found["shared-directory"].available
+    assert "Not a directory" in found["shared-directory"].detail
 
 
 async def _saved(cluster: PrivateSlurm) -> None:

@@ -10,10 +10,13 @@ import contextlib
 import py_compile
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 
+import structlog
+
 from shoal.base.files import write_whole
+from shoal.base.loops import Defects
 from shoal.core import Capability, Clock, Fault, Unavailable
 from shoal.engine.batch import handover, rank
 from shoal.engine.batch.cluster import BatchCluster
@@ -58,33 +61,27 @@ class BatchEngine(RecordedGangs[BatchGang]):
         self._cluster = cluster
         self._look_every_s = look_every_s
         self._poll_s = poll_s
-        self._gangs = self._new_gangs()
+        self._gangs = Gangs(
+            self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
+            blind=cluster.close_blind, freed=cluster.freed,
+        )  # fmt: skip
         self._listing = asyncio.Lock()
         self._list_now = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hints: asyncio.DatagramTransport | None = None
         self._runner = Path(rank.__file__)
-        self._mark = ""
+        self._mark = handover.mark_of(self._home)
+        self._defects = Defects(structlog.get_logger("shoal.engine"))
 
     # --- life ---
 
-    async def open(self) -> None:
-        await self._open_home()
-        self._mark = handover.mark_of(self._home)
-        self._gangs.close()
-        self._gangs = self._new_gangs()
+    async def _open(self) -> None:
         await self._cluster.open()
         await self._listen()
         self._gangs.adopt_all(pooled=self._cluster.pooled)
         await self._list()
         self._start(self._look_now_and_then(), f"{self.name}-nodes")
         self._start(self._list_now_and_then(), f"{self.name}-jobs")
-
-    def _new_gangs(self) -> Gangs:
-        return Gangs(
-            self._home, self._changes, self._clock, lease_s=self._lease_s, cancel=self._cancel_soon,
-            blind=self._cluster.close_blind, freed=self._cluster.freed,
-        )  # fmt: skip
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -136,7 +133,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self._look_every_s)
-            await self._cluster.look()
+            await self._survived(self._cluster.look())
 
     # --- jobs ---
 
@@ -148,7 +145,14 @@ class BatchEngine(RecordedGangs[BatchGang]):
                 async with asyncio.timeout(self._poll_s if busy else self._look_every_s):
                     await self._list_now.wait()
             self._list_now.clear()
-            await self._list()
+            await self._survived(self._list())
+
+    async def _survived(self, looking: Awaitable[object]) -> None:
+        """An answer that was never foreseen must not be the last one that is read."""
+        try:
+            await looking
+        except Exception as problem:
+            self._defects.note("what the cluster told cannot be read", problem, engine=self.name)
 
     async def _list(self) -> tuple[BatchJob, ...]:
         """Ask for all jobs of this home. Where the cluster does not answer, what is known stays."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal.core import Capability, Clock, Fault, Unavailable
+from shoal.core import Capability, Clock, Fault, Invalid, Unavailable
 from shoal.engine.batch import handover
 from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.job import BatchJob, NotTaken
@@ -174,6 +174,18 @@ class Cluster(BatchCluster):
         name = self._jobs.name_of(job)
         if name:
             await self._api.delete("Job", name)
+
+
+def mount_of(home: Path, settings: KubernetesSettings) -> Path:
+    """Where the volume with the server's home is mounted, here and in pods. Raises Invalid."""
+    mount = Path(settings.mount) if settings.mount else home
+    if not home.is_relative_to(mount):
+        hint = "give a directory above the server's home, or put the home in it"
+        raise Invalid(f"the server's home {home} is not in {mount}", where="kubernetes.mount", hint=hint)
+    if home != home.resolve():
+        what = f"the server's home {home} is behind a symbolic link, which pods do not have"
+        raise Invalid(what, where="home", hint=f"give {home.resolve()}")
+    return mount
 
 
 def _refusal(problem: NotTaken, gang: str) -> LaunchFailed:

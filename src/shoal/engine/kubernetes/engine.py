@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.core import Clock, Invalid, SystemClock
+from shoal.core import Clock, SystemClock
 from shoal.engine.batch import handover
 from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.kubernetes.api import Api
-from shoal.engine.kubernetes.cluster import Cluster
+from shoal.engine.kubernetes.cluster import Cluster, mount_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import EngineOptions
 
@@ -23,10 +23,7 @@ class KubernetesEngine(BatchEngine):
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
         home = home.absolute()
-        mount = Path(settings.mount) if settings.mount else home
-        if not home.is_relative_to(mount):
-            hint = "give a directory above the server's home, or put the home in it"
-            raise Invalid(f"the server's home {home} is not in {mount}", where="kubernetes.mount", hint=hint)
+        mount = mount_of(home, settings)
         cluster = Cluster(settings, mount, handover.mark_of(home), clock, api or Api(settings))
         super().__init__(
             "kubernetes", home, cluster, lease_s=settings.lease_s, clock=clock, look_every_s=look_every_s,

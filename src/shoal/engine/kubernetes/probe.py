@@ -6,10 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
-from shoal.core import Capability, ShoalError, SystemClock
+from shoal.core import Capability, Invalid, ShoalError, SystemClock
 from shoal.engine.batch import handover
 from shoal.engine.kubernetes.api import Api
-from shoal.engine.kubernetes.cluster import Cluster
+from shoal.engine.kubernetes.cluster import Cluster, mount_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import EngineOptions
 
@@ -37,9 +37,10 @@ async def _probe(home: Path, section: KubernetesSettings) -> list[Capability]:
 
 
 def _volume(home: Path, section: KubernetesSettings) -> Capability:
-    mount = Path(section.mount or home)
-    if not home.is_relative_to(mount):
-        return Capability("shared-volume", False, f"{home} is not in {mount}", _NO_JOBS)
+    try:
+        mount = mount_of(home, section)
+    except Invalid as problem:
+        return Capability("shared-volume", False, str(problem), _NO_JOBS)
     if not os.path.ismount(mount) and section.volume:
         return Capability(
             "shared-volume", False, f"{mount} is no mount point here: is the claim {section.volume} mounted?", _NO_JOBS

@@ -68,12 +68,11 @@ class LocalEngine(RecordedGangs[LocalGang]):
         self._watch: asyncio.Task[None] | None = None
         self._registry = Registry(self._home, self._changes, self._clock)
 
-    async def open(self) -> None:
-        await self._open_home()
-        self._launcher = Launcher(self._home)
+    def _fill_home(self) -> None:
         self._launcher.open()
-        self._sandboxes = Sandboxes(self._home)
         self._sandboxes.open()
+
+    async def _open(self) -> None:
         found = await asyncio.to_thread(self._probe)
         self._cgroups = await asyncio.to_thread(cgroups.probe, self._home)
         limit = cgroups.memory_limit_bytes(cgroups.mounts())
@@ -81,7 +80,6 @@ class LocalEngine(RecordedGangs[LocalGang]):
         self._nodes = Present(self._sightings.inventory)
         levels = await asyncio.to_thread(sandbox.capabilities, self._home)
         self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities(), *levels)
-        self._registry = Registry(self._home, self._changes, self._clock)
         await self._registry.open()
         self._watch = asyncio.create_task(self._look_now_and_then(), name="engine-nodes")
 

@@ -33,17 +33,24 @@ class RecordedGangs(ABC, Generic[AnyGang]):
     _lock_wait_s = 0.0
 
     def __init__(self, home: Path, clock: Clock | None) -> None:
-        self._home = home.absolute()
+        self._home = home.resolve()
         self._clock = clock or SystemClock()
         self._changes = Changes()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._lock_fd: int | None = None
 
-    async def _open_home(self) -> None:
-        """Make the home, and hold it. Raises Unavailable, and Conflict while another engine has it."""
+    async def open(self) -> None:
+        """Raises Unavailable or Invalid, and Conflict while another engine has the home. Nothing stays open then."""
+        try:
+            await self._hold_home()
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _hold_home(self) -> None:
         try:
             (self._home / "gangs").mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._home = self._home.resolve()
             self._lock_fd = await asyncio.to_thread(lock_file, self._home / "engine.lock", wait_s=self._lock_wait_s)
             if self._lock_fd is not None:
                 self._fill_home()
@@ -64,6 +71,13 @@ class RecordedGangs(ABC, Generic[AnyGang]):
     def _fill_home(self) -> None:
         """Put into the home, once it is held, what has to be there. May raise OSError."""
         return
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """The rest of `open`, with the home held."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ import pwd
 from pathlib import Path
 
 from shoal.base.files import write_whole
+from shoal.core import Invalid
 
 FIRST_UID, UIDS = 0x7000_0000, 0x0F00_0000
 """The reserved range: no system allots from it (systemd's containers end below it). It is wide, so that the tenants of
@@ -26,9 +27,14 @@ class Users:
         self._known: dict[str, int] = {}
 
     def open(self) -> None:
-        """Read what was allotted. Raises OSError, and ValueError for a damaged file: no id may be allotted twice."""
+        """Read what was allotted. Raises OSError, and Invalid for a damaged file: no id may be allotted twice."""
         with contextlib.suppress(FileNotFoundError):
-            self._known = {str(name): int(uid) for name, uid in json.loads(self._path.read_bytes()).items()}
+            try:
+                self._known = {str(name): int(uid) for name, uid in json.loads(self._path.read_bytes()).items()}
+            except (ValueError, TypeError, AttributeError) as problem:
+                what = "the list of the tenants' users is damaged"
+                hint = "restore it from a backup: it says which user each tenant's files belong to"
+                raise Invalid(what, where=str(self._path), hint=hint) from problem
 
     def uid(self, tenant: str) -> int:
         """The tenant's user id; the first time it is allotted, durably. Raises OSError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shlex
@@ -50,12 +51,7 @@ async def _probe(home: Path, section: SlurmSettings) -> list[Capability]:
 
 async def _shared(slurm: Commands, cluster: Cluster, home: Path) -> list[Capability]:
     """Whether the nodes see the home under the same path, and this Python: asked of those that are idle now."""
-    idle = await slurm.run("sinfo", "-h", "-N", "-p", cluster.target.partition, "-t", "idle", "-o", "%N")
-    names = sorted(set(idle.split()))
-    if not names:
-        return [Capability("shared-directory", True, "not tried: no node is idle now")]
     python = os.path.realpath(sys.executable)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     seal = home / f".probe-{os.getpid()}"
     word = secrets.token_hex(8)
     test = (
@@ -63,6 +59,11 @@ async def _shared(slurm: Commands, cluster: Cluster, home: Path) -> list[Capabil
         f'$(test -x {shlex.quote(python)} && echo yes || echo no)"'
     )
     try:
+        idle = await slurm.run("sinfo", "-h", "-N", "-p", cluster.target.partition, "-t", "idle", "-o", "%N")
+        names = sorted(set(idle.split()))
+        if not names:
+            return [Capability("shared-directory", True, "not tried: no node is idle now")]
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         seal.write_text(word)
         said = await slurm.run(
             "srun", f"--partition={cluster.target.partition}", f"--nodelist={','.join(names)}",
@@ -76,7 +77,8 @@ async def _shared(slurm: Commands, cluster: Cluster, home: Path) -> list[Capabil
             Capability("shared-directory", False, f"it could not be tried: {problem.what}", "nothing is known of it")
         ]
     finally:
-        seal.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            seal.unlink(missing_ok=True)
     told = [line.split() for line in said.splitlines() if len(line.split()) == 3]
     blind = sorted({name for name, seen, _ in told if seen != word})
     bare = sorted({name for name, _, there in told if there != "yes"})
