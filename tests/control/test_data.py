@@ -72,6 +72,15 @@ def test_the_helper_process_loads_nothing_heavy(source: Path, tmp_path: Path) ->
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("left", [b"", b"short", bytes(44)])
+def test_a_vault_does_without_no_key_and_half_a_key(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "secret.key").write_bytes(left)
+    for use in (lambda vault: vault.seal("x"), lambda vault: vault.derive("x")):
+        with pytest.raises(Unavailable, match=r"the key of the secrets is damaged"):
+            use(Vault(tmp_path / "secret.key"))
+    assert (tmp_path / "secret.key").read_bytes() == left
+
+
 def test_a_vault_opens_what_it_sealed_and_says_when_its_key_was_changed(tmp_path: Path) -> None:
     vault = Vault(tmp_path / "secret.key")
     sealed = vault.seal("pässword")

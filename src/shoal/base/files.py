@@ -22,6 +22,17 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = 0o600, durable: bo
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+    if durable:
+        flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """What was made, renamed or removed in it is on disk when this returns. Blocks. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def file_system_room(path: Path) -> tuple[int, int]:

@@ -131,17 +131,18 @@ def end_with_parent(parent: int, signum: int = signal.SIGKILL) -> bool:
 
 
 def start_detached(
-    command: Sequence[str], log_file: Path, *, what: str, drop: Sequence[str] = ("SHOAL_TOKEN",)
-) -> subprocess.Popen[bytes]:
+    command: Sequence[str], log_file: Path, *, what: str,
+    drop: Collection[str] = ("SHOAL_TOKEN",), give: Mapping[str, str] | None = None, pass_fds: Collection[int] = (),
+) -> subprocess.Popen[bytes]:  # fmt: skip
     """In a session of its own, so that it outlives its starter and what ends that; its output is appended to a file.
-    `drop` names variables that it does not inherit. Raises Unavailable, calling it `what`."""
-    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    `drop` names variables that it does not inherit, `give` has others. Raises Unavailable, calling it `what`."""
+    environment = {name: value for name, value in os.environ.items() if name not in drop} | dict(give or {})
     try:
         with log_file.open("ab") as output:
             log_file.chmod(0o600)
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                cwd=log_file.parent, env=environment,
+                cwd=log_file.parent, env=environment, pass_fds=pass_fds,
             )  # fmt: skip
     except OSError as error:
         raise Unavailable(f"the {what} cannot be started: {error.strerror}", where=str(log_file)) from error

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shoal.base.files import flush_folder
 from shoal.contract.events import EventKind
 from shoal.contract.records import BundleRecord, NewEvent
 from shoal.core import Clock, Invalid, Overloaded, Unavailable
@@ -120,8 +121,4 @@ class Bundles:
 def _put_in_place(part: Path, target: Path) -> None:
     """Blocks until the file is on disk under its name."""
     part.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_folder(target.parent)

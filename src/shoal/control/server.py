@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal import __version__
+from shoal.base import processes
 from shoal.base.discover import find_one
 from shoal.base.files import write_whole
 from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
-from shoal.base.processes import start_ticks
 from shoal.contract.events import EventKind
 from shoal.control import runtime
 from shoal.control.settings import Settings
@@ -313,7 +312,7 @@ async def _answer(
 def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: object) -> Callable[[], None]:
     def announce() -> None:
         pid = os.getpid()
-        info = ServerInfo(pid, start_ticks(pid) or 0, url, __version__)
+        info = ServerInfo(pid, processes.start_ticks(pid) or 0, url, __version__)
         write_server(home, info)
         log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
         ready(info)
@@ -392,16 +391,14 @@ def start_detached(arguments: Sequence[str], home: Home, *, timeout_s: float = 3
     Raises what it raised when it does not come up; where it could not say that, Unavailable with the end of its log.
     """
     prepare_home(home.path)
+    before = home.log_file.stat().st_size if home.log_file.exists() else 0
     readable, writable = os.pipe()
-    with home.log_file.open("ab") as log, os.fdopen(readable, "rb") as pipe:
-        home.log_file.chmod(0o600)
-        before = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.cli", "up", *arguments],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(writable,),
-            env={**os.environ, READY_FD: str(writable)}, cwd=home.path,
-        )  # fmt: skip
-        os.close(writable)
+    with os.fdopen(readable, "rb") as pipe:
+        with os.fdopen(writable, "wb"):
+            process = processes.start_detached(
+                [sys.executable, "-m", "shoal.cli", "up", *arguments], home.log_file, what="server",
+                drop=(), give={READY_FD: str(writable)}, pass_fds=(writable,),
+            )  # fmt: skip
         answered, _, _ = select.select([pipe], [], [], timeout_s)
         told = pipe.read() if answered else b""
     info = read_server(home)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.base.files import write_whole
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
 from shoal.core import Clock, NotFound, Reason, ShoalError, Unavailable
@@ -17,6 +18,9 @@ from shoal.store import Store
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
+
+
+_KEY_BYTES = 32
 
 
 class SecretMissing(ShoalError):
@@ -58,19 +62,24 @@ class Vault:
 
     def _load_key(self) -> bytes:
         if self._key is None:
-            self._key = self._read_or_make_key(base64.urlsafe_b64encode(os.urandom(32)))
+            if not self._key_file.exists():
+                # On disk before anything is sealed with it, and never half of it.
+                write_whole(self._key_file, base64.urlsafe_b64encode(os.urandom(_KEY_BYTES)))
+            key = self._key_file.read_bytes()
+            if not _is_key(key):
+                raise Unavailable(
+                    "the key of the secrets is damaged", where=str(self._key_file),
+                    hint="put back the file of a backup; without it set the secrets again, after removing this one",
+                )  # fmt: skip
+            self._key = key
         return self._key
 
-    def _read_or_make_key(self, fresh: bytes) -> bytes:
-        try:
-            descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return self._key_file.read_bytes()
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(fresh)
-            file.flush()
-            os.fsync(file.fileno())
-        return fresh
+
+def _is_key(text: bytes) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == _KEY_BYTES
+    except ValueError:
+        return False
 
 
 class Secrets:

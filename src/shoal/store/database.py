@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
+from shoal.base.files import flush_folder
 from shoal.core import Conflict, Invalid, ShoalError, Unavailable
 
 _BUSY_TIMEOUT_MS = 10_000
@@ -129,11 +130,7 @@ class Database:
             return
         if self._log is None:  # SQLite locks other files of the database: this one may be opened and closed
             self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            flush_folder(self.path.parent)
         os.fdatasync(self._log)
 
     # --- failures ---
