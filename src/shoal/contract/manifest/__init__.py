@@ -12,7 +12,6 @@ from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
 from shoal.contract.manifest.parse import kind_of, parse_as, parse_manifest, with_line
 from shoal.contract.manifest.schema import (
     JOB,
-    Accelerators,
     After,
     Checkpoint,
     Input,
@@ -20,11 +19,11 @@ from shoal.contract.manifest.schema import (
     Metrics,
     Output,
     Placement,
-    ResourceRequest,
     Restart,
     RestartLimits,
     manifest_schema,
 )
+from shoal.contract.manifest.shared import Accelerators, ResourceRequest
 from shoal.contract.manifest.slurm import import_slurm
 
 __all__ = [

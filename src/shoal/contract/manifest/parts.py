@@ -5,7 +5,7 @@ from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
 from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import in_order, read_grace
-from shoal.contract.manifest.schema import (
+from shoal.contract.manifest.shared import (
     Accelerators,
     Bundle,
     Description,
