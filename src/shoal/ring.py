@@ -33,6 +33,8 @@ from typing import NamedTuple
 VERSION = 1
 ENVIRONMENT = "SHOAL_RING"
 DEFAULT_SLOTS = 1024
+MOST_SLOTS = 1 << 16
+"""A reader refuses rings of more: it reads all slots at once, 2.6 MB of so many."""
 _MAGIC = b"SHOALRNG"
 _HEADER = struct.Struct("<8sIIIIQ")
 _HEADER_BYTES = 64
@@ -88,6 +90,8 @@ class Ring:
     """The writer. Not for several threads at once; a forked child opens its own."""
 
     def __init__(self, path: str | os.PathLike[str], *, slots: int = DEFAULT_SLOTS) -> None:
+        if not 1 <= slots <= MOST_SLOTS:
+            raise ValueError(f"a ring has 1 to {MOST_SLOTS} slots")
         self.path = Path(path)
         draft = f"{self.path}.{os.getpid()}"
         size = _HEADER_BYTES + slots * _SLOT_BYTES
@@ -178,8 +182,10 @@ class Reader:
                 raise ValueError(f"it is no ring of version {VERSION}")
             if version != VERSION:
                 raise ValueError(f"its version is {version}, not {VERSION}")
-            if self._slots < 1 or stat.st_size < _HEADER_BYTES + self._slots * _SLOT_BYTES:
-                raise ValueError("it is shorter than a ring of so many slots")
+            if self._slots > MOST_SLOTS:
+                raise ValueError(f"it has {self._slots} slots, over the {MOST_SLOTS} that are read")
+            if self._slots < 1 or stat.st_size != _HEADER_BYTES + self._slots * _SLOT_BYTES:
+                raise ValueError("its size is not that of a ring of so many slots")
         except BaseException:
             os.close(self._fd)
             raise

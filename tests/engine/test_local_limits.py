@@ -227,11 +227,43 @@ with open(place + "/model", "wb") as file:
 open(os.environ["SHOAL_RUN"] + "/written", "w").close()
 time.sleep(60)
 """
-    checkpoints = str(kit.home / "checkpoints" / "a")
-    gang = kit.python("a.1.run", source, limits=Limits(disk_bytes=2 * MIB), env={"SHOAL_CHECKPOINT_DIR": checkpoints})
+    checkpoints = kit.home / "checkpoints" / "a"
+    env = {"SHOAL_CHECKPOINT_DIR": str(checkpoints)}
+    gang = kit.python("a.1.run", source, limits=Limits(disk_bytes=2 * MIB), env=env, checkpoints=checkpoints)
     await kit.engine.launch(gang)
     assert (await ended(kit, "a.1.run")).limit == "disk"
     assert (kit.rank_dir("a.1.run") / "written").exists()
+
+
+DEEP = """
+import os, time
+for _ in range(1500):
+    os.mkdir("abcd")
+    os.chdir("abcd")
+"""
+
+
+async def test_what_lies_too_deep_for_a_path_counts(kit: LocalKit) -> None:
+    source = DEEP + 'open("big", "wb").write(b"x" * (6 << 20))\ntime.sleep(60)'
+    await kit.engine.launch(kit.python("a.1.run", source, limits=Limits(disk_bytes=10 * MIB)))
+    await kit.engine.launch(kit.python("b.1.run", DEEP + "time.sleep(60)", limits=Limits(files=1000)))
+    assert (await ended(kit, "a.1.run")).limit == "disk"
+    assert (await ended(kit, "b.1.run")).limit == "files"
+
+
+@pytest.mark.parametrize("hold", ["kept = file", "kept = mmap.mmap(file.fileno(), 4 << 20); file.close()"])
+async def test_a_file_without_a_name_counts_while_it_is_held(kit: LocalKit, hold: str) -> None:
+    source = f"""
+import mmap, os, time
+file = open("gone", "w+b")
+os.unlink("gone")
+file.write(b"x" * (4 << 20))
+file.flush()
+{hold}
+time.sleep(60)
+"""
+    await kit.engine.launch(kit.python("a.1.run", source, limits=Limits(disk_bytes=2 * MIB)))
+    assert (await ended(kit, "a.1.run")).limit == "disk"
 
 
 # --- logs ---

@@ -44,8 +44,9 @@ def level(request: pytest.FixtureRequest, kit: LocalKit) -> Sandbox:
 def gang(kit: LocalKit, name: str, source: str, level: Sandbox, *, tenant: str = "red", **more: object) -> Gang:
     """A job of a tenant as the control plane lays it out."""
     made = kit.python(name, source, tenant=tenant, sandbox=level, **more)
-    env = {"SHOAL_CHECKPOINT_DIR": str(kit.home / "checkpoints" / name), **made.env}
-    return replace(made, run_dir=kit.home / "runs" / name / "1", env=env)
+    checkpoints = kit.home / "checkpoints" / name
+    env = {"SHOAL_CHECKPOINT_DIR": str(checkpoints), **made.env}
+    return replace(made, run_dir=kit.home / "runs" / name / "1", checkpoints=checkpoints, env=env)
 
 
 async def said(kit: LocalKit, wanted: Gang) -> str:

@@ -121,6 +121,7 @@ def collect_garbage(
                 "bundles": len(found.bundles),
                 "other events": found.events,
                 "would be freed" if dry_run else "freed": output.size(found.freed_bytes),
+                **({"cannot be removed": "; ".join(found.left)} if found.left else {}),
             }
         )
 

@@ -231,7 +231,7 @@ class CheckView(View):
 
 class GarbageView(View):
     """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories go, digests of
-    bundles, the number of events, and the bytes on disk."""
+    bundles, the number of events, and the bytes on disk. `left` are files that could not be removed, and why."""
 
     dry_run: bool
     jobs: list[str]
@@ -239,6 +239,7 @@ class GarbageView(View):
     bundles: list[str]
     events: int
     freed_bytes: int
+    left: list[str] = Field(default_factory=list)
 
 
 class BundleView(View):

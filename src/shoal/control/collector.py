@@ -150,7 +150,7 @@ async def _read_all(stream: str, lines: Sequence[bytes], patterns: Mapping[str, 
 def _read_json_line(line: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets in brackets, too deep
         return None
     return value if isinstance(value, dict) else None
 

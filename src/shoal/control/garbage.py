@@ -7,15 +7,14 @@ nothing names.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from shoal.base import trees
 from shoal.base.loops import BackgroundLoop, Turns
 from shoal.contract.events import EventKind
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
@@ -38,13 +37,14 @@ _MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was removed, or would be."""
+    """What was removed, or would be. `left` tells what could not be, and why: it is tried again in the next turn."""
 
     jobs: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     bundles: tuple[str, ...] = ()
     events: int = 0
     freed_bytes: int = 0
+    left: tuple[str, ...] = ()
 
 
 class GarbageCollector(BackgroundLoop):
@@ -90,6 +90,8 @@ class GarbageCollector(BackgroundLoop):
                     "removed", jobs=len(removed.jobs), runs=len(removed.runs), bundles=len(removed.bundles),
                     events=removed.events, bytes=removed.freed_bytes,
                 )  # fmt: skip
+            for left in removed.left:
+                log.warning("files cannot be removed", left=left)
             return removed
 
     # --- deciding ---
@@ -129,25 +131,25 @@ class GarbageCollector(BackgroundLoop):
     async def _remove(self, removal: Removal) -> Removed:
         size = events = 0
         gone: list[str] = []
+        runs: list[str] = []
+        left: list[str] = []
         held = self._jobs.cache.held
         for start in range(0, len(removal.jobs), _BATCH):
             # A submission may have come to wait for one of them since it was decided.
             batch = [job for job in removal.jobs[start : start + _BATCH] if not held.holds(job.id, job.array_id)]
-            if not batch:
-                continue
             with held.removing(ref for job in batch for ref in (job.id, job.array_id) if ref is not None):
-                freed = sum([await self._erase(job) for job in batch])
+                freed, ids = await self._each(batch, self._erase, left)
                 size += freed
-                ids = [job.id for job in batch]
-                note = self._note(f"{len(ids)} finished jobs were removed", freed, jobs=ids)
-                events += await self._store.remove_jobs(ids, note)
+                if ids:
+                    note = self._note(f"{len(ids)} finished jobs were removed", freed, jobs=ids)
+                    events += await self._store.remove_jobs(ids, note)
                 gone += ids
         for start in range(0, len(removal.runs), _BATCH):
-            runs = removal.runs[start : start + _BATCH]
-            freed = sum([await asyncio.to_thread(_remove_tree, self._run_dir(job)) for job in runs])
+            freed, ids = await self._each(removal.runs[start : start + _BATCH], self._erase_run, left)
             size += freed
-            ids = [job.id for job in runs]
-            await self._store.record([self._note(f"the files of {len(runs)} runs were removed", freed, runs=ids)])
+            if ids:
+                await self._store.record([self._note(f"the files of {len(ids)} runs were removed", freed, runs=ids)])
+            runs += ids
         for one in removal.bundles:
             note = self._note("an unused bundle was removed", one.size_bytes, bundle=one.digest, tenant=one.tenant)
             size += await self._bundles.remove(one, note)
@@ -155,15 +157,26 @@ class GarbageCollector(BackgroundLoop):
         while (old := await self._store.remove_events(removal.events_before, _EVENTS)) > 0:
             events += old
         return Removed(
-            tuple(gone),
-            tuple(job.id for job in removal.runs),
-            tuple(one.digest for one in removal.bundles),
-            events,
-            size,
-        )
+            tuple(gone), tuple(runs), tuple(one.digest for one in removal.bundles), events, size, tuple(left),
+        )  # fmt: skip
+
+    @staticmethod
+    async def _each(
+        jobs: Iterable[FinishedJob], erase: Callable[[FinishedJob], Awaitable[int]], left: list[str]
+    ) -> tuple[int, list[str]]:
+        """The bytes that were freed, and the jobs whose files are gone. What is left of others is added to `left`: it
+        keeps nobody else's, and the job stays for the next turn."""
+        size, gone = 0, []
+        for job in jobs:
+            try:
+                size += await erase(job)
+                gone.append(job.id)
+            except OSError as problem:
+                left.append(str(problem))
+        return size, gone
 
     async def _erase(self, job: FinishedJob, *, dry_run: bool = False) -> int:
-        """All files of a job; how many bytes they took."""
+        """All files of a job; how many bytes they took. Raises OSError for what is left of them."""
         act = _size if dry_run else _remove_tree
         size = 0
         for path in (self._run_dir(job), Path(self._layout.checkpoint_dir(job.id))):
@@ -172,6 +185,9 @@ class GarbageCollector(BackgroundLoop):
             for phase in (DOWNLOAD, RUN, STORE):
                 size += await self._engine.erase(gang_name(job.id, number, phase), dry_run=dry_run)
         return size
+
+    async def _erase_run(self, job: FinishedJob) -> int:
+        return await asyncio.to_thread(_remove_tree, self._run_dir(job))
 
     def _run_dir(self, job: FinishedJob) -> Path:
         return self._layout.home / "runs" / job.id
@@ -184,7 +200,7 @@ class GarbageCollector(BackgroundLoop):
 def _sizes(folder: Path) -> dict[str, int]:
     """The size of each directory in a folder. Blocks."""
     try:
-        names = [path for path in folder.iterdir() if path.is_dir()]
+        names = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     except FileNotFoundError:
         return {}
     return {path.name: _size(path) for path in names}
@@ -192,17 +208,13 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def _size(path: Path) -> int:
     """What a directory takes on disk. Blocks."""
-    return sum(_blocks(Path(root, name)) for root, _, names in os.walk(path) for name in names)
-
-
-def _blocks(path: Path) -> int:
-    try:
-        return path.lstat().st_blocks * 512
-    except OSError:  # gone
-        return 0
+    return trees.measure(str(path))[0]
 
 
 def _remove_tree(path: Path) -> int:
+    """How many bytes it took. Raises OSError for what is left of it. Blocks."""
     size = _size(path)
-    shutil.rmtree(path, ignore_errors=True)
+    left = trees.remove(str(path))
+    if left is not None:
+        raise OSError(left)
     return size

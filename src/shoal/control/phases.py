@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.base import trees
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, JobRecord
@@ -37,9 +37,7 @@ class Layout:
 
     async def discard_run(self, job_id: str, attempt: int) -> None:
         """Remove what an attempt left in its directory."""
-        left = self.run_dir(job_id, attempt)
-        if left.is_dir():
-            await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
+        await asyncio.to_thread(trees.remove, str(self.run_dir(job_id, attempt)))
 
     def checkpoint_dir(self, job_id: str) -> str:
         return f"{self.home}/checkpoints/{job_id}"
@@ -69,6 +67,7 @@ def run_gang(
         env={**manifest.env, **_facts(job, attempt, manifest, layout)},
         secrets=secrets,
         bundle=layout.bundle(manifest.bundle) if manifest.bundle else None,
+        checkpoints=_own_checkpoints(job, manifest, layout),
         cpu_milli=job.resources.cpu_milli,
         memory_bytes=job.resources.memory_bytes,
         share=job.resources.share,
@@ -116,6 +115,7 @@ def _helper(
         run_dir=layout.run_dir(job.id, attempt.number),
         env={**manifest.env, **_facts(job, attempt, manifest, layout)},
         secrets=secrets,
+        checkpoints=_own_checkpoints(job, manifest, layout),
         cpu_milli=job.resources.cpu_milli,
         memory_bytes=job.resources.memory_bytes and max(job.resources.memory_bytes, _HELPER_BYTES),
         limits=layout.limits,
@@ -124,16 +124,21 @@ def _helper(
 
 
 def _facts(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> dict[str, str]:
-    local = manifest.checkpoint.directory
-    checkpoints = layout.checkpoint_dir(job.id) if local is None or "://" in local else local
+    own = _own_checkpoints(job, manifest, layout)
     return {
         **array_facts(job, manifest),
         "SHOAL_JOB_ID": job.id,
         "SHOAL_JOB_NAME": job.name,
         "SHOAL_TENANT": job.tenant,
         "SHOAL_ATTEMPT": str(attempt.number),
-        "SHOAL_CHECKPOINT_DIR": checkpoints,
+        "SHOAL_CHECKPOINT_DIR": str(own) if own is not None else str(manifest.checkpoint.directory),
     }
+
+
+def _own_checkpoints(job: JobRecord, manifest: JobManifest, layout: Layout) -> Path | None:
+    """The directory that the server gives the job; None where it names a local path itself."""
+    local = manifest.checkpoint.directory
+    return Path(layout.checkpoint_dir(job.id)) if local is None or "://" in local else None
 
 
 def array_facts(job: JobRecord, manifest: JobManifest) -> dict[str, str]:

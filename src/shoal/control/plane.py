@@ -39,6 +39,7 @@ from shoal.control.garbage import GarbageCollector
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.control.limits import JobLimits, complete, rank_limits
+from shoal.control.locations import require_outside
 from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
@@ -50,6 +51,7 @@ from shoal.core import (
     Capability,
     Clock,
     Conflict,
+    Fault,
     Invalid,
     NotFound,
     Overloaded,
@@ -59,7 +61,7 @@ from shoal.core import (
     SystemClock,
     Tenant,
 )
-from shoal.engine import Engine, Gang, LogChunk, LogTimes
+from shoal.engine import Engine, Gang, LaunchFailed, LogChunk, LogTimes
 from shoal.extension import Manifest
 from shoal.store import Store
 
@@ -87,10 +89,12 @@ class ControlPlane:
         limits: JobLimits | None = None,
         retention: Retention | None = None,
         least_sandbox: Callable[[], Sandbox] = lambda: Sandbox.NONE,
+        outermost: Path | None = None,
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
         self.home = home
+        self._outermost = outermost or home
         self.clock = clock or SystemClock()
         self.ready = False
         self.recovery_s = 0.0
@@ -252,6 +256,7 @@ class ControlPlane:
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = self.tenants.check_class(tenant, manifest.priority_class, "jobs")
         require_apart(manifest.network, self.tenants.sandbox(tenant))
+        require_outside(manifest, self._outermost, self._layout.run_dir("job", 1))
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -384,6 +389,10 @@ class ControlPlane:
 
     def _prepare(self, live: Live, gang: Gang) -> Gang:
         tenant = live.job.tenant
+        try:
+            require_outside(live.manifest, self._outermost, gang.run_dir)  # links may have changed since
+        except Invalid as problem:
+            raise LaunchFailed(problem.what, fault=Fault.USER, where=problem.where, hint=problem.hint) from problem
         return sandboxed(self.extensions.prepare(live, gang), tenant, self.tenants.sandbox(tenant), self.engine)
 
     async def add_bundle(self, chunks: AsyncIterator[bytes], *, tenant: str, actor: str) -> BundleRecord:

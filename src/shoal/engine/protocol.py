@@ -59,6 +59,7 @@ class Gang:
     it is killed.
     `sandbox` is how far its processes are kept apart from those of other tenants than `tenant`; an engine that cannot
     do that (its capabilities tell) is never given such a gang.
+    `checkpoints` is the job's own directory for checkpoints, where the server keeps them: made from the job's id.
     Without `network`, a rank in the sandbox `bubblewrap` reaches nothing but itself.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
@@ -71,6 +72,7 @@ class Gang:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     bundle: Path | None = None
+    checkpoints: Path | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
     share: Share = Share.EXCLUSIVE
@@ -82,6 +84,11 @@ class Gang:
     tenant: str = ""
     sandbox: Sandbox = Sandbox.NONE
     network: bool = True
+
+    def directories(self) -> tuple[Path, ...]:
+        """Those that are its job's own: the run directory, and where it has checkpoints."""
+        run_dir = self.run_dir.absolute()
+        return (run_dir,) if self.checkpoints is None else (run_dir, self.checkpoints.absolute())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from shoal.base import trees
 from shoal.base.files import write_whole
 from shoal.base.loops import Defects
 from shoal.core import Capability, Clock, Fault, Unavailable
@@ -98,7 +99,7 @@ class BatchEngine(RecordedGangs[BatchGang]):
         """With compiled copies of what nodes run: they see it."""
         folder = self._home / "programs"
         folder.mkdir(mode=0o700, exist_ok=True)
-        for module in (supervisor, rank):
+        for module in (supervisor, trees, rank):
             source = Path(str(module.__file__))
             py_compile.compile(str(source), str(folder / f"{source.stem}.pyc"), doraise=True)
         self._runner = folder / "rank.pyc"

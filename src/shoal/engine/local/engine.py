@@ -201,7 +201,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
                 env=env,
                 cgroups=groups,
                 enforced=frozenset(self._cgroups.controllers),
-                sandbox=self._sandboxes.spec(gang, env, rank_dir),
+                sandbox=self._sandboxes.spec(gang, rank_dir),
             )
             rank.supervisor = self._launcher.start(spec, supervisor_environment(self._home, gang.name, number))
             rank.awaited = False

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.base import trees
 from shoal.core import CPU_SLOT
 from shoal.engine.local.processes import SUPERVISOR_MARK
 from shoal.engine.protocol import Gang
@@ -67,12 +68,6 @@ def sandbox_environment(env: Mapping[str, str], run_dir: Path, tenant: str, temp
     return {**env, "HOME": str(run_dir), "TMPDIR": temporary, "USER": tenant, "LOGNAME": tenant}
 
 
-def own_checkpoints(env: Mapping[str, str], home: Path) -> list[Path]:
-    """The checkpoint directory, where it is one of the engine's home."""
-    path = env.get("SHOAL_CHECKPOINT_DIR", "")
-    return [Path(path)] if path.startswith(f"{home}/checkpoints/") and ".." not in Path(path).parts else []
-
-
 def supervisor_environment(home: Path, gang: str, rank: int) -> dict[str, str]:
     """Nothing but the marks by which the engine finds it again."""
     return {"SHOAL_HOME": str(home), "SHOAL_GANG": gang, "SHOAL_RANK": str(rank), SUPERVISOR_MARK: "1"}
@@ -93,7 +88,6 @@ def supervisor_spec(
     """What one supervisor reads on stdin, in types that `marshal` takes. `enforced` are the cgroup controllers that
     hold their limits by themselves; what they do not hold, the supervisor looks after now and then."""
     limits = gang.limits
-    checkpoints = own_checkpoints(env, home)
     return {
         "limits": {
             "open_files": limits.open_files,
@@ -101,10 +95,11 @@ def supervisor_spec(
             "processes": limits.processes,
             "polled_processes": 0 if "pids" in enforced else limits.processes,
             "polled_memory": 0 if "memory" in enforced else gang.memory_bytes,
-            "disk": limits.disk_bytes if rank == 0 else 0,
-            "files": limits.files if rank == 0 else 0,
+            "disk": limits.disk_bytes,
+            "files": limits.files,
         },
-        "disk": [str(gang.run_dir.absolute()), str(gang_dir), *map(str, checkpoints)],
+        "disk": [str(path) for path in (*gang.directories(), gang_dir)] if rank == 0 else [],
+        "modules": str(Path(trees.__file__).parent),
         "name": gang.name,
         "home": str(home),
         "gang_dir": str(gang_dir),

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shoal.base import trees
 from shoal.base.files import write_whole
 from shoal.core import Fault
 from shoal.engine.local.supervisor import RECORD_BYTES, decide, read_record, write_record
@@ -144,22 +144,14 @@ class GangDir:
 
     def discard(self) -> None:
         """Remove the whole directory of a gang that never ran."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        trees.remove(str(self.path))
 
     def _clear(self) -> None:
         for name in ("decision", "stop", "failure"):
             (self.path / name).unlink(missing_ok=True)
         for rank_dir in self.path.glob("rank-*"):
             for path in (*(rank_dir / name for name in ("record", "notice", "cooperative")), *rank_dir.glob("*.ring")):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove what a rank may have put there: usually a file."""
-    try:
-        path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):
-        shutil.rmtree(path, ignore_errors=True)
+                trees.remove(str(path))  # a rank may have put anything there
 
 
 def preallocate(path: Path) -> None:

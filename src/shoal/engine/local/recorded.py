@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from shoal.base import trees
 from shoal.base.locks import lock_file
 from shoal.core import Clock, Conflict, Fault, Invalid, NotFound, SystemClock, Unavailable
 from shoal.engine.changes import Changes
 from shoal.engine.local import streams
 from shoal.engine.local.gangs import LocalGang
 from shoal.engine.local.layout import GangDir, Launched
-from shoal.engine.local.supervisor import disk_use
 from shoal.engine.protocol import Gang, GangStatus, LaunchFailed, LogChunk, LogTimes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -171,7 +171,7 @@ class RecordedGangs(ABC, Generic[AnyGang]):
         if name in self._known or not _NAME.fullmatch(name):
             return 0
         directory = GangDir(self._home / "gangs" / name)
-        size, _ = await asyncio.to_thread(disk_use, str(directory.path))
+        size, _ = await asyncio.to_thread(trees.measure, str(directory.path))
         if not dry_run:
             await asyncio.to_thread(directory.discard)
         return size

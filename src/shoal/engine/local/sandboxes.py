@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shoal.core import Sandbox
 from shoal.engine import sandbox
 from shoal.engine.local import bundle
-from shoal.engine.local.environment import TEMPORARY, own_checkpoints, sandbox_environment
+from shoal.engine.local.environment import TEMPORARY, sandbox_environment
 from shoal.engine.protocol import Gang
 
 
@@ -31,8 +30,7 @@ class Sandboxes:
         if gang.sandbox is Sandbox.NONE:
             return
         uid = self._users.uid(gang.tenant)
-        checkpoints = own_checkpoints(gang.env, self._home)
-        for path in (gang.run_dir.absolute(), *checkpoints):
+        for path in gang.directories():
             sandbox.grant_tree(path, uid)
         for path in rank_dirs:
             sandbox.open_to(path, uid)
@@ -43,11 +41,12 @@ class Sandboxes:
             return env
         return sandbox_environment(env, gang.run_dir.absolute(), gang.tenant, _temporary(gang))
 
-    def spec(self, gang: Gang, env: Mapping[str, str], rank_dir: Path) -> dict[str, Any] | None:
+    def spec(self, gang: Gang, rank_dir: Path) -> dict[str, Any] | None:
         """What the rank's supervisor is told; None without a sandbox."""
         if gang.sandbox is Sandbox.NONE:
             return None
-        keep = [gang.run_dir.absolute(), rank_dir, *own_checkpoints(env, self._home)]
+        run_dir, *checkpoints = gang.directories()
+        keep = [run_dir, rank_dir, *checkpoints]
         return {
             **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep, network=gang.network),
             "temporary": _temporary(gang),

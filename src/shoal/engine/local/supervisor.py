@@ -1,7 +1,8 @@
 """The small process beside every rank: starts it, waits for it, stops it, records how it ended. Outlives the server.
 
 Run as a script by an isolated interpreter, with a marshalled `dict` on stdin (so that secrets never touch a disk). It
-imports nothing but light parts of the standard library: its start is part of every job's start.
+imports nothing but light parts of the standard library (and `shoal.base.trees`, later): its start is part of every
+job's start.
 
 The truth is in files. They were written in full size before the launch and are overwritten in place, so that a full
 disk cannot lose an exit. Signals, and a line in the engine's fifo, are hints that a file changed:
@@ -13,7 +14,7 @@ disk cannot lose an exit. Signals, and a line in the engine's fifo, are hints th
 - SIGUSR1          look at the files again. SIGTERM: stop with the gang's own grace. SIGUSR2: kill the rank now.
 """
 
-# ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH116, PTH118, PTH123, PTH208, PTH211, S606, SIM105
+# ruff: noqa: PTH100, PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH116, PTH118, PTH120, PTH123, PTH208, PTH211, S606, SIM105
 # pathlib and contextlib would each cost more than this whole file takes to start; so would the enums of `signal`, all
 # of `typing`, and `ctypes` where a call of the C library needs none of its types.
 
@@ -187,6 +188,7 @@ class Supervisor:
         self.kill_at: float | None = None
         self.over: dict[str, object] = {}
         self.disk_at = 0.0
+        self.trees: Any = None
         self.log_cut = 0
         self.log_times: list[tuple[int, float]] = []
         self.check_at = time.monotonic() + _CHECK_S
@@ -530,7 +532,7 @@ class Supervisor:
                 return True
         began = time.monotonic()
         if (limits["disk"] or limits["files"]) and began >= self.disk_at:
-            used, files = map(sum, zip(*map(disk_use, self.spec["disk"]), strict=True))
+            used, files = self._disk_use()
             if used > limits["disk"] > 0:
                 return self._end_over("disk", f"its files took {_mib(used)} on disk, over its {_mib(limits['disk'])}")
             if files > limits["files"] > 0:
@@ -538,6 +540,16 @@ class Supervisor:
             now = time.monotonic()
             self.disk_at = now + _DISK_SHARE * (now - began)
         return False
+
+    def _disk_use(self) -> tuple[int, int]:
+        """Bytes and entries of its trees, and of files that its processes hold open without a name."""
+        if self.trees is None:
+            sys.path += [os.path.dirname(os.path.abspath(__file__)), self.spec["modules"]]
+            self.trees = __import__("trees")
+        found = [self.trees.measure(path) for path in self.spec["disk"]]
+        devices = {os.stat(self.spec["run_dir"]).st_dev, os.stat(self.spec["rank_dir"]).st_dev}
+        found.append(self.trees.held_open(self._descendants(), devices))
+        return sum(used for used, _ in found), sum(count for _, count in found)
 
     def _end_over(self, limit: str, detail: str) -> bool:
         self.over = {"limit": limit, "detail": detail}
@@ -729,33 +741,6 @@ def _resident_bytes(pid: int) -> int:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):  # gone
         return 0
-
-
-def disk_use(path: str) -> tuple[int, int]:
-    """The bytes that the files below a directory take on disk, and how many there are. Holes take nothing, and other
-    file systems are not entered."""
-    total, count, following = 0, 0, [path]
-    try:
-        device = os.stat(path, follow_symlinks=False).st_dev
-    except OSError:
-        return 0, 0
-    while following:
-        try:
-            with os.scandir(following.pop()) as entries:
-                for entry in entries:
-                    try:
-                        found = entry.stat(follow_symlinks=False)
-                    except OSError:  # gone
-                        continue
-                    if found.st_dev != device:
-                        continue
-                    total += found.st_blocks * 512
-                    count += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        following.append(entry.path)
-        except OSError:
-            continue
-    return total, count
 
 
 def _mib(count_bytes: int) -> str:

@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import os
 import platform
-import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+from shoal.base import trees
 
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 """The system call itself acts on one thread; the C library's function on all of them."""
@@ -21,17 +22,16 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 def grant_tree(path: Path, uid: int) -> None:
     """Make the directory if it is missing and give it, with all that is in it, to the user alone. Raises OSError, also
     where the path is a link."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if os.fstat(fd).st_uid != uid:  # its jobs ran at another level before
-            for _, folders, files, folder in os.fwalk(".", dir_fd=fd, follow_symlinks=False):
-                for name in (*folders, *files):
-                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:  # a second name may belong to others
-                        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
-            os.fchown(fd, uid, uid)
-        os.fchmod(fd, 0o700)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, 0o700, dir_fd=parent)
+        fd = trees.open_beneath(parent, path.name)
+    finally:
+        os.close(parent)
+    try:
+        trees.grant(fd, uid)
     finally:
         os.close(fd)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from shoal.admission import Policy
+from shoal.base import trees
 from shoal.base.loops import Turns
 from shoal.base.rates import Buckets
 from shoal.contract.records import NewEvent
@@ -217,7 +217,9 @@ class Planes:
             await self._repository.remove(record, told)
             del self._records[name]
             self._names.pop(record.id, None)
-        await asyncio.to_thread(shutil.rmtree, self.home(record), ignore_errors=True)
+        remains = await asyncio.to_thread(trees.remove, str(self.home(record)))
+        if remains is not None:
+            log.warning("files of a deleted plane cannot be removed", plane=name, left=remains)
 
     def usage(self, name: str, since: float) -> UsageView:
         """Blocks: to be called in a thread."""
@@ -378,7 +380,7 @@ class Planes:
         plane = ControlPlane(
             store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
             extensions=[Chosen(Inside, NoSection())], policy=Policy(most_starts=_STARTS),
-            least_sandbox=lambda: self._server.sandbox(record.tenant),
+            least_sandbox=lambda: self._server.sandbox(record.tenant), outermost=self._server.home,
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says
