@@ -79,6 +79,23 @@ def test_a_module_stays_readable() -> None:
     assert {name: lines for name, lines in long.items() if lines > ONE_FILE.get(name, 500)} == {}
 
 
+WALKS = re.compile(r"\b(?:os\.f?walk|rmtree|rglob|copytree)\b")
+WALKS_ON_ITS_OWN = {
+    "control/data.py": "runs with the tenant's rights, in its sandbox",
+    "demo/models/fetch.py": "the demo's own files",
+    "demo/models/inputs.py": "the demo's own files",
+    "demo/run.py": "the demo's own files",
+    "engine/batch/private.py": "a private cluster's own files",
+    "train/_files.py": "runs in the job itself",
+}
+"""Modules that go through trees without `base.trees`, and why no tenant can mislead the server there."""
+
+
+def test_trees_of_tenants_are_walked_by_descriptors_alone() -> None:
+    walking = {str(path.relative_to(PACKAGE)) for path in MODULES if WALKS.search(path.read_text())}
+    assert walking == set(WALKS_ON_ITS_OWN)
+
+
 def test_the_client_knows_nothing_of_the_server() -> None:
     known = {
         name

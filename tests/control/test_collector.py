@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from shoal.contract.patterns import compile_pattern
-from shoal.control.collector import _read_log
+from shoal.control.collector import _read_all, _read_log
 
 
 def test_values_and_steps_are_read_from_lines_of_any_bytes() -> None:
@@ -39,3 +39,8 @@ def test_a_pattern_that_is_not_linear_or_too_large_is_refused(pattern: str) -> N
 def test_the_engine_is_not_loaded_before_a_pattern_is() -> None:
     code = "import sys, shoal.control.collector, shoal.contract.manifest; sys.exit('re2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_line_that_is_too_deep_drops_itself_only() -> None:
+    lines = [b'{"step": 1}', b"[" * 100_000, b'{"a":' * 100_000, b"{", b'{"step": 2}']
+    assert await _read_all("metrics", lines, {}) == [{"step": 1}, {"step": 2}]

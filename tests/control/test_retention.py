@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.base import trees
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import BundleRecord, FinishedJob, NewEvent
 from shoal.control.plane import ControlPlane
@@ -153,6 +154,25 @@ async def test_what_is_over_is_removed_with_all_that_belongs_to_it(tmp_path: Pat
     again = await plane.garbage.collect()
     assert (again.jobs, again.runs, again.freed_bytes) == ((), (), 0)
     await world.restart()
+    await world.kill()
+
+
+@pytest.mark.virtual_time
+async def test_what_cannot_be_removed_is_told_and_keeps_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, plane = await opened(tmp_path)
+    stuck = await finished(world, plane, "stuck")
+    other = await finished(world, plane, "other")
+    await later(world, 40)
+    remove = trees.remove
+    monkeypatch.setattr(trees, "remove", lambda path: f"{path}: busy" if stuck in path else remove(path))
+    done = await plane.garbage.collect()
+    assert done.jobs == (other,)
+    assert done.left == (f"{tmp_path}/runs/{stuck}: busy",)
+    assert plane.job(stuck).state is JobState.SUCCEEDED
+    monkeypatch.undo()
+    assert (await plane.garbage.collect()).jobs == (stuck,)
     await world.kill()
 
 

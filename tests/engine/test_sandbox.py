@@ -432,6 +432,26 @@ def test_a_directory_that_is_a_link_is_not_given_away(tmp_path: Path) -> None:
     assert target.stat().st_uid == 0
 
 
+async def test_a_variable_gives_nobody_anothers_checkpoints(kit: LocalKit, level: Sandbox, tmp_path: Path) -> None:
+    """Whatever it names: another job's, those of all, or by a link of an earlier job any directory."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (private / "file").touch(mode=0o600)
+    await said(
+        kit, gang(kit, "first", "import os; os.symlink('/', os.environ['SHOAL_CHECKPOINT_DIR'] + '/link')", level)
+    )
+    home = kit.home / "checkpoints"
+    before = {path: _owner(path) for path in (home, home / "first", private, private / "file")}
+    for number, named in enumerate((home / "first", f"{home}/", f"{home}/first/link{private}")):
+        source = "import os\ntry: print(os.listdir(os.environ['SHOAL_CHECKPOINT_DIR']))\nexcept OSError: print('no')"
+        thief = gang(kit, f"thief{number}", source, level, tenant="blue")
+        seen = await said(kit, replace(thief, env={**thief.env, "SHOAL_CHECKPOINT_DIR": str(named)}))
+        assert "first" not in seen
+        assert "file" not in seen
+        assert "link" not in seen
+    assert {path: _owner(path) for path in before} == before
+
+
 def _owner(entry: Path) -> int | None:
     try:
         return entry.stat().st_uid

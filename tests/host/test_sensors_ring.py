@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from shoal.host.sensors import Quantity, Scope, StepTimes
 from shoal.host.sensors.base import Key
 from shoal.host.types import Missing, Reading
-from shoal.ring import Reader, Ring
+from shoal.ring import MOST_SLOTS, Reader, Ring
 
 EVER = float("-inf")
 
@@ -256,3 +257,22 @@ def test_a_file_that_is_no_ring_is_named(tmp_path: Path) -> None:
     reading = step(StepTimes({"service": tmp_path / "r"}), 0.0)
     assert isinstance(reading.value, Missing)
     assert "shorter than a ring" in reading.value.reason
+
+
+@pytest.mark.parametrize(("slots", "length"), [(1 << 24, 64 + 40 * (1 << 24)), (1024, 64 + 40 * 1025), (1024, 4096)])
+def test_a_reader_refuses_slots_without_bound_and_a_size_that_is_not_theirs(
+    tmp_path: Path, slots: int, length: int
+) -> None:
+    with (tmp_path / "r").open("wb") as file:
+        file.write(struct.pack("<8sIIIIQ", b"SHOALRNG", 1, slots, 1, 0, 1 << 40))
+        file.truncate(length)
+    with pytest.raises(ValueError, match="slots"):
+        Reader(tmp_path / "r")
+
+
+def test_a_ring_of_the_most_slots_is_read_and_a_larger_one_not_written(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "r", slots=MOST_SLOTS)
+    ring.add(1, 1)
+    assert len(Reader(tmp_path / "r").read()) == 1
+    with pytest.raises(ValueError, match="slots"):
+        Ring(tmp_path / "s", slots=MOST_SLOTS + 1)

@@ -14,16 +14,15 @@ _FILE_URL = re.compile(r"(?:^|::)(?:file|local)://")
 """Also behind others, as fsspec chains them."""
 
 
-def require_outside(manifest: JobManifest, home: Path, run_dir: Path) -> None:
-    """Raise Invalid for a path that lies in the home once all links are followed. The run directory is allowed:
-    relative paths start there."""
-    inside, own = os.path.realpath(home), os.path.realpath(run_dir)
+def require_outside(manifest: JobManifest, home: Path) -> None:
+    """Raise Invalid for a path that lies in the home once all links are followed."""
+    inside = os.path.realpath(home)
     for where, location in _locations(manifest):
         path = _local(location)
         if path is None:
             continue
-        real = os.path.realpath(Path(own, path))
-        if _below(real, inside) and not _below(real, own):
+        real = os.path.realpath(path)
+        if real == inside or real.startswith(f"{inside}/"):
             raise Invalid(
                 f"{location!r} lies in the server's home", where=where,
                 hint="name a place elsewhere, or a URL; Shoal keeps checkpoints itself where no directory is named",
@@ -45,7 +44,3 @@ def _local(location: str) -> str | None:
         return location
     parts = _FILE_URL.split(location)
     return parts[-1] if len(parts) > 1 else None
-
-
-def _below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")

@@ -256,7 +256,7 @@ class ControlPlane:
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = self.tenants.check_class(tenant, manifest.priority_class, "jobs")
         require_apart(manifest.network, self.tenants.sandbox(tenant))
-        require_outside(manifest, self._outermost, self._layout.run_dir("job", 1))
+        require_outside(manifest, self._outermost)
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -390,7 +390,7 @@ class ControlPlane:
     def _prepare(self, live: Live, gang: Gang) -> Gang:
         tenant = live.job.tenant
         try:
-            require_outside(live.manifest, self._outermost, gang.run_dir)  # links may have changed since
+            require_outside(live.manifest, self._outermost)  # links may have changed since
         except Invalid as problem:
             raise LaunchFailed(problem.what, fault=Fault.USER, where=problem.where, hint=problem.hint) from problem
         return sandboxed(self.extensions.prepare(live, gang), tenant, self.tenants.sandbox(tenant), self.engine)
