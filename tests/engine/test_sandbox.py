@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from shoal.base.processes import start_ticks
 from shoal.core import NotFound, Sandbox
-from shoal.engine import Gang, LaunchFailed, Phase
+from shoal.engine import Gang, LaunchFailed, Limits, Phase
 from shoal.engine.sandbox import grant_tree
 from tests.engine.local_kit import LocalKit, local_kit
 
@@ -450,6 +450,26 @@ async def test_a_variable_gives_nobody_anothers_checkpoints(kit: LocalKit, level
         assert "file" not in seen
         assert "link" not in seen
     assert {path: _owner(path) for path in before} == before
+
+
+@pytest.mark.parametrize("deep", [True, False])
+async def test_files_too_deep_for_a_path_or_without_a_name_count(kit: LocalKit, level: Sandbox, deep: bool) -> None:
+    source = """
+import os, time
+for _ in range(DEPTH):
+    os.mkdir("abcd")
+    os.chdir("abcd")
+file = open("file", "wb")
+if not DEPTH:
+    os.unlink("file")
+file.write(b"x" * (12 << 20))
+file.flush()
+time.sleep(60)
+""".replace("DEPTH", "1500" if deep else "0")
+    await kit.engine.launch(gang(kit, "hog", source, level, limits=Limits(disk_bytes=10 << 20)))
+    end = (await kit.settle("hog")).ranks[0].exit
+    assert end is not None
+    assert end.limit == "disk"
 
 
 def _owner(entry: Path) -> int | None:

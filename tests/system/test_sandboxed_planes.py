@@ -45,12 +45,14 @@ def test_a_preempted_job_of_a_plane_finds_its_checkpoints_again(site: Site, tmp_
 
     def submit(name: str, code: int = 0, **fields: Any) -> str:
         path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps({"name": name, "resources": {"accelerators": "cpu:4"}, **fields}))
+        path.write_text(
+            json.dumps({"name": name, "resources": {"accelerators": "cpu:4", "memory": "256MiB"}, **fields})
+        )
         said = site.at(plane, "submit", str(path), *([] if code else ["--json"]), code=code)
         return said if code else str(json.loads(said)["id"])
 
     def state(job: str) -> str:
-        return str(json.loads(site.at(plane, "show", job, "--json"))["state"])
+        return str(json.loads(site.at(plane, "show", job, "--json"))["state"]).lower()
 
     keeps = submit("keeps", command=["sh", "-c", KEEPS])
     model = site.home.path / "planes" / "vision" / "checkpoints" / keeps / "model"
@@ -70,7 +72,7 @@ def test_a_preempted_job_of_a_plane_finds_its_checkpoints_again(site: Site, tmp_
     until(lambda: state(deep) in ("succeeded", "failed"))
     assert state(deep) == "succeeded", site.at(plane, "logs", deep)
     site.at(plane, "gc")
-    site.shared("plane", "delete", "vision", "--yes")
+    site.shared("plane", "delete", "vision")
     until(lambda: not (site.home.path / "planes" / "vision").exists())
 
 
