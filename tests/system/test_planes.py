@@ -71,7 +71,7 @@ def test_a_team_gets_a_plane_works_in_it_and_the_operator_keeps_it(site: Site, t
     (used,) = json.loads(shared("plane", "usage", "--price", "cpu=3600", "--json"))
     assert used["jobs"] == 1
     assert used["dollars"] == pytest.approx(used["accelerator_hours"]["cpu"] * 3600)
-    assert 1 <= used["dollars"] < 10
+    assert 0.9 <= used["dollars"] < 10
     table = shared("plane", "usage", "vision", "--since", "1h")
     assert "CPU H" in table
     assert "$" not in table

@@ -30,7 +30,7 @@ class Sandboxes:
         """Give the directories of the gang to its tenant's user. Raises OSError. Blocks."""
         if gang.sandbox is Sandbox.NONE:
             return
-        uid = self._users.uid(gang.tenant)
+        uid = self._uid(gang)
         checkpoints = own_checkpoints(gang.env, self._home)
         for path in (gang.run_dir.absolute(), *checkpoints):
             sandbox.grant_tree(path, uid)
@@ -49,9 +49,12 @@ class Sandboxes:
             return None
         keep = [gang.run_dir.absolute(), rank_dir, *own_checkpoints(env, self._home)]
         return {
-            **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep, network=gang.network),
+            **sandbox.plan(gang.sandbox, self._uid(gang), self._home, keep, network=gang.network),
             "temporary": _temporary(gang),
         }
+
+    def _uid(self, gang: Gang) -> int:
+        return self._users.uid(gang.tenant, gang.division)
 
     async def unpack(self, gang: Gang, path: Path) -> None:
         """Unpack the gang's bundle into its run directory, as its tenant's user: earlier phases may have left links
@@ -60,7 +63,7 @@ class Sandboxes:
         if gang.sandbox is Sandbox.NONE:
             await asyncio.to_thread(bundle.unpack, path, gang.run_dir, limit_bytes=most)
             return
-        uid = self._users.uid(gang.tenant)
+        uid = self._uid(gang)
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
 

@@ -134,7 +134,8 @@ class SharedEngine:
             raise LaunchFailed(TAKEN_BACK, fault=Fault.PLATFORM, where=placed.name)  # the plane tries anew, if it does
         env = {rank.rank: rank.env for rank in gang.ranks}
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
-        return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits)
+        division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
+        return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits, division=division)
 
     async def gangs(self) -> Mapping[str, GangStatus]:
         """After a comparison of both sides: whatever should have been told and was not is told now."""
