@@ -91,6 +91,12 @@ def test_a_team_gets_a_plane_works_in_it_and_the_operator_keeps_it(site: Site, t
     shared("plane", "restore", "vision", str(copy))
     assert "later" not in at(plane, "tenant", "list")
 
+    # Its admin has lost the token.
+    again = json.loads(shared("plane", "token", "vision", "--json"))
+    assert again["token"] != plane["token"]
+    assert job in at(again, "jobs")
+    assert f"export SHOAL_URL={plane['url']}" in shared("plane", "token", "vision")
+
     # Closed for a while, and removed.
     shared("plane", "suspend", "vision")
     assert "plane vision is suspended" in at(plane, "jobs", code=4)

@@ -12,7 +12,7 @@ import pytest
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobFilter, NewEvent
 from shoal.engine.simulated import Script
-from shoal.store import copy_database
+from shoal.store import copy_database, database_files
 from shoal.tenancy.live.shared_engine import SharedEngine
 
 from .world import World, play
@@ -21,8 +21,8 @@ RUNNING, SUCCEEDED, FAILED = JobState.RUNNING, JobState.SUCCEEDED, JobState.FAIL
 
 
 def put_back(copy: Path, database: Path) -> None:
-    """As if an old backup were restored by hand: the database, without its log."""
-    for part in database.parent.glob(f"{database.name}-*"):
+    """As if an old backup were restored by hand: the database, without its log and position."""
+    for part in database_files(database):
         part.unlink()
     copy.replace(database)
 
@@ -53,10 +53,11 @@ def test_what_is_cancelled_in_the_shared_server_fails_in_the_plane_and_is_not_tr
 
 
 def test_a_plane_restored_from_an_old_backup_runs_nothing_twice_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    database, copy = tmp_path / "planes" / "red" / "shoal.db", tmp_path / "copy.db"
+    copy = tmp_path / "copy.db"
 
     async def scene(world: World) -> None:
         await world.make("red")
+        database = world.planes.home(world.planes.find("red")) / "shoal.db"
         short = await world.submit("red", name="short")
         await world.until("red", short, RUNNING)
         copy_database(database, copy)
