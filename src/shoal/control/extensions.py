@@ -17,7 +17,7 @@ from shoal.base.http import Limits as HttpLimits
 from shoal.base.validation import problems
 from shoal.contract.lifecycle import Desired
 from shoal.contract.manifest import JobManifest
-from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
+from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import transitions
 from shoal.control.checks import check_files
 from shoal.control.job_cache import JobCache, Live
@@ -116,8 +116,8 @@ class Facilities:
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
         return await self.jobs.remarks(job, secrets)
 
-    def submitted(self, job: JobRecord, manifest: JobManifest | None = None) -> None:
-        self.cache.added(job, manifest=manifest)
+    def submitted(self, job: JobRecord, manifest: JobManifest | None = None, first: NewEvent | None = None) -> None:
+        self.cache.added(job, manifest=manifest, submission=first)
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:

@@ -26,7 +26,6 @@ from shoal.store import Store, WriterThreads, open_store, read_tokens
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live import copies
 from shoal.tenancy.live.entrance import Asleep, Entrance, PlaneLimits
-from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.live.homes import PlaneHomes
 from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
@@ -46,9 +45,6 @@ _WRITERS = 6
 """Threads that write for all planes: so many planes are flushed to the disk at once. More of them were measured to take
 more of the processor, and to be no faster."""
 
-
-_HANDED_AT_ONCE = 64
-"""So many gangs are being handed over at a time, of all planes in turn: about as many as are written together."""
 _STARTS = 32
 """A plane hands over so many gangs in a decision: between them others have their turns."""
 _WAKING = 16
@@ -96,7 +92,6 @@ class Planes:
         self._repository = PlaneRepository(server.store)
         self._inline = inline
         self._threads = None if inline else WriterThreads(_WRITERS)
-        self._gate = Gate(_HANDED_AT_ONCE)
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -433,7 +428,7 @@ class Planes:
         return await self._beside(run)
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
-        engine = SharedEngine(record, self._server, self._gate, lambda job_id: plane.job(job_id))
+        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id))
 
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
