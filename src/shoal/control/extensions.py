@@ -194,6 +194,9 @@ class Extensions:
             gang = one.prepare(job, gang)
         return gang
 
+    def delegated(self, job: Live) -> bool:
+        return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)
+
     def killed(self, job: Live) -> str | None:
         return next((why for one in self._on if (why := one.killed(job)) is not None), None)
 

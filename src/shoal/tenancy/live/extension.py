@@ -104,6 +104,9 @@ class Tenancy(Extension, Serving):
             raise Unavailable(f"plane {record.name} is not awake yet")
         return engine.to_run(job.job, gang)
 
+    def delegated(self, job: LiveJob) -> bool:
+        return self.planes.owner(job.job.owner_id) is not None
+
     def status(self) -> Mapping[str, Any]:
         planes = self.planes.all()
         return (

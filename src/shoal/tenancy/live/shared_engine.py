@@ -16,7 +16,7 @@ from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
 from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
-from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes
+from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
 from shoal.tenancy.handing import asked_for
@@ -156,9 +156,14 @@ class SharedEngine:
     def moved(self, job: LiveJob) -> None:
         """The shared server knows something new of one of its jobs that this plane handed over."""
         handed = self._by_job.get(job.job.id)
-        if handed is not None and job.job.version == 0 and job.job.state.terminal:
-            self._was_handed_over(handed)
-        elif handed is not None:
+        if handed is None:
+            return
+        if job.job.version == 0:
+            if job.job.state.terminal:
+                self._was_handed_over(handed)
+        elif job.job.state is JobState.STARTING and handed.status.phase is Phase.QUEUED and not handed.status.reason:
+            handed.attempt = job.job.attempt  # to the plane that is the same
+        else:
             handed.attempt = job.job.attempt
             self._tell(handed, self._status_of_live(handed.name, job, asked=handed.stopping))
 
