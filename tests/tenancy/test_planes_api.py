@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from shoal.control.door import Door
 from shoal.control.server import put_admin_token
@@ -182,8 +183,8 @@ def test_a_plane_whose_database_is_damaged_says_so_and_others_go_on(tmp_path: Pa
         other = await client.post("/v1/planes", json={"name": "other", "tenant": "red"}, headers=admin)
         kept = await client.get("/v1/planes/vision/backup", headers=admin)
         await asyncio.sleep(3600)  # both are asleep
-        (database,) = tmp_path.glob("planes/vision/shoal.db")
-        database.write_text("damaged " * 1000)
+        shown = (await client.get("/v1/planes/vision", headers=admin)).json()
+        (tmp_path / "planes" / shown["id"] / "shoal.db").write_text("damaged " * 1000)
         refused = await client.get("/planes/vision/v1/jobs", headers=own)
         assert refused.status_code == 503
         assert "plane vision cannot be opened: the database is damaged" in refused.json()["error"]["what"]
@@ -340,3 +341,81 @@ def test_a_plane_answers_at_a_host_name_of_its_own(tmp_path: Path) -> None:
         assert (await client.get("http://planes.example/v1/jobs", headers=bearer(token))).status_code == 200
 
     play(tmp_path, scene, domain="planes.example")
+
+
+def test_requests_without_a_valid_token_wake_no_plane_and_take_nothing_from_its_members(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane, admin = await made(client, token), bearer(token)
+        own, path = bearer(plane["token"]), "/planes/vision"
+        strangers = [{}, bearer("shoal_admin_unknown"), {"authorization": "Basic x"}]
+
+        async def awake() -> bool:
+            return bool((await client.get("/v1/planes/vision", headers=admin)).json()["awake"])
+
+        for _ in range(2):  # a plane that was not opened yet, and one that sleeps
+            assert not await awake()
+            for stranger in strangers:
+                refused = await client.get(f"{path}/v1/jobs", headers=stranger)
+                assert refused.status_code == 401, refused.text
+            probes = [await client.get(f"{path}/{name}") for name in ("healthz", "readyz")]
+            assert [one.text for one in probes] == ["ok\n", "ready\n"]
+            assert (await client.post(f"{path}/healthz")).status_code == 401
+            assert not await awake()
+            assert (await client.get(f"{path}/v1/jobs", headers=own)).status_code == 200
+            assert await awake()
+            # What nobody vouches for does not keep it awake either.
+            for _ in range(70):
+                await asyncio.sleep(5.0)
+                assert (await client.get(f"{path}/v1/jobs")).status_code == 401
+        flood = [await client.get(f"{path}/v1/jobs", headers=strangers[at % 3]) for at in range(200)]
+        assert {one.status_code for one in flood} == {401, 429}
+        assert flood[-1].status_code == 429
+        assert int(flood[-1].headers["retry-after"]) >= 1
+        members = [await client.get(f"{path}/v1/jobs", headers=own) for _ in range(20)]
+        assert {one.status_code for one in members} == {200}
+        # The plane is awake now: the same holds.
+        flood = [await client.get(f"{path}/v1/jobs", headers=strangers[at % 3]) for at in range(200)]
+        assert {one.status_code for one in flood} <= {401, 429}
+        assert (await client.get(f"{path}/v1/jobs", headers=own)).status_code == 200
+
+    play(tmp_path, scene, requests_per_s=0.001, burst=23, sleep_after_s=300.0)
+
+
+@pytest.mark.parametrize("state", ["awake", "asleep", "suspended"])
+def test_a_lost_token_of_a_planes_admin_is_replaced_by_the_shared_servers_admin(tmp_path: Path, state: str) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane, admin = await made(client, token), bearer(token)
+        first = bearer(plane["token"])
+        jobs = f"{plane['path']}/v1/jobs"
+        assert (await client.get(jobs, headers=first)).status_code == 200
+        if state == "asleep":
+            await asyncio.sleep(3600)
+        elif state == "suspended":
+            await client.post("/v1/planes/vision/suspend", headers=admin)
+        assert (await client.post("/v1/planes/vision/token", headers=first)).status_code == 401
+        made_now = await client.post("/v1/planes/vision/token", headers=admin)
+        assert made_now.status_code == 201, made_now.text
+        assert made_now.json()["url"] == plane["url"]
+        if state == "suspended":
+            await client.post("/v1/planes/vision/resume", headers=admin)
+        for each in (bearer(made_now.json()["token"]), first):
+            assert (await client.get(jobs, headers=each)).status_code == 200
+        assert (await client.post("/v1/planes/other/token", headers=admin)).status_code == 404
+        kinds = [one["kind"] for one in (await client.get("/v1/events?limit=1000", headers=admin)).json()["events"]]
+        assert kinds.count("plane.token-created") == 1
+
+    play(tmp_path, scene)
+
+
+def test_a_token_that_was_revoked_wakes_no_plane(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane, admin = await made(client, token), bearer(token)
+        own, path = bearer(plane["token"]), plane["path"]
+        given = (await client.post(f"{path}/v1/tenants/default/tokens", json={}, headers=own)).json()
+        gone = await client.delete(f"{path}/v1/tokens/{given['id']}", headers=own)
+        assert gone.status_code == 204, gone.text
+        await asyncio.sleep(3600)
+        assert (await client.get(f"{path}/v1/jobs", headers=bearer(given["token"]))).status_code == 401
+        assert not (await client.get("/v1/planes/vision", headers=admin)).json()["awake"]
+
+    play(tmp_path, scene)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
@@ -24,9 +25,11 @@ HOUR = Script(run_s=3600.0)
 
 
 class SimulatedTenancy(Tenancy):
+    fault: ClassVar[Callable[[str], None]] = staticmethod(lambda _: None)
+
     def __init__(self, server: Server, settings: TenancySection) -> None:
         super().__init__(server, settings)
-        self.planes = Planes(server, settings.limits(), inline=True)
+        self.planes = Planes(server, settings.limits(), inline=True, fault=self.fault)
 
 
 @dataclass
@@ -35,6 +38,7 @@ class World:
     cluster: SimulatedCluster
     clock: VirtualClock
     settings: TenancySection = field(default_factory=TenancySection)
+    fault: Callable[[str], None] = lambda _: None
     plane: ControlPlane = field(init=False)
     store: Store = field(init=False)
     engine: SimulatedEngine = field(init=False)
@@ -46,9 +50,10 @@ class World:
         )  # fmt: skip
         self.store.acquire("shared")
         self.engine = SimulatedEngine(self.cluster)
+        faulty = type("FaultyTenancy", (SimulatedTenancy,), {"fault": staticmethod(self.fault)})
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock,
-            extensions=[Chosen(SimulatedTenancy, self.settings)],
+            extensions=[Chosen(faulty, self.settings)],
         )  # fmt: skip
         await self.plane.open()
 
@@ -102,7 +107,7 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: HOUR,
-    *, machines: int = 2, **settings: float | str,
+    *, machines: int = 2, fault: Callable[[str], None] = lambda _: None, **settings: float | str,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()
@@ -111,7 +116,7 @@ def play(
             for at in range(machines)
         ]
         world = World(
-            folder, SimulatedCluster(nodes, clock=clock, behaviour=behaviour), clock, TenancySection(**settings)
+            folder, SimulatedCluster(nodes, clock=clock, behaviour=behaviour), clock, TenancySection(**settings), fault
         )
         await world.start()
         await scene(world)

@@ -165,7 +165,10 @@ class Event(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Change:
     """One guarded step of a job: applied only if the stored row still has `before.version`; `after.version` must be
-    greater. `attempt`, when given, is inserted or replaced in the same transaction."""
+    greater. `attempt`, when given, is inserted or replaced in the same transaction.
+
+    A job of version 0 is not stored yet, and has an idempotency key: its first step stores it, unless a job with that
+    key is stored."""
 
     before: JobRecord
     after: JobRecord

@@ -35,7 +35,8 @@ _PHASES = list(Phase)
 
 class AttemptRunner:
     """`drain` collects what a job reported, before its end is written; `secrets` resolves references; `prepare` may
-    change a gang before it is launched; `killed` says why an extension had a job's processes killed, if one had."""
+    change a gang before it is launched; `killed` says why an extension had a job's processes killed, if one had. Of a
+    job that is `delegated`, an extension knows what it runs, and keeps what it reports and leaves."""
 
     def __init__(
         self, jobs: JobRepository, engine: Engine, layout: Layout, *,
@@ -43,6 +44,7 @@ class AttemptRunner:
         prepare: Callable[[Live, Gang], Gang],
         drain: Callable[[Live], Awaitable[None]],
         killed: Callable[[Live], str | None],
+        delegated: Callable[[Live], bool],
         epoch: int,
         on_fatal: Callable[[BaseException], None],
         retry_s: float = 1.0,
@@ -54,6 +56,7 @@ class AttemptRunner:
         self._prepare = prepare
         self._drain = drain
         self._killed = killed
+        self._delegated = delegated
         self._epoch = epoch
         self._turns = Turns(log, "driving an attempt failed", on_fatal)
         self._retry_s = retry_s
@@ -113,8 +116,10 @@ class AttemptRunner:
         job_id = live.job.id
         await self._jobs.change(job_id, self._adopt)
         number = live.job.attempt
+        delegated = self._delegated(live)
         end = await self._through_phases(live)
-        await self._drain(live)
+        if not delegated or _stopped(live):  # what it reported tells whether it had finished all the same
+            await self._drain(live)
         if end.code is ErrorCode.SIGNAL:
             end = replace(end, message=self._killed(live) or end.message)
         self._fault("before-conclude")
@@ -126,7 +131,7 @@ class AttemptRunner:
             name = gang_name(job_id, number, phase)
             if self._statuses.pop(name, None) is not None:
                 await self._engine.forget(name)
-        if live.job.owner_id is not None:
+        if live.job.owner_id is not None and not delegated:
             # What an extension has it for may end thousands of times: a replica, each time with a copy of its models.
             await self._layout.discard_run(job_id, number)
 
@@ -201,6 +206,8 @@ class AttemptRunner:
         return await self._engine.launch(self._prepare(live, self._gang(live, phase, finished=finished)))
 
     def _gang(self, live: Live, phase: str, *, finished: bool) -> Gang:
+        if self._delegated(live):
+            return phases.placed_gang(live.job, _must(live.attempt), live.manifest, self._layout)
         arguments = (live.job, _must(live.attempt), live.manifest, self._layout, self._secrets(live))
         if phase == DOWNLOAD:
             return phases.download_gang(*arguments)

@@ -17,7 +17,7 @@ from shoal.base.http import Limits as HttpLimits
 from shoal.base.validation import problems
 from shoal.contract.lifecycle import Desired
 from shoal.contract.manifest import JobManifest
-from shoal.contract.records import AttemptRecord, Change, JobRecord, TenantRecord
+from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, TenantRecord
 from shoal.control import transitions
 from shoal.control.checks import check_files
 from shoal.control.job_cache import JobCache, Live
@@ -116,8 +116,8 @@ class Facilities:
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
         return await self.jobs.remarks(job, secrets)
 
-    def submitted(self, job: JobRecord, manifest: JobManifest | None = None) -> None:
-        self.cache.added(job, manifest=manifest)
+    def submitted(self, job: JobRecord, manifest: JobManifest | None = None, first: NewEvent | None = None) -> None:
+        self.cache.added(job, manifest=manifest, submission=first)
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:
         def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
@@ -193,6 +193,9 @@ class Extensions:
         for one in self._on:
             gang = one.prepare(job, gang)
         return gang
+
+    def delegated(self, job: Live) -> bool:
+        return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)
 
     def killed(self, job: Live) -> str | None:
         return next((why for one in self._on if (why := one.killed(job)) is not None), None)

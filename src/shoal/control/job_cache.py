@@ -14,7 +14,7 @@ from typing import Any
 from shoal.admission import ClusterIndex, Pending, Running, Spread
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
-from shoal.contract.records import AttemptRecord, Change, Ends, JobRecord, ReadPosition
+from shoal.contract.records import AttemptRecord, Change, Ends, JobRecord, NewEvent, ReadPosition
 from shoal.control.held import HeldJobs
 from shoal.core import Node, NotFound, Reason, Tenant
 from shoal.engine import Inventory
@@ -31,6 +31,8 @@ class Live:
     """Since when it waits for a cause of this kind."""
     queue: Reason | None = None
     """Why the cluster that it was handed over to has not started it, as it said last."""
+    submission: NewEvent | None = None
+    """Told with its first step, by which it is stored; None once it is."""
     _wake: asyncio.Event | None = None
     _manifest: JobManifest | None = None
 
@@ -171,9 +173,13 @@ class JobCache:
                 return Missing(f"device {gone} of node {rank.node} is gone", whole_node=False)
         return None
 
-    def added(self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None) -> None:
+    def added(
+        self, job: JobRecord, attempt: AttemptRecord | None = None, manifest: JobManifest | None = None,
+        submission: NewEvent | None = None,
+    ) -> None:  # fmt: skip
+        """A job that is stored now, or with a `submission` is stored by its first step."""
         # A copy of its columns takes half the memory of a record that was filled one column after the other.
-        live = self._register(Live(job.evolve(), attempt, _manifest=manifest))
+        live = self._register(Live(job.evolve(), attempt, _manifest=manifest, submission=submission))
         self._followed(live)
         self._take_up(live)
 
@@ -204,6 +210,7 @@ class JobCache:
         if live is None:
             live = self._live[change.after.id] = Live(change.before)
         old, new = live.job, change.after
+        live.submission = None
         # What a job reports is written apart from its steps: a step never takes an older report back.
         live.job = new
         if new.progress is not old.progress:

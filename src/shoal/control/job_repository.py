@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shoal.contract.lifecycle import JobState
 from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
 from shoal.control.job_cache import JobCache, Live
 from shoal.core import Clock, Unavailable
@@ -53,6 +55,7 @@ class JobRepository:
             change = step(live.job, live.attempt)
             if change is None:
                 return live.job
+            change = _whole(live, change)
             self.fault("before-commit")
             with self.writing:
                 applied = await self.store.apply(change)
@@ -61,15 +64,22 @@ class JobRepository:
                 self.fault("after-commit")
                 return change.after
             self._refresh(live, change)
+            if live.job.state.terminal:
+                return live.job
 
     async def apply_all(self, changes: Sequence[Change]) -> list[Change]:
         """Commit many independent changes together; returns those that were not stale."""
         self.fault("before-commit")
+        whole = [_whole(self.cache[change.before.id], change) for change in changes]
         with self.writing:
-            applied = await self.store.apply_all(changes)
-        done = [change for change, ok in zip(changes, applied, strict=True) if ok]
-        for change in done:
-            self.cache.applied(change)
+            applied = await self.store.apply_all(whole)
+        done: list[Change] = []
+        for change, ok in zip(whole, applied, strict=True):
+            if ok:
+                self.cache.applied(change)
+                done.append(change)
+            elif change.before.version == 0 and (live := self.cache.get(change.before.id)) is not None:
+                self._refresh(live, change)
         self.fault("after-commit")
         return done
 
@@ -84,6 +94,15 @@ class JobRepository:
         if live.job.version != stale.before.version:
             return
         stored = self.store.job(live.job.id)
-        if stored is not None and stored.version != live.job.version:
+        if stored is None and live.submission is not None:
+            # Another job is stored with its key: this one never was, and never will be.
+            over = live.job.evolve(state=JobState.CANCELLED, ended_at=self.now())
+            self.cache.applied(Change(live.job, over))
+        elif stored is not None and stored.version != live.job.version:
             attempt = self.store.current_attempts([stored.id]).get(stored.id)
             self.cache.applied(Change(live.job, stored, attempt=attempt))
+
+
+def _whole(live: Live, change: Change) -> Change:
+    """The first step of a job that is not stored yet tells of its submission as well."""
+    return change if live.submission is None else replace(change, events=(live.submission, *change.events))

@@ -55,14 +55,23 @@ def has_store(manifest: JobManifest, *, finished: bool) -> bool:
     return (finished and bool(manifest.outputs)) or _remote_checkpoint(manifest) is not None
 
 
+def placed_gang(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> Gang:
+    """The run of a job on its places, without what it needs there."""
+    name, run_dir = gang_name(job.id, attempt.number, RUN), layout.run_dir(job.id, attempt.number)
+    return Gang(name, manifest.argv(), _ranks(attempt), run_dir, limits=layout.limits)
+
+
+def _ranks(attempt: AttemptRecord) -> tuple[RankSpec, ...]:
+    return tuple([RankSpec(rank=rank.rank, node=rank.node, devices=rank.devices) for rank in attempt.placement])
+
+
 def run_gang(
     job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout, secrets: Mapping[str, str]
 ) -> Gang:
-    ranks = tuple(RankSpec(rank=rank.rank, node=rank.node, devices=rank.devices) for rank in attempt.placement)
     return Gang(
         name=gang_name(job.id, attempt.number, RUN),
         argv=manifest.argv(),
-        ranks=ranks,
+        ranks=_ranks(attempt),
         run_dir=layout.run_dir(job.id, attempt.number),
         env={**manifest.env, **_facts(job, attempt, manifest, layout)},
         secrets=secrets,

@@ -122,7 +122,8 @@ class ControlPlane:
             self.repository, engine, self._layout,
             secrets=lambda live: self.secrets.resolve(live.job.tenant, live.manifest.secrets),
             prepare=self._prepare, drain=self.collector.drain,
-            killed=lambda live: self.extensions.killed(live), epoch=store.epoch, on_fatal=on_fatal,
+            killed=lambda live: self.extensions.killed(live),
+            delegated=lambda live: self.extensions.delegated(live), epoch=store.epoch, on_fatal=on_fatal,
         )  # fmt: skip
         self.decider = Decider(
             self.repository, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,

@@ -58,7 +58,8 @@ class Gang:
     with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
     it is killed.
     `sandbox` is how far its processes are kept apart from those of other tenants than `tenant`; an engine that cannot
-    do that (its capabilities tell) is never given such a gang.
+    do that (its capabilities tell) is never given such a gang. Within a tenant, gangs of another `division` are kept
+    apart in the same way.
     `checkpoints` is the job's own directory for checkpoints, where the server keeps them: made from the job's id.
     Without `network`, a rank in the sandbox `bubblewrap` reaches nothing but itself.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
@@ -82,6 +83,7 @@ class Gang:
     launch_timeout_s: float = 60.0
     ranks_per_node: int = 0
     tenant: str = ""
+    division: str = ""
     sandbox: Sandbox = Sandbox.NONE
     network: bool = True
 

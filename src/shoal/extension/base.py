@@ -137,8 +137,13 @@ class Extension:
     # --- act ---
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        """Change a gang before it is launched: environment, secrets, limits."""
+        """Change a gang before it is launched: environment, secrets, limits. That of a job which is `delegated` has
+        its command, its places and the server's limits, and nothing else yet."""
         return gang
+
+    def delegated(self, job: LiveJob) -> bool:
+        """Whether this extension says in `prepare` what the job runs, and itself keeps what that reports and leaves."""
+        return False
 
     def killed(self, job: LiveJob) -> str | None:
         """Why the processes of the job's attempt were killed, if this extension had it done."""

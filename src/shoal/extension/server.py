@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
-from shoal.contract.records import AttemptRecord, JobRecord, TenantRecord
+from shoal.contract.records import AttemptRecord, JobRecord, NewEvent, TenantRecord
 from shoal.core import Clock, Estimate, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine
 from shoal.store import Store
@@ -154,8 +154,13 @@ class Server(Protocol):
         """The same for the same purpose, as long as the server's key is."""
         ...
 
-    def submitted(self, job: JobRecord, manifest: JobManifest | None = None) -> None:
-        """The extension has stored this waiting job by itself; its manifest is read from its row if not given."""
+    def submitted(self, job: JobRecord, manifest: JobManifest | None = None, first: NewEvent | None = None) -> None:
+        """The extension has stored this waiting job by itself; its manifest is read from its row if not given.
+
+        With `first` it is not stored yet, of version 0, and has an idempotency key: it is stored by its first step,
+        together with this event, so that a job that starts at once is written once. An extension that cannot lose it
+        submits it again after a restart. Where a job with its key is stored, it is CANCELLED at version 0, and no one
+        but `moved` is told."""
         ...
 
     async def cancel(self, job_id: str, *, actor: str, cause: str) -> None:

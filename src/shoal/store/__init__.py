@@ -19,6 +19,7 @@ from shoal.store.position import (
     read_position,
     sqlite_path,
 )
+from shoal.store.reads import read_tokens
 from shoal.store.store import Store, open_store
 from shoal.store.tables import Key, Tables, index_where, new_metadata
 from shoal.store.writer_threads import WriterThreads
@@ -26,5 +27,5 @@ from shoal.store.writer_threads import WriterThreads
 __all__ = [
     "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "WriterThreads", "check_database", "control_lock",
     "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store",
-    "position_file", "read_position", "sqlite_path",
+    "position_file", "read_position", "read_tokens", "sqlite_path",
 ]  # fmt: skip

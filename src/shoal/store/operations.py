@@ -89,13 +89,14 @@ class Submit:
 
 
 class Step(NamedTuple):
-    """A checked Change."""
+    """A checked Change. With a `key` it is the first of a job that was not stored yet, and `row` is the job's."""
 
     job_id: str
     row: Row
     ends: bool
     attempt: Row | None
     events: tuple[Pending, ...]
+    key: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,16 @@ class Apply:
 
     def work(self) -> Work:
         return Work(
-            steps=tuple([step.row for step in self.steps if not step.ends]),
-            ends=tuple([step.row for step in self.steps if step.ends]),
+            jobs=tuple([step.row for step in self.steps if step.key is not None]),
+            steps=tuple([step.row for step in self.steps if step.key is None and not step.ends]),
+            ends=tuple([step.row for step in self.steps if step.key is None and step.ends]),
             attempts=tuple([step.attempt for step in self.steps if step.attempt is not None]),
             events=tuple([event.row for step in self.steps for event in step.events]),
         )
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        return [step.key for step in self.steps if step.key is not None]
 
     def done(self) -> Done:
         return Done([True] * len(self.steps), [event for step in self.steps for event in step.events])
@@ -182,14 +188,14 @@ def add_metrics(points: Iterable[MetricPoint]) -> AddMetrics:
 
 def _step(change: Change) -> Step:
     _check(change)
-    ends = change.after.ended_at is not None
-    return Step(
-        change.before.id,
-        (rows.end_row if ends else rows.step_row)(change.before, change.after),
-        ends,
-        None if change.attempt is None else rows.attempt_row(change.attempt),
-        pending(change.events, change.before.owner_id),
-    )
+    before, ends = change.before, change.after.ended_at is not None
+    attempt = None if change.attempt is None else rows.attempt_row(change.attempt)
+    events = pending(change.events, before.owner_id)
+    if before.version == 0 and before.idempotency_key is not None:
+        key = (before.tenant, before.idempotency_key)
+        return Step(before.id, rows.job_row(change.after), ends, attempt, events, key)
+    row = (rows.end_row if ends else rows.step_row)(before, change.after)
+    return Step(before.id, row, ends, attempt, events)
 
 
 def _check(change: Change) -> None:
@@ -233,7 +239,11 @@ def together(connection: Connection, group: Sequence[Operation], seq: int) -> li
     The operations are concurrent (none is acknowledged yet), so kinds may be gathered: first the rare ones, then what
     is submitted, then changes, then the rest.
     """
-    known = _stored(connection, list({op.key for op in group if isinstance(op, Submit) and op.key is not None}))
+    submitted = {op.key for op in group if isinstance(op, Submit) and op.key is not None}
+    first = [key for op in group if isinstance(op, Apply) for key in op.keys]
+    known = _stored(connection, [*submitted, *first])
+    if len(set(first)) < len(first) or not {*submitted, *known}.isdisjoint(first):
+        raise Collision
     done: list[Done] = []
     works: list[Work] = []
     for operation in group:

@@ -351,3 +351,12 @@ def _order_key(columns: Any, order: JobOrder) -> ColumnElement[Any]:
 def lease_holder(connection: Connection) -> Any:
     """The row of the control lease: epoch, holder, host, pid, since."""
     return connection.execute(select(schema.control_lease)).one()
+
+
+def read_tokens(url: str) -> list[TokenRecord]:
+    """Those of a database that need not be open: it stays as it is, also one of an earlier version."""
+    database = Database(url)
+    try:
+        return Reads(database).tokens()
+    finally:
+        database.close()

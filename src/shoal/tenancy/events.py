@@ -15,4 +15,5 @@ class PlaneEvent(EventKinds):
     )
     RESUMED = "plane.resumed", "A suspended plane answers and hands work over again."
     RESTORED = "plane.restored", "A backup was put in the place of what a plane knew."
+    TOKEN_CREATED = "plane.token-created", "A token was made for another admin of a plane."
     DELETED = "plane.deleted", "A plane was deleted, with all that it knew."

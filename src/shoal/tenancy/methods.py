@@ -37,6 +37,11 @@ def resume(name: str) -> Call[PlaneView]:
     return Call("POST", _plane(name, "/resume"), reads(PlaneView))
 
 
+def token(name: str) -> Call[NewPlaneView]:
+    """The token of another admin of it; those that were made before go on to count."""
+    return Call("POST", _plane(name, "/token"), reads(NewPlaneView))
+
+
 def delete(name: str, *, force: bool = False) -> Call[None]:
     """Remove a plane with all that it knows; with `force` also what it has in the shared pool."""
     return Call("DELETE", _plane(name), reads_nothing, {"force": force or None})
@@ -78,6 +83,7 @@ class Planes(Namespace):
     get = single(get)
     suspend = single(suspend)
     resume = single(resume)
+    token = single(token)
     delete = single(delete)
     usage = single(usage)
     audit = single(audit)

@@ -20,9 +20,10 @@ class PlaneRequest(BaseModel):
 
 
 class PlaneView(View):
-    """A plane. `running` and `waiting` count what it has handed over to the shared pool; `path` is where it answers,
-    below the shared server's URL."""
+    """A plane. Its files are in the folder `planes/ID` of the shared server's home. `running` and `waiting` count what
+    it has handed over to the shared pool; `path` is where it answers, below the shared server's URL."""
 
+    id: str
     name: str
     tenant: str
     state: PlaneState

@@ -18,6 +18,7 @@ from shoal.base.http.errors import (
     status_of,
 )
 from shoal.base.http.limits import Limits
+from shoal.base.http.peers import network_of
 
 __all__ = [
     "HeadTooLarge",
@@ -29,5 +30,6 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "UnsupportedCoding",
+    "network_of",
     "status_of",
 ]

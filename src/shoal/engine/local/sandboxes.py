@@ -29,7 +29,7 @@ class Sandboxes:
         """Give the directories of the gang to its tenant's user. Raises OSError. Blocks."""
         if gang.sandbox is Sandbox.NONE:
             return
-        uid = self._users.uid(gang.tenant)
+        uid = self._uid(gang)
         for path in gang.directories():
             sandbox.grant_tree(path, uid)
         for path in rank_dirs:
@@ -48,9 +48,12 @@ class Sandboxes:
         run_dir, *checkpoints = gang.directories()
         keep = [run_dir, rank_dir, *checkpoints]
         return {
-            **sandbox.plan(gang.sandbox, self._users.uid(gang.tenant), self._home, keep, network=gang.network),
+            **sandbox.plan(gang.sandbox, self._uid(gang), self._home, keep, network=gang.network),
             "temporary": _temporary(gang),
         }
+
+    def _uid(self, gang: Gang) -> int:
+        return self._users.uid(gang.tenant, gang.division)
 
     async def unpack(self, gang: Gang, path: Path) -> None:
         """Unpack the gang's bundle into its run directory, as its tenant's user: earlier phases may have left links
@@ -59,7 +62,7 @@ class Sandboxes:
         if gang.sandbox is Sandbox.NONE:
             await asyncio.to_thread(bundle.unpack, path, gang.run_dir, limit_bytes=most)
             return
-        uid = self._users.uid(gang.tenant)
+        uid = self._uid(gang)
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
 

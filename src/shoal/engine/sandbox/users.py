@@ -1,4 +1,4 @@
-"""The operating-system user id of each tenant: from a reserved range, the same for ever."""
+"""The user id of each tenant and of each division of a tenant: from a reserved range, the same for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ two servers on one machine do not meet."""
 
 
 class Users:
-    """User ids by tenant, kept in a file of the engine's home. A tenant's group has the same number as its user."""
+    """User ids by tenant and division, kept in a file of the engine's home. A user's group has the same number."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -36,22 +36,23 @@ class Users:
                 hint = "restore it from a backup: it says which user each tenant's files belong to"
                 raise Invalid(what, where=str(self._path), hint=hint) from problem
 
-    def uid(self, tenant: str) -> int:
-        """The tenant's user id; the first time it is allotted, durably. Raises OSError."""
-        known = self._known.get(tenant)
+    def uid(self, tenant: str, division: str = "") -> int:
+        """The user id of the tenant, or of its division; the first time it is allotted, durably. Raises OSError."""
+        name = f"{tenant}/{division}" if division else tenant  # no tenant's name has a slash
+        known = self._known.get(name)
         if known is None:
             taken = set(self._known.values())
-            known = _start(self._home, tenant)
+            known = _start(self._home, name)
             while known in taken or _in_use(known):
                 known = FIRST_UID + (known - FIRST_UID + 1) % UIDS
-            allotted = {**self._known, tenant: known}
+            allotted = {**self._known, name: known}
             write_whole(self._path, json.dumps(allotted))
             self._known = allotted
         return known
 
 
-def _start(home: Path, tenant: str) -> int:
-    digest = hashlib.sha256(os.fsencode(home) + b"\0" + tenant.encode()).digest()
+def _start(home: Path, name: str) -> int:
+    digest = hashlib.sha256(os.fsencode(home) + b"\0" + name.encode()).digest()
     return FIRST_UID + int.from_bytes(digest[:8]) % UIDS
 
 

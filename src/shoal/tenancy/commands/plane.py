@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     command(plane, "show")(show)
     command(plane, "suspend")(suspend)
     command(plane, "resume")(resume)
+    command(plane, "token")(token)
     command(plane, "delete")(delete)
     command(plane, "usage")(usage)
     command(plane, "audit")(audit)
@@ -55,6 +56,10 @@ def create(
 
 def _made(made: NewPlaneView) -> None:
     print(f"plane {made.name} is there; its work counts against tenant {made.tenant}")
+    _exports(made)
+
+
+def _exports(made: NewPlaneView) -> None:
     print(f"  export SHOAL_URL={made.url}")
     print(f"  export SHOAL_TOKEN={made.token}  (its admin's; it is shown this once)")
 
@@ -98,6 +103,13 @@ def _changed(context: CommandContext, what: str, name: str) -> None:
     with context.client() as client:
         found: Any = getattr(client.planes, what)(name)
     context.show(found, lambda: print(f"plane {name} is {found.state.value}"))
+
+
+def token(context: CommandContext, name: NameArgument) -> None:
+    """Make a token for another admin of a plane, for one whose token was lost. Earlier tokens go on to count."""
+    with context.client() as client:
+        made = client.planes.token(name)
+    context.show(made, lambda: _exports(made))
 
 
 def delete(

@@ -6,9 +6,11 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from shoal.base.http import network_of
 from shoal.contract.lifecycle import JobState
 from shoal.contract.models import View
 from shoal.contract.principal import Principal
@@ -46,7 +48,7 @@ def view(planes: Planes, record: PlaneRecord) -> PlaneView:
     handed = planes.handed_over(record)
     waiting = sum(live.job.state is JobState.QUEUED for live in handed)
     return PlaneView(
-        name=record.name, tenant=record.tenant, state=record.state, awake=planes.is_awake(record.name),
+        id=record.id, name=record.name, tenant=record.tenant, state=record.state, awake=planes.is_awake(record.name),
         path=f"{PREFIX}/{record.name}", running=len(handed) - waiting, waiting=waiting, created_at=record.created_at,
         updated_at=record.updated_at,
     )  # fmt: skip
@@ -64,6 +66,11 @@ def _url(request: Request, name: str) -> str:
     return f"{str(base).rstrip('/')}{PREFIX}/{name}"
 
 
+def _with_token(request: Request, planes: Planes, record: PlaneRecord, token: str) -> Response:
+    url = _url(request, record.name)
+    return shown(NewPlaneView(**view(planes, record).model_dump(), url=url, token=token), 201)
+
+
 def _actor(who: Principal) -> str:
     who.require_admin("manage planes")
     return "admin"
@@ -78,8 +85,7 @@ def router_of() -> APIRouter:
     )  # fmt: skip
     async def create(request: Request, planes: Manager, who: Who, asked: PlaneRequest) -> Response:
         record, token = await planes.create(asked.name, asked.tenant, actor=_actor(who))
-        url = _url(request, record.name)
-        return shown(NewPlaneView(**view(planes, record).model_dump(), url=url, token=token), 201)
+        return _with_token(request, planes, record, token)
 
     @router.get(
         "/v1/planes", summary="All planes (admin)", response_class=Response,
@@ -110,6 +116,16 @@ def router_of() -> APIRouter:
     )  # fmt: skip
     async def resume(planes: Manager, who: Who, name: PlaneName) -> Response:
         return shown(view(planes, await planes.resume(name, actor=_actor(who))))
+
+    @router.post(
+        "/v1/planes/{name}/token", summary="A new token of a plane's admin (admin)", status_code=201,
+        response_class=Response,
+        responses={**shows(NewPlaneView, 201, "made; the token is shown once"), **fails(403, 404, 422, 503)},
+    )  # fmt: skip
+    async def token(request: Request, planes: Manager, who: Who, name: PlaneName) -> Response:
+        """Tokens that were made before go on to count. The plane may be asleep or suspended."""
+        made = await planes.new_token(name, actor=_actor(who))
+        return _with_token(request, planes, planes.find(name), made)
 
     @router.delete(
         "/v1/planes/{name}", summary="Delete a plane with all that it knows (admin)", status_code=204,
@@ -174,8 +190,7 @@ def router_of() -> APIRouter:
     ) -> Response:  # fmt: skip
         actor = _actor(who)
         record, token = await planes.create(name, tenant, actor=actor, content=await request.body())
-        url = _url(request, record.name)
-        return shown(NewPlaneView(**view(planes, record).model_dump(), url=url, token=token), 201)
+        return _with_token(request, planes, record, token)
 
     router.routes.append(
         Route(PREFIX + "/{name}/{rest:path}", PlaneDoor(PREFIX), methods=None, include_in_schema=False)
@@ -196,5 +211,6 @@ class PlaneDoor:
         own = {key: value for key, value in scope.items() if key not in _OWN and not key.startswith("fastapi")}
         if self._prefix:
             own["root_path"] = f"{scope.get('root_path', '')}{self._prefix}/{name}"
-        async with planes.using(name) as app:
+        address = network_of(scope.get("client"))
+        async with planes.answering(name, Headers(scope=scope).get("authorization"), address) as app:
             await app(own, receive, send)

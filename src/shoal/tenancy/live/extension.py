@@ -19,7 +19,8 @@ from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.api import PlaneDoor, Serving, router_of
-from shoal.tenancy.live.planes import PlaneLimits, Planes
+from shoal.tenancy.live.entrance import PlaneLimits
+from shoal.tenancy.live.planes import Planes
 from shoal.tenancy.live.tables import TABLES
 from shoal.tenancy.records import PlaneState
 
@@ -39,8 +40,16 @@ class TenancySection(Section):
     burst: int = Field(2000, ge=1, le=1 << 20, description="requests to one plane at once, after a pause")
     requests_at_once: int = Field(512, ge=1, le=1 << 20, description="requests that one plane answers at a time")
 
+    unknown_per_s: float = Field(
+        10.0, gt=0, description="requests of one address without a valid token of a plane per second, on average"
+    )
+    unknown_burst: int = Field(100, ge=1, le=1 << 20, description="such requests of one address at once")
+
     def limits(self) -> PlaneLimits:
-        return PlaneLimits(self.sleep_after_s, self.requests_per_s, self.burst, self.requests_at_once)
+        return PlaneLimits(
+            self.sleep_after_s, self.requests_per_s, self.burst, self.requests_at_once, self.unknown_per_s,
+            self.unknown_burst,
+        )  # fmt: skip
 
 
 class Tenancy(Extension, Serving):
@@ -94,6 +103,9 @@ class Tenancy(Extension, Serving):
         if engine is None:
             raise Unavailable(f"plane {record.name} is not awake yet")
         return engine.to_run(job.job, gang)
+
+    def delegated(self, job: LiveJob) -> bool:
+        return self.planes.owner(job.job.owner_id) is not None
 
     def status(self) -> Mapping[str, Any]:
         planes = self.planes.all()

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import structlog
 from starlette.types import ASGIApp
 
 from shoal.admission import Policy
-from shoal.base import trees
 from shoal.base.loops import Turns
-from shoal.base.rates import Buckets
 from shoal.contract.records import NewEvent
 from shoal.control.door import Door
 from shoal.control.extensions import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.control.server import put_admin_token
-from shoal.control.tokens import new_token
-from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
+from shoal.control.tokens import TokenCache, Unauthenticated, new_token
+from shoal.core import Conflict, Invalid, NotFound, Unavailable
 from shoal.extension import LiveJob, NoSection, Server
-from shoal.store import Store, WriterThreads, open_store
+from shoal.store import Store, WriterThreads, open_store, read_tokens
 from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live import copies
-from shoal.tenancy.live.gate import Gate
+from shoal.tenancy.live.entrance import Asleep, Entrance, PlaneLimits
+from shoal.tenancy.live.homes import PlaneHomes
 from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
@@ -35,6 +35,9 @@ from shoal.tenancy.records import PlaneRecord, PlaneState
 from shoal.tenancy.returning import cleared
 from shoal.tenancy.usage import audited, usage_of
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
@@ -42,34 +45,20 @@ _WRITERS = 6
 """Threads that write for all planes: so many planes are flushed to the disk at once. More of them were measured to take
 more of the processor, and to be no faster."""
 
-
-_HANDED_AT_ONCE = 64
-"""So many gangs are being handed over at a time, of all planes in turn: about as many as are written together."""
 _STARTS = 32
 """A plane hands over so many gangs in a decision: between them others have their turns."""
-_BEGIN = 64
-"""So many requests begin in each round of the event loop, of all planes in turn."""
 _WAKING = 16
 """So many planes are woken at once when the server starts: the disk serves them together."""
 _NAMED = 5
 """So many jobs are named where a plane is not deleted because of them."""
-_BUSY_RETRY_S = 5.0
-"""A guess at when some of the requests that are held open will have ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneLimits:
-    """What one plane may take of the shared server."""
-
-    sleep_after_s: float = 300.0
-    requests_per_s: float = 500.0
-    burst: int = 2000
-    requests_at_once: int = 512
+_SWEEP_S = 600.0
+"""What is left over of deleted planes and could not be removed is tried again so often."""
 
 
 @dataclass(slots=True)
 class Awake:
-    """A plane that runs in this server now. `requests` are those that it is answering; `used_at` is monotonic."""
+    """A plane that runs in this server now, `opened` once it can answer. `requests` are those that it is answering;
+    `used_at` is monotonic."""
 
     record: PlaneRecord
     store: Store
@@ -78,6 +67,7 @@ class Awake:
     door: Door
     used_at: float
     requests: int = 0
+    opened: bool = False
 
     def idle(self, now: float, after_s: float) -> bool:
         return not len(self.plane.cache) and not self.requests and now >= self.used_at + after_s
@@ -85,17 +75,23 @@ class Awake:
 
 class Planes:
     """A plane without work and without requests for a while sleeps: no task, no open file. `inline`: stores write in
-    the caller's thread, which makes a simulation repeat exactly."""
+    the caller's thread, which makes a simulation repeat exactly. `fault` is called with the name of each place at which
+    a test kills the server."""
 
-    def __init__(self, server: Server, limits: PlaneLimits, *, inline: bool = False) -> None:
+    def __init__(
+        self, server: Server, limits: PlaneLimits, *, inline: bool = False,
+        fault: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self._server = server
         self._limits = limits
-        self._requests = Buckets(limits.requests_per_s, limits.burst)
+        self._fault = fault
+        self._entrance = Entrance(limits, server.clock)
+        self._homes = PlaneHomes(server.home / "planes")
+        self._sweep_at = 0.0
+        self._tokens: dict[str, TokenCache] = {}
         self._repository = PlaneRepository(server.store)
         self._inline = inline
         self._threads = None if inline else WriterThreads(_WRITERS)
-        self._gate = Gate(_HANDED_AT_ONCE)
-        self._entrance = Gate(_BEGIN)
         self._records: dict[str, PlaneRecord] = {}
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
@@ -107,6 +103,8 @@ class Planes:
         """Planes that had work when the last server ended are woken, for they hand it over, or wait for its end."""
         for record in self._repository.planes():
             self._keep(record)
+        busy = {record.id for record in self.all() if self.handed_over(record)}
+        await self._beside(self._homes.settle, self.all(), busy)
         due = [record.name for record in self._records.values() if record.busy and record.state is PlaneState.ACTIVE]
         waking = asyncio.Semaphore(_WAKING)
 
@@ -158,7 +156,7 @@ class Planes:
         return [awake.engine for awake in self._awake.values()]
 
     def home(self, record: PlaneRecord) -> Path:
-        return self._server.home / "planes" / record.name
+        return self._homes.find(record.id)
 
     # --- what is done to them ---
 
@@ -176,14 +174,22 @@ class Planes:
         now = self._server.clock.now()
         record = PlaneRecord(self._server.new_id("p"), name, tenant, PlaneState.ACTIVE, True, now, now)
         token = new_token(None)
-        self.home(record).mkdir(parents=True, exist_ok=True, mode=0o700)
-        if content is not None:
-            await asyncio.to_thread(copies.restore, self.home(record), content)
-        with contextlib.closing(self._open_store(record)) as store:
-            store.acquire(f"plane-{name}")
-            await put_admin_token(store, token, f"made with plane {name}", now)
-        told = NewEvent(now, PlaneEvent.CREATED, actor, f"plane {name}", tenant=tenant, data={"plane": name})
-        await self._repository.add(record, told)
+        home = self._homes.make(record.id)
+        try:
+            self._fault("made")
+            if content is not None:
+                await asyncio.to_thread(copies.restore, home, content)
+            with contextlib.closing(self._open(f"sqlite:///{home / 'shoal.db'}")) as store:
+                store.acquire(f"plane-{name}")
+                await put_admin_token(store, token, f"made with plane {name}", now)
+            self._fault("filled")
+            await self._repository.add(record, self._told(PlaneEvent.CREATED, actor, record))
+        except Exception:
+            self._homes.drop(record.id)
+            self._sweep_at = 0.0
+            raise
+        self._fault("recorded")
+        self._homes.publish(record.id)
         self._keep(record)
         return record, token
 
@@ -212,14 +218,34 @@ class Planes:
             await self._sleep(name)
             for live in left:
                 await self._server.cancel(live.job.id, actor=actor, cause=f"plane {name} was deleted")
-            told = NewEvent(self._server.clock.now(), PlaneEvent.DELETED, actor, f"plane {name}", tenant=record.tenant,
-                            data={"plane": name})  # fmt: skip
-            await self._repository.remove(record, told)
+            self._homes.retire(record.id)
+            self._fault("retired")
+            try:
+                await self._repository.remove(record, self._told(PlaneEvent.DELETED, actor, record))
+            except Exception:
+                self._homes.restore(record.id)
+                raise
+            self._fault("unrecorded")
+            self._homes.drop(record.id)
             del self._records[name]
             self._names.pop(record.id, None)
-        remains = await asyncio.to_thread(trees.remove, str(self.home(record)))
-        if remains is not None:
-            log.warning("files of a deleted plane cannot be removed", plane=name, left=remains)
+            self._tokens.pop(name, None)
+        self._sweep_at = 0.0
+
+    async def new_token(self, name: str, *, actor: str) -> str:
+        """The token of another admin of the plane; it may be asleep or suspended."""
+        record, token, label = self.find(name), new_token(None), "made by the admin of the shared server"
+        async with self._lock(name):
+            now, awake = self._server.clock.now(), self._awake.get(name)
+            store = awake.store if awake is not None else await self._control_store(record)
+            try:
+                await put_admin_token(store, token, label, now)
+            finally:
+                if awake is None:
+                    store.close()
+            self._tokens.pop(name, None)
+            await self._repository.change(self.find(name), self._told(PlaneEvent.TOKEN_CREATED, actor, record))
+        return token
 
     def usage(self, name: str, since: float) -> UsageView:
         """Blocks: to be called in a thread."""
@@ -231,7 +257,7 @@ class Planes:
         record = self.find(name)
         async with self._lock(name):
             awake = self._awake.get(name)
-            store = awake.store if awake is not None else self._open_store(record)
+            store = awake.store if awake is not None else self._open(self._homes.url(record.id))
             try:
                 events = await asyncio.to_thread(store.events, after, limit=limit)
             finally:
@@ -251,27 +277,45 @@ class Planes:
         async with self._lock(name):
             await self._leave(name)
             await asyncio.to_thread(copies.restore, self.home(record), content)
-            now = self._server.clock.now()
-            told = NewEvent(
-                now, PlaneEvent.RESTORED, actor, f"plane {name}", tenant=record.tenant, data={"plane": name}
-            )
-            await self._repository.change(replace(self.find(name), updated_at=now), told)
+            self._tokens.pop(name, None)
+            changed = replace(self.find(name), updated_at=self._server.clock.now())
+            await self._repository.change(changed, self._told(PlaneEvent.RESTORED, actor, record))
         if record.state is PlaneState.ACTIVE:
             await self._awaken(name)
         return self.find(name)
 
     @contextlib.asynccontextmanager
+    async def answering(self, name: str, authorization: str | None, address: str) -> AsyncIterator[ASGIApp]:
+        """What answers one request with this `Authorization`, of a client at this address: the plane's application.
+        A request without a token that the plane knows wakes no plane and counts against none, but against its address.
+        Raises as `using` does."""
+        self._find_active(name)
+        try:
+            tokens = await self._tokens_of(name) if authorization else TokenCache()
+            tokens.principal(authorization)
+        except Unauthenticated as error:
+            refusal = error
+        else:
+            async with self.using(name) as app:
+                yield app
+            return
+        self._entrance.count_unknown(address)
+        awake = self._awake.get(name)
+        yield awake.door.app if awake is not None and awake.opened else Asleep(refusal)
+
+    @contextlib.asynccontextmanager
     async def using(self, name: str) -> AsyncIterator[ASGIApp]:
         """The plane's application, for one request. Raises NotFound, Unavailable for one that is suspended, and
         Overloaded for one that is asked too much."""
-        if self.find(name).state is not PlaneState.ACTIVE:
-            raise Unavailable(
-                f"plane {name} is suspended", where=name, hint="the admin of the shared server resumes it"
-            )
-        self._count(name)
+        self._find_active(name)
+        awake = self._awake.get(name)
+        self._entrance.count(name, 0 if awake is None else awake.requests)
         async with self._entrance.turn(name):
-            pass  # others have their turns before its next request begins
-        awake = self._awake.get(name) or await self._awaken_or_say(name)
+            pass
+        awake = self._awake.get(name)
+        if awake is None or not awake.opened:
+            async with self._explained(name):
+                awake = await self._awaken(name)
         awake.requests += 1
         try:
             yield awake.door.app
@@ -281,20 +325,32 @@ class Planes:
 
     # --- inside ---
 
-    def _count(self, name: str) -> None:
-        """A request to this plane. Raises Overloaded."""
-        limits, awake = self._limits, self._awake.get(name)
-        hint = "ask less often; the admin of the shared server can raise the settings below tenancy"
-        if awake is not None and awake.requests >= limits.requests_at_once:
-            raise Overloaded(
-                f"plane {name} is answering {limits.requests_at_once} requests", where=name, hint=hint,
-                retry_after_s=_BUSY_RETRY_S,
-            )  # fmt: skip
-        if retry_after_s := self._requests.take(name, self._server.clock.monotonic()):
-            raise Overloaded(
-                f"plane {name} may be asked {limits.requests_per_s:g} times a second", where=name, hint=hint,
-                retry_after_s=retry_after_s,
-            )  # fmt: skip
+    def _find_active(self, name: str) -> None:
+        if self.find(name).state is not PlaneState.ACTIVE:
+            raise Unavailable(
+                f"plane {name} is suspended", where=name, hint="the admin of the shared server resumes it"
+            )
+
+    async def _tokens_of(self, name: str) -> TokenCache:
+        """Those that count in a plane. One that sleeps need not wake for that."""
+        awake = self._awake.get(name)
+        if awake is not None and awake.opened:
+            return awake.door.context.tokens
+        if name not in self._tokens:
+            async with self._lock(name), self._explained(name):
+                if (awake := self._awake.get(name)) is not None:
+                    return awake.door.context.tokens
+                record = self.find(name)
+                self._tokens[name] = await self._beside(lambda: TokenCache(read_tokens(self._homes.url(record.id))))
+        return self._tokens[name]
+
+    def _told(self, kind: PlaneEvent, actor: str, plane: PlaneRecord) -> NewEvent:
+        now = self._server.clock.now()
+        return NewEvent(now, kind, actor, f"plane {plane.name}", tenant=plane.tenant, data={"plane": plane.name})
+
+    async def _beside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What waits for the disk, beside the event loop."""
+        return function(*args, **kwargs) if self._inline else await asyncio.to_thread(function, *args, **kwargs)
 
     def _keep(self, record: PlaneRecord) -> None:
         self._records[record.name] = record
@@ -303,8 +359,7 @@ class Planes:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    def _open_store(self, record: PlaneRecord) -> Store:
-        url = f"sqlite:///{self.home(record) / 'shoal.db'}"
+    def _open(self, url: str) -> Store:
         return open_store(
             url, clock=self._server.clock, inline=self._inline, sync=not self._inline, threads=self._threads
         )
@@ -314,19 +369,18 @@ class Planes:
         if record.state is state:
             return record
         async with self._lock(name):
-            now = self._server.clock.now()
-            changed = replace(self.find(name), state=state, updated_at=now)
-            told = NewEvent(now, kind, actor, f"plane {name}", tenant=record.tenant, data={"plane": name})
-            await self._repository.change(changed, told)
+            changed = replace(self.find(name), state=state, updated_at=self._server.clock.now())
+            await self._repository.change(changed, self._told(kind, actor, record))
             self._keep(changed)
             if state is PlaneState.SUSPENDED:
                 await self._leave(name)
         return changed
 
-    async def _awaken_or_say(self, name: str) -> Awake:
+    @contextlib.asynccontextmanager
+    async def _explained(self, name: str) -> AsyncIterator[None]:
         """Who asks a plane hears why it cannot be opened, and nothing of the shared server's folders."""
         try:
-            return await self._awaken(name)
+            yield
         except Unavailable as error:
             log.error("a plane cannot be opened", plane=name, error=str(error), where=error.where)
             why = cleared(error.what, None, str, paths=True)
@@ -351,6 +405,8 @@ class Planes:
                 awake = self._awake[name] = self._make(record, store)
                 await awake.plane.open()
                 await awake.door.open()
+                awake.opened = True
+                self._tokens.pop(name, None)
             except BaseException:
                 self._awake.pop(name, None)
                 store.close()
@@ -361,7 +417,7 @@ class Planes:
         """Opened and in control, beside the event loop: it waits for the disk several times."""
 
         def run() -> Store:
-            store = self._open_store(record)
+            store = self._open(self._homes.url(record.id))
             try:
                 store.acquire(f"plane-{record.name}")
             except BaseException:
@@ -369,10 +425,10 @@ class Planes:
                 raise
             return store
 
-        return run() if self._inline else await asyncio.to_thread(run)
+        return await self._beside(run)
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
-        engine = SharedEngine(record, self._server, self._gate, lambda job_id: plane.job(job_id))
+        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id))
 
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
@@ -390,6 +446,7 @@ class Planes:
         """It goes on when it is woken; what it handed over goes on meanwhile."""
         awake = self._awake.pop(name, None)
         if awake is not None:
+            self._tokens[name] = awake.door.context.tokens
             awake.door.close()
             await awake.plane.close()
             awake.store.close()
@@ -399,11 +456,16 @@ class Planes:
         record = replace(self.find(name), busy=False)
         await self._repository.change(record)
         self._keep(record)
+        await self._beside(self._homes.move, record.id)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             now = self._server.clock.monotonic()
+            if now >= self._sweep_at:
+                self._sweep_at = now + _SWEEP_S
+                with self._loop.turn(left_over=True):
+                    await self._beside(self._homes.sweep)
             for name in [name for name, awake in self._awake.items() if awake.idle(now, self._limits.sleep_after_s)]:
                 with self._loop.turn(plane=name):
                     async with self._lock(name):

@@ -14,21 +14,16 @@ from dataclasses import dataclass, replace
 
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord, NewEvent
 from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
-from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes
+from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
 from shoal.tenancy.handing import asked_for
-from shoal.tenancy.live.gate import Gate
 from shoal.tenancy.pooling import pool_for
 from shoal.tenancy.records import PlaneRecord
 from shoal.tenancy.returning import TAKEN_BACK, status_of, unknown
 from shoal.tenancy.telling import quota_left
-
-_RANKS_COST = 16.0
-"""So many ranks of a gang count as another gang would when planes take turns."""
 
 
 @dataclass(slots=True)
@@ -45,14 +40,13 @@ class HandedOver:
 
 
 class SharedEngine:
-    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along; at the
-    `gate` all planes take turns."""
+    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along."""
 
     name = "shared"
 
-    def __init__(self, plane: PlaneRecord, server: Server, gate: Gate, job_of: Callable[[str], JobRecord]) -> None:
+    def __init__(self, plane: PlaneRecord, server: Server, job_of: Callable[[str], JobRecord]) -> None:
         self._plane = plane
-        self._gate = gate
+        self._since = server.clock.now()
         self._server = server
         self._job_of = job_of
         self._handed: dict[str, HandedOver] = {}
@@ -116,7 +110,7 @@ class SharedEngine:
     # --- gangs ---
 
     async def launch(self, gang: Gang) -> GangStatus:
-        handed = self._handed.get(gang.name) or await self._hand_over(gang)
+        handed = self._handed.get(gang.name) or self._hand_over(gang)
         handed.gang = gang
         status = handed.status
         if status.fault is not None and status.reason is not None:
@@ -134,7 +128,8 @@ class SharedEngine:
             raise LaunchFailed(TAKEN_BACK, fault=Fault.PLATFORM, where=placed.name)  # the plane tries anew, if it does
         env = {rank.rank: rank.env for rank in gang.ranks}
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
-        return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits)
+        division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
+        return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits, division=division)
 
     async def gangs(self) -> Mapping[str, GangStatus]:
         """After a comparison of both sides: whatever should have been told and was not is told now."""
@@ -161,7 +156,14 @@ class SharedEngine:
     def moved(self, job: LiveJob) -> None:
         """The shared server knows something new of one of its jobs that this plane handed over."""
         handed = self._by_job.get(job.job.id)
-        if handed is not None:
+        if handed is None:
+            return
+        if job.job.version == 0:
+            if job.job.state.terminal:
+                self._was_handed_over(handed)
+        elif job.job.state is JobState.STARTING and handed.status.phase is Phase.QUEUED and not handed.status.reason:
+            handed.attempt = job.job.attempt  # to the plane that is the same
+        else:
             handed.attempt = job.job.attempt
             self._tell(handed, self._status_of_live(handed.name, job, asked=handed.stopping))
 
@@ -224,14 +226,19 @@ class SharedEngine:
         job = self._server.store.job_by_key(self._plane.tenant, self._key(name))
         return self._know(name, job, self._status(name, job)) if job is not None else None
 
-    async def _hand_over(self, gang: Gang) -> HandedOver:
+    def _hand_over(self, gang: Gang) -> HandedOver:
+        """What the plane has written down need not be written down above before it starts there: after a restart the
+        plane hands it over again."""
         server, now = self._server, self._server.clock.now()
         named = parse_gang_name(gang.name)
         own = self._job_of(named.job_id) if named is not None else None
+        earlier = own is None or own.updated_at < self._since  # another life of the plane may have handed it over
+        if earlier and (found := self._stored(gang.name)) is not None:
+            return found
         asked = asked_for(gang, own)
         manifest = asked.manifest
         job = JobRecord(
-            id=server.new_id("j"), tenant=self._plane.tenant, name=manifest.name, state=JobState.QUEUED, version=1,
+            id=server.new_id("j"), tenant=self._plane.tenant, name=manifest.name, state=JobState.QUEUED, version=0,
             manifest=asked.text, resources=asked.resources, ranks=len(gang.ranks), min_ranks=len(gang.ranks),
             priority_class=manifest.priority_class, priority=manifest.priority, submitted_at=now, updated_at=now,
             queued_at=now, expected_s=own.expected_s if own is not None else None, owner_id=self._plane.id,
@@ -241,18 +248,18 @@ class SharedEngine:
             now, "job.submitted", f"plane:{self._plane.name}", f"plane {self._plane.name} handed over {gang.name}",
             tenant=job.tenant, job_id=job.id, new_state=JobState.QUEUED,
         )  # fmt: skip
-        tenant = server.tenants().get(self._plane.tenant)
-        weight, cost = tenant.weight if tenant is not None else 1.0, 1.0 + len(gang.ranks) / _RANKS_COST
-        async with self._gate.turn(self._plane.id, weight, cost):
-            # Whatever ends the plane meanwhile: what the store has, the shared server knows.
-            stored = await asyncio.shield(asyncio.ensure_future(self._submit(job, manifest, event)))
-        return self._know(gang.name, stored, self._status(gang.name, stored))
+        handed = self._know(gang.name, job, status_of(gang.name, job, None, None, self._hidden))
+        server.submitted(job, manifest, event)
+        return handed
 
-    async def _submit(self, job: JobRecord, manifest: JobManifest, event: NewEvent) -> JobRecord:
-        stored = await self._server.store.submit(job, (event,))
-        if stored.id == job.id:
-            self._server.submitted(job, manifest)
-        return stored
+    def _was_handed_over(self, handed: HandedOver) -> None:
+        """An earlier life of the plane has handed it over as another job; that one counts."""
+        self._by_job.pop(handed.job_id, None)
+        found = self._stored(handed.name)
+        if found is not None:
+            found.gang, found.stopping = handed.gang, handed.stopping
+            for stream in self._streams:
+                stream.put_nowait(found.status)
 
     def _tell(self, handed: HandedOver, status: GangStatus) -> None:
         if status != handed.status:
