@@ -317,12 +317,12 @@ class ControlPlane:
         return await self._change(job_id, lambda job, _: transitions.resume(job, self.clock.now(), actor, cause))
 
     async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
-        if job_id not in self.cache:
-            job = self.job(job_id)
-            if job.state is already:
-                return job
-            raise transitions.over(job)
-        return await self.repository.change(job_id, step)
+        try:
+            return await self.repository.change(job_id, step)
+        except transitions.JobOver as over:
+            if over.job.state is already:
+                return over.job
+            raise
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job waits; for one that does not, a summary of where it is."""

@@ -431,8 +431,12 @@ def lost(status: GangStatus, detail: str = "vanished") -> GangStatus:
     return replace(status, phase=Phase.ENDED, ranks=ranks)
 
 
-def over(job: JobRecord) -> Conflict:
-    return Conflict(f"the job is over: {job.state}", where=job.id, hint="submit it again to run it again")
+class JobOver(Conflict):
+    """The job can change no more."""
+
+    def __init__(self, job: JobRecord) -> None:
+        super().__init__(f"the job is over: {job.state}", where=job.id, hint="submit it again to run it again")
+        self.job = job
 
 
 def describe(job: JobRecord) -> str:
