@@ -157,6 +157,33 @@ def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Hom
         assert "control.restored" in {event.kind for event in client.events()}
 
 
+def test_an_older_copy_of_all_files_is_refused_by_the_jobs_that_ended_after_it(home: Home, tmp_path: Path) -> None:
+    def over(name: str) -> Callable[[], bool]:
+        return lambda: known(home).get(name) == "SUCCEEDED" and not list(home.path.glob("gangs/*/gang.json"))
+
+    submit(home, "kept", "true")
+    until(over("kept"))
+    stop_server(home, timeout_s=20)
+    older = tmp_path / "older"
+    older.mkdir()
+    for file in home.path.glob("shoal.db*"):
+        shutil.copy2(file, older)
+    start(home)
+    lost = submit(home, "lost", "true")
+    until(over("lost"))
+    kill(home)
+    for file in home.path.glob("shoal.db*"):
+        file.unlink()
+    shutil.copytree(older, home.path, dirs_exist_ok=True)
+    with pytest.raises(Unavailable) as refused:
+        start(home)
+    assert refused.value.what.endswith(f"does not know 1 jobs whose processes were started here: {lost}")
+    start(home, "--accept-data-loss")
+    assert set(known(home)) == {"kept"}
+    stop_server(home, timeout_s=20)
+    start(home)
+
+
 def test_a_backup_opens_in_a_new_home_and_a_bad_file_nowhere(home: Home, tmp_path: Path) -> None:
     submit(home, "done", "true")
     file, other = tmp_path / "backup.tar", tmp_path / "other"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from shoal.base.home import Home
 from shoal.contract.gangs import parse_gang_name
+from shoal.contract.ids import lowest_id
 from shoal.core import Unavailable
 from shoal.store import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
 
@@ -41,7 +43,7 @@ def check_gangs(home: Home, store: Store) -> None:
     a job is stored before it is started."""
     newest = store.events(max(0, store.last_seq() - 1), limit=1)
     last_at = newest[-1].at if newest else 0.0
-    lost = sorted({job_id for job_id, at in _gangs(home) if at > last_at and store.job(job_id) is None})
+    lost = sorted({job_id for job_id in _gangs(home, last_at) if store.job(job_id) is None})
     if lost:
         names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
         raise Unavailable(
@@ -51,13 +53,20 @@ def check_gangs(home: Home, store: Store) -> None:
         )
 
 
-def _gangs(home: Home) -> Iterator[tuple[str, float]]:
-    """The job and the time of each gang that was launched and not forgotten."""
-    for record in (home.path / "gangs").glob("*/gang.json"):
-        parsed = parse_gang_name(record.parent.name)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if parsed is not None:
-                yield parsed.job_id, float(json.loads(record.read_bytes())["created_at"])
+def _gangs(home: Home, after: float) -> Iterator[str]:
+    """The job of each gang that was launched later than this, also of those that are over.
+
+    The directories of all jobs that are kept are there, a hundred thousand maybe: of those that are over only the ones
+    whose id was given out later are opened."""
+    lowest = lowest_id("j", after)
+    for folder in os.scandir(home.path / "gangs") if (home.path / "gangs").is_dir() else ():
+        parsed = parse_gang_name(folder.name)
+        if parsed is None:
+            continue
+        for record in ("gang.json", "past.json") if parsed.job_id >= lowest else ("gang.json",):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                if float(json.loads(Path(folder.path, record).read_bytes())["created_at"]) > after:
+                    yield parsed.job_id
 
 
 def keep_evidence(home: Home, url: str) -> Path:
@@ -71,7 +80,7 @@ def keep_evidence(home: Home, url: str) -> Path:
 
 
 def has_lived(home: Home) -> bool:
-    return home.token_file.exists() or next(_gangs(home), None) is not None
+    return home.token_file.exists() or next(_gangs(home, 0.0), None) is not None
 
 
 def new_folder(home: Home, kind: str) -> Path:
