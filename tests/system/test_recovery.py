@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,6 +125,37 @@ def test_a_damaged_home_is_refused_until_its_loss_is_accepted(
         until(lambda: not list(home.path.glob("gangs/*/gang.json")))
     stop_server(home, timeout_s=20)
     start(home)
+
+
+def test_a_server_that_is_started_on_a_full_disk_waits_for_space(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", place], check=False)
+    if mounted.returncode:
+        pytest.skip("a small file system takes root")
+    home = Home(place / "home")
+    try:
+        start(home)
+        submit(home, "stays")
+        until(running(home, "stays"))
+        kill(home)
+        filler = place / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        log = tmp_path / "log"
+        with log.open("wb") as file:
+            server = subprocess.Popen([sys.executable, "-m", "shoal.cli", "up", *words(home)], stdout=file, stderr=file)
+        until(lambda: "the disk is full: waiting for space" in log.read_text() or server.poll() is not None)
+        assert server.poll() is None, log.read_text()
+        filler.unlink()
+        until(running(home, "stays"))
+        with Client(home=home.path, environ={}) as client:
+            assert client.jobs().jobs[0].attempt == 1
+    finally:
+        stop_server(home, timeout_s=20)
+        kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Home, tmp_path: Path) -> None:

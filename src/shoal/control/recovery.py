@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -11,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import structlog
 
 from shoal.base.home import Home
 from shoal.contract.gangs import parse_gang_name
@@ -21,7 +25,32 @@ from shoal.store import WAYS_OUT, database_files, find_loss, last_sequence, sqli
 if TYPE_CHECKING:
     from shoal.store import Store
 
+log = structlog.get_logger("shoal.server")
+
 _SHOWN = 5
+_STARTS_WITH_BYTES = 256 << 10
+"""A server that starts writes less than this before it answers."""
+_SPACE_TURN_S = 1.0
+
+
+async def until_space(home: Home) -> None:
+    """Wait while the home's disk is full, as the loops of a server do: jobs run on meanwhile."""
+    told = False
+    while True:
+        try:
+            with tempfile.NamedTemporaryFile(dir=home.path, prefix=".space-") as file:
+                file.write(bytes(_STARTS_WITH_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        else:
+            return
+        if not told:
+            log.warning("the disk is full: waiting for space", home=str(home.path))
+        told = True
+        await asyncio.sleep(_SPACE_TURN_S)
 
 
 def check_database_of(home: Home, url: str) -> None:
