@@ -175,6 +175,9 @@ class Extensions:
             admit = partial(_decide, one, admit)
         return admit(snapshot)
 
+    def counts_waiting(self) -> bool:
+        return any(one.counts_waiting() for one in self._on)
+
     def decided(self) -> None:
         for one in self._on:
             one.decided()

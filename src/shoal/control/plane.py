@@ -105,7 +105,7 @@ class ControlPlane:
         self._capabilities: tuple[Capability, ...] = ()
         self.cache = JobCache(
             ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
-            store.ends, lambda live: self.extensions.moved(live),
+            store.ends, lambda live: self.extensions.moved(live), lambda: self.extensions.counts_waiting(),
         )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
