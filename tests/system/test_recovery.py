@@ -158,6 +158,28 @@ def test_a_server_that_is_started_on_a_full_disk_waits_for_space(tmp_path: Path)
         subprocess.run(["umount", "-l", place], check=True)
 
 
+HEAVY = (
+    "alembic", "asyncpg", "attr", "fsspec", "grpc", "httpx", "jinja2", "numpy", "onnxruntime", "psycopg", "pygments",
+    "ray", "rich", "scipy", "sqlalchemy.dialects.postgresql", "torch",
+)  # fmt: skip
+"""What a server does not need for its first answer: each would make every recovery slower."""
+
+
+def test_a_server_answers_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, signal, sys
+from shoal.control import server, settings
+
+def ready(info):
+    print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stdout, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+server.run_server(settings.load_settings({{"home": pathlib.Path(sys.argv[1]), "port": 0, "slots": 1}}), ready=ready)
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "home"], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Home, tmp_path: Path) -> None:
     with Client(home=home.path, environ={}) as client:
         client.set_secret("key", "value-of-the-secret", tenant="default")
