@@ -423,7 +423,6 @@ class Supervisor:
                 self.term_at = None
                 self._terminate()
             if now >= self.check_at:
-                self._show_life()
                 self._time_log()
                 self._keep_time()
                 if self._exceeds():
@@ -440,22 +439,18 @@ class Supervisor:
             elif caught.si_signo == signal.SIGUSR2:
                 self._kill_now()
 
-    def _show_life(self) -> None:
-        """The record's time of change tells a later server until when a rank lived whose supervisor was killed."""
+    def _keep_time(self) -> None:
+        """Show that the rank lives: the record's time of change tells a later server until when. Stop one that is over
+        a limit of its time, and that no server has stopped."""
         try:
             os.utime(self.record_path)
         except OSError:
             pass
-
-    def _keep_time(self) -> None:
-        """Stop a rank that is over a limit of its time, and that no server has stopped."""
         for name, detail, after_s, at in () if self.stopping else self.spec["time_limits"]:
             late_s = time.time() - at if after_s is None else time.monotonic() - self.started_at - after_s
-            if late_s > _SERVER_STOPS_S:
-                self.over = {"limit": name, "detail": detail}
-                until = time.time() + self.spec["grace_s"]
-                self._stop(self.spec["grace_s"], f'{{"reason": "{name}", "deadline": {until:.6f}}}')
-                return
+            if late_s > _SERVER_STOPS_S and not self.over:
+                self.over, grace_s = {"limit": name, "detail": detail}, self.spec["grace_s"]
+                self._stop(grace_s, f'{{"reason": "{name}", "deadline": {time.time() + grace_s:.6f}}}')
 
     def _kill_now(self) -> None:
         self._stop(0.0, "")
