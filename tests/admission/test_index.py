@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from shoal.admission import ClusterIndex, decide
 from shoal.admission.persistent import CowMap, Runs
 from shoal.admission.snapshot import group_key
-from shoal.core import ANY, Node, Quota, Resources, Tenant
+from shoal.core import ANY, Node, PriorityClass, Quota, Resources, Tenant
 
 from .cases import GIB, NOW, G, carry_out, clusters, devices, free_of, index_of, job, need, node, nodes, running
 
@@ -37,6 +37,33 @@ def picture(snapshot):  # type: ignore[no-untyped-def]
         snapshot.median_at_risk_s,
         snapshot.preemptible,
     )
+
+
+@RUNS
+@given(index=clusters(), seed=st.integers(0, 10**9))
+def test_a_job_of_which_nothing_is_to_be_decided_changes_no_decision(index: ClusterIndex, seed: int) -> None:
+    rng = random.Random(seed)
+    silent = 0
+    for step in range(40):
+        for _ in range(20):
+            snapshot = index.snapshot(NOW)
+            decision = decide(snapshot)
+            carry_out(index, snapshot, decision)
+            if not decision.starts and not decision.preemptions:
+                break
+        held = sorted(index.snapshot(NOW).running)
+        if held and rng.random() < 0.3:
+            index.stop(rng.choice(held), ran_s=1.0)
+            continue
+        guaranteed = PriorityClass.GUARANTEED if rng.random() < 0.3 else PriorityClass.BEST_EFFORT
+        new = job(f"y{step}", rng.choice("ab"), rng.choice([1, 2, 3]), at=rng.uniform(0, 9), cls=guaranteed)
+        if not index.add_pending(new):
+            silent += 1
+            decision = decide(index.snapshot(NOW))
+            assert "y" + str(step) not in {start.job_id for start in decision.starts}
+            assert not decision.starts
+            assert not decision.preemptions
+    event(f"{silent // 10 * 10} silent")
 
 
 def shuffle(index: ClusterIndex, rng: random.Random, steps: int) -> None:

@@ -242,13 +242,29 @@ def test_a_pattern_means_all_unfinished_jobs_of_such_names(shell: Shell, manifes
     shell("cancel", "broom-*", "--yes")
     waited = shell("wait", *(f"broom-{n}" for n in range(4)), code=1).stdout
     assert waited.endswith("1 of 4 succeeded\n")
-    assert "no job whose name matches 'broom-*' is queued" in shell("wait", "broom-*", code=3).stderr
+    assert shell("wait", "broom-*", code=1).stdout.endswith("1 of 4 succeeded\n")
+    assert "no job that is queued or " in shell("cancel", "broom-*", code=3).stderr
+    assert "no job has a name like 'bloom-*'" in shell("wait", "bloom-*", code=3).stderr
     shell("submit", manifest(name="wide-1", resources={"accelerators": "a100:64"}))
     shell("suspend", "wide-?")
     assert shell("wait", "wide-*", code=1).stdout.endswith("0 of 1 succeeded\n")
     shell("cancel", "wide-*")
     states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "broom-*")["jobs"]}
     assert states == {"broom-0": "SUCCEEDED", "broom-1": "CANCELLED", "broom-2": "CANCELLED", "broom-3": "CANCELLED"}
+
+
+def test_a_wait_for_a_pattern_takes_the_newest_of_each_name_that_is_over(shell: Shell, manifest: Write) -> None:
+    shell("wait", shell.json("submit", manifest("raise SystemExit(3)", "mop-1"))["id"], code=1)
+    shell("run", manifest(name="mop-2"))
+    told = shell("wait", "mop-*", code=1).stdout
+    assert "mop-1: FAILED" in told
+    assert told.endswith("1 of 2 succeeded\n")
+    shell("run", manifest(name="mop-1"))
+    assert shell("wait", "mop-*").stdout == "2 of 2 succeeded\n"
+    waiting = [shell.json("submit", manifest(FOREVER, "mop-2"))["id"] for _ in range(2)]
+    shell("cancel", "-", stdin="\n".join(waiting))
+    shell("wait", "-", stdin="\n".join(waiting), code=1)
+    assert shell("wait", "mop-*", code=1).stdout.endswith("1 of 2 succeeded\n")
 
 
 def test_the_last_lines_of_a_log(shell: Shell, manifest: Write) -> None:

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.contract.ids import Ids
+from shoal.contract.ids import Ids, lowest_id
 from shoal.core import ManualClock, SystemClock
 
 
@@ -28,6 +28,12 @@ def test_every_id_is_above_the_one_before_whatever_the_clock_does(times: list[fl
     for clock.at in times:
         given_out += [ids.new("j"), ids.new("j")]
     assert given_out == sorted(set(given_out))
+
+
+@given(st.floats(1.77e9, 2.8e9), st.floats(0, 1e6))
+def test_no_later_id_is_below_the_lowest_of_a_time(at: float, later: float) -> None:
+    assert Ids(ManualClock(at + later)).new("j") >= lowest_id("j", at)
+    assert Ids(ManualClock(at - later - 0.002)).new("j") < lowest_id("j", at)
 
 
 def test_what_one_looks_like() -> None:

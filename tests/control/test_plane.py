@@ -154,6 +154,49 @@ def test_cancel_waiting_and_running(tmp_path: Path) -> None:
     play(tmp_path, scene, lambda _: Script(run_s=1000.0, term_s=None))
 
 
+def test_decisions_do_not_grow_with_the_jobs_that_wait_behind_equal_ones(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        whole = {"accelerators": 4}
+        running, first = [await submit(world, resources=whole) for _ in range(2)]
+        await world.until(lambda: "RUNNING" in states(world, running))
+        before, others = plane.decider.cycles, []
+        for _ in range(100):
+            others.append(await submit(world, resources=whole))
+            await asyncio.sleep(0.01)
+        assert plane.decider.cycles <= before + 2
+        small = await submit(world, resources={"accelerators": 1})  # of another size: it is looked at
+        await world.until(lambda: plane.decider.cycles > before + 2)
+        await plane.cancel(running, actor="ada")  # and when a place is free, the first that came has it
+        await world.until(lambda: plane.job(first).state.active)
+        for job in (*others, first, small):
+            await plane.cancel(job, actor="ada")
+        await world.until(lambda: not len(plane.cache))
+
+    play(tmp_path, scene, lambda _: Script(run_s=1000.0))
+
+
+def test_a_change_that_meets_the_jobs_end_says_how_it_ended(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        await submit(world, resources={"accelerators": 4})
+        for _ in range(3):
+            job = await submit(world, resources={"accelerators": 4})
+            found = await asyncio.gather(
+                *(plane.cancel(job, actor="ada") for _ in range(3)), plane.suspend(job, actor="ada"),
+                return_exceptions=True,
+            )  # fmt: skip
+            assert [one.state for one in found[:3]] == [JobState.CANCELLED] * 3  # type: ignore[union-attr]
+            assert isinstance(found[3], Conflict)
+            assert found[3].what == "the job is over: CANCELLED"
+        with pytest.raises(NotFound, match="no job j-never"):
+            await plane.cancel("j-never", actor="ada")
+
+    play(tmp_path, scene, lambda _: Script(run_s=1000.0))
+
+
 def test_failures_are_retried_by_whose_fault_they_were(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         plane = world.plane

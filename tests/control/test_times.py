@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, RankPlacement
 from shoal.control import transitions
+from shoal.control.phases import time_limits
 from shoal.control.transitions import AttemptEnd
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 from shoal.engine.simulated import Script, run
@@ -99,6 +100,30 @@ def test_a_gang_has_started_with_its_last_rank_and_ended_with_its_last_rank() ->
     assert change is not None
     assert change.attempt is not None
     assert (change.attempt.running_at, change.after.started_at) == (4.0, 4.0)
+
+
+@pytest.mark.parametrize("limit", [Stop.MAX_RUNTIME, Stop.DEADLINE])
+@pytest.mark.parametrize("polite", [True, False])
+def test_a_run_that_its_supervisor_ended_in_time_failed_as_if_the_server_had_asked(limit: Stop, polite: bool) -> None:
+    exit_ = Exit(
+        code=0 if polite else None, signal=None if polite else 15, stopped=True, limit=limit, detail="too long"
+    )
+    gang = GangStatus("j-1.1.run", Phase.ENDED, (RankStatus(0, Phase.ENDED, "n0", 7, 3.0, 20.0, exit_),))
+    end = transitions.read_end(gang, HERE, phase="run")
+    begun = AttemptRecord("j-1", 1, 1, HERE, 0.0, running_at=3.0)
+    change = transitions.conclude(job(state=JobState.RUNNING, attempt=1), begun, end, Restart(3), now=50.0)
+    assert (change.after.state, change.after.error_code) == (JobState.FAILED, ErrorCode[limit.name])
+    assert (change.after.message, change.after.ran_s) == ("too long", 17.0)
+
+
+def test_what_a_supervisor_is_told_of_time_is_what_is_left_of_it() -> None:
+    asked = manifest("job", max_runtime="10s")
+    limits = time_limits(job(ran_s=4.0, deadline_at=99.0), asked)
+    assert [(each.name, each.after_s, each.at) for each in limits] == [
+        ("max-runtime", 6.0, None), ("deadline", None, 99.0),
+    ]  # fmt: skip
+    assert [each.after_s for each in time_limits(job(ran_s=14.0), asked)] == [0.0]
+    assert time_limits(job(), manifest("job")) == ()
 
 
 def test_the_end_of_a_gang_with_a_vanished_rank_is_when_that_was_noticed() -> None:

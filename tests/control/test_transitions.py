@@ -220,7 +220,7 @@ def test_a_job_that_was_suspended_waits_anew() -> None:
 
 
 def test_a_job_that_is_over_says_how_to_run_it_again() -> None:
-    refusal = transitions.over(job(state=JobState.FAILED))
+    refusal = transitions.JobOver(job(state=JobState.FAILED))
     assert (str(refusal).split(" (")[0], refusal.where) == ("j-1: the job is over: FAILED", "j-1")
     assert refusal.hint == "submit it again to run it again"
 

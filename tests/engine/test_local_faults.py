@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.core import Conflict, Fault, Invalid
-from shoal.engine import LaunchFailed, Phase
+from shoal.engine import LaunchFailed, Phase, TimeLimit
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.environment import supervisor_environment, supervisor_spec
 from shoal.engine.local.launcher import Launcher
@@ -65,6 +66,45 @@ def has_cgroup(kit: LocalKit, controller: str) -> bool:
 
 
 # --- killed supervisors and ranks ---
+
+
+async def test_a_rank_whose_supervisor_dies_while_no_engine_is_there_lived_until_its_last_sign(kit: LocalKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+    record = kit.rank_dir("a.1.run") / "record"
+    await kit.in_effect("a.1.run")
+    supervisor, began = supervisor_of(kit, "a.1.run"), record.stat().st_mtime
+    await kit.engine.close()
+    while record.stat().st_mtime < began + 1.5:
+        await asyncio.sleep(0.05)
+    lived_until = record.stat().st_mtime
+    os.kill(supervisor, signal.SIGKILL)
+    while kit.processes("a.1.run"):
+        await asyncio.sleep(0.05)
+    kit.new_engine()
+    await kit.engine.open()
+    (rank,) = (await kit.settle("a.1.run")).ranks
+    assert rank.exit is not None
+    assert rank.exit.lost
+    assert rank.ended_at is not None
+    assert rank.ended_at >= lived_until - 0.001
+
+
+@pytest.mark.parametrize(
+    "limit", [TimeLimit("max-runtime", "too long", after_s=0.0), TimeLimit("deadline", "late", at=1.0)]
+)
+async def test_a_supervisor_keeps_the_time_of_its_rank_where_no_engine_does(kit: LocalKit, limit: TimeLimit) -> None:
+    late = TimeLimit("other", "not yet", after_s=10_000.0), TimeLimit("other", "not yet", at=4e9)
+    for name, limits in (("a.1.run", (*late, limit)), ("b.1.run", late)):
+        await kit.engine.launch(replace(kit.gang(name, RunForever()), time_limits=limits))
+    await kit.engine.close()
+    while kit.processes("a.1.run"):
+        await asyncio.sleep(0.05)
+    kit.new_engine()
+    await kit.engine.open()
+    (rank,) = (await kit.settle("a.1.run")).ranks
+    assert rank.exit is not None
+    assert (rank.exit.limit, rank.exit.detail, rank.exit.ok) == (limit.name, limit.detail, False)
+    assert (await kit.engine.status("b.1.run")).phase is Phase.RUNNING  # type: ignore[union-attr]
 
 
 async def test_a_killed_supervisor_takes_its_rank_along(kit: LocalKit) -> None:
@@ -173,6 +213,7 @@ async def test_a_sweep_finds_processes_whose_records_are_gone(kit: LocalKit) -> 
 
 _ENGINE_THAT_DIES = """
 import asyncio, os, signal, sys
+from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {repository!r})
 from tests.engine.conformance import *

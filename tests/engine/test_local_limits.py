@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,39 @@ async def test_a_rank_that_asks_for_no_core_runs_below_the_home_all_the_same(kit
     assert status.ranks[0].pid in set(cgroups.pids((str(root),), "a.1.run", 0))
     weight = [path.read_text().strip() for path in (root / "a.1.run.0").glob("cpu.[sw][eh]*[st]")]
     assert weight in (["2"], ["1"])  # v1's least share, v2's least weight
+
+
+async def test_the_home_weighs_as_much_as_the_cores_promised_in_it(kit: LocalKit, tmp_path: Path) -> None:
+    root = tmp_path / "home-group"
+    root.mkdir()
+    for version, name, one in ((1, "cpu.shares", 1024), (2, "cpu.weight", 100)):
+        weight = root / name
+        weight.write_text("")
+        bare = cgroups.Cgroups({"cpu": cgroups.Controller("cpu", version, root)})
+        bare.weigh(0)
+        assert int(weight.read_text()) == one  # as a group that nobody weighed
+        for cores in (2, 100):
+            bare.weigh(1000 * cores)
+            assert int(weight.read_text()) == cores * one
+    if not has(kit, "cpu"):
+        pytest.skip("the cpu cgroup is not ours to write here (the engine says so)")
+    (weight,) = kit.engine._cgroups.controllers["cpu"].root.glob("cpu.[sw][eh]*[st]")
+    one = {"cpu.shares": 1024, "cpu.weight": 100}[weight.name]
+
+    def cores() -> float:
+        return int(weight.read_text()) / one
+
+    assert cores() == 1
+    await kit.engine.launch(replace(kit.gang("a.1.run", RunForever(), ranks=2), cpu_milli=1500))
+    assert cores() == 3
+    await kit.engine.launch(replace(kit.gang("b.1.run", RunForever()), cpu_milli=1000))
+    assert cores() == 4
+    await kit.restart()
+    assert cores() == 4
+    await kit.engine.stop("a.1.run", grace_s=0)
+    await kit.settle("a.1.run")
+    await kit.engine.forget("a.1.run")
+    assert cores() == 1
 
 
 # --- open files ---

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,6 +174,54 @@ async def test_a_killed_controller_changes_nothing_for_what_runs(kit: SlurmKit, 
     await launching
     assert _only_exit(await kit.settle("b.1.run")).ok  # type: ignore[attr-defined]
     assert (await kit.engine.status("a.1.run")).phase is Phase.RUNNING  # type: ignore[union-attr]
+
+
+class Silenced(Commands):
+    """What a command of `silent` prints is lost: it ends with 0 and without a word."""
+
+    silent: frozenset[str] = frozenset()
+    asked = 0
+
+    async def run(self, *command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> str:
+        printed = await super().run(*command, stdin=stdin, extra=extra)
+        self.asked += command[0] == "squeue"
+        return "" if " ".join(command).startswith(tuple(self.silent)) else printed
+
+
+class SilencedKit(SlurmKit):
+    def new_engine(self) -> None:
+        super().new_engine()
+        self.commands = Silenced({**os.environ, **self.cluster.environment})
+        self.engine = SlurmEngine(self.home, commands=self.commands, lease_s=3.0, look_every_s=0.3, poll_s=0.1)
+
+
+@pytest.mark.parametrize("silent", [{"squeue"}, {"squeue", "scontrol show job"}])
+async def test_an_empty_list_ends_nothing_that_slurm_still_runs(
+    tmp_path: Path, cluster: PrivateSlurm, silent: set[str]
+) -> None:
+    async with slurm_kit(tmp_path, cluster, SilencedKit) as kit:
+        assert isinstance(kit, SilencedKit)
+        await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+        await kit.in_effect("a.1.run")
+        kit.commands.silent, kit.commands.asked = frozenset(silent), 0
+        async with asyncio.timeout(60):
+            while kit.commands.asked < 8:
+                await asyncio.sleep(0.05)
+        assert not (kit.home / "gangs" / "a.1.run" / "fenced").exists()
+        assert (await kit.engine.status("a.1.run")).phase is Phase.RUNNING  # type: ignore[union-attr]
+        kit.commands.silent = frozenset()
+        await kit.engine.stop("a.1.run", grace_s=0)
+        end = _only_exit(await kit.settle("a.1.run"))
+        assert (end.stopped, end.lost) == (True, False)  # type: ignore[attr-defined]
+
+
+async def test_a_job_that_slurm_has_purged_is_told_as_gone(kit: SlurmKit) -> None:
+    await kit.engine.launch(kit.gang("a.1.run", RunForever()))
+    await kit.in_effect("a.1.run")
+    cluster = kit.engine._cluster
+    job = _job(kit, "a.1.run")
+    assert (await cluster.find(job, "a.1.run", "m")).name == "a.1.run"  # type: ignore[union-attr]
+    assert await cluster.find("99999999", "a.1.run", "m") is None
 
 
 async def test_secrets_reach_the_rank_and_no_file(kit: SlurmKit) -> None:

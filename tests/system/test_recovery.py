@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +127,59 @@ def test_a_damaged_home_is_refused_until_its_loss_is_accepted(
     start(home)
 
 
+def test_a_server_that_is_started_on_a_full_disk_waits_for_space(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", place], check=False)
+    if mounted.returncode:
+        pytest.skip("a small file system takes root")
+    home = Home(place / "home")
+    try:
+        start(home)
+        submit(home, "stays")
+        until(running(home, "stays"))
+        kill(home)
+        filler = place / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        log = tmp_path / "log"
+        with log.open("wb") as file:
+            server = subprocess.Popen([sys.executable, "-m", "shoal.cli", "up", *words(home)], stdout=file, stderr=file)
+        until(lambda: "the disk is full: waiting for space" in log.read_text() or server.poll() is not None)
+        assert server.poll() is None, log.read_text()
+        filler.unlink()
+        until(running(home, "stays"))
+        with Client(home=home.path, environ={}) as client:
+            assert client.jobs().jobs[0].attempt == 1
+    finally:
+        stop_server(home, timeout_s=20)
+        kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+HEAVY = (
+    "alembic", "asyncpg", "attr", "fsspec", "grpc", "httpx", "jinja2", "numpy", "onnxruntime", "psycopg", "pygments",
+    "ray", "rich", "scipy", "sqlalchemy.dialects.postgresql", "torch",
+)  # fmt: skip
+"""What a server does not need for its first answer: each would make every recovery slower."""
+
+
+def test_a_server_answers_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, signal, sys
+from shoal.control import server, settings
+
+def ready(info):
+    print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stdout, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+server.run_server(settings.load_settings({{"home": pathlib.Path(sys.argv[1]), "port": 0, "slots": 1}}), ready=ready)
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "home"], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Home, tmp_path: Path) -> None:
     with Client(home=home.path, environ={}) as client:
         client.set_secret("key", "value-of-the-secret", tenant="default")
@@ -155,6 +211,33 @@ def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Hom
         seqs = [event.seq for event in client.events()]
         assert seqs == sorted(set(seqs))
         assert "control.restored" in {event.kind for event in client.events()}
+
+
+def test_an_older_copy_of_all_files_is_refused_by_the_jobs_that_ended_after_it(home: Home, tmp_path: Path) -> None:
+    def over(name: str) -> Callable[[], bool]:
+        return lambda: known(home).get(name) == "SUCCEEDED" and not list(home.path.glob("gangs/*/gang.json"))
+
+    submit(home, "kept", "true")
+    until(over("kept"))
+    stop_server(home, timeout_s=20)
+    older = tmp_path / "older"
+    older.mkdir()
+    for file in home.path.glob("shoal.db*"):
+        shutil.copy2(file, older)
+    start(home)
+    lost = submit(home, "lost", "true")
+    until(over("lost"))
+    kill(home)
+    for file in home.path.glob("shoal.db*"):
+        file.unlink()
+    shutil.copytree(older, home.path, dirs_exist_ok=True)
+    with pytest.raises(Unavailable) as refused:
+        start(home)
+    assert refused.value.what.endswith(f"does not know 1 jobs whose processes were started here: {lost}")
+    start(home, "--accept-data-loss")
+    assert set(known(home)) == {"kept"}
+    stop_server(home, timeout_s=20)
+    start(home)
 
 
 def test_a_backup_opens_in_a_new_home_and_a_bad_file_nowhere(home: Home, tmp_path: Path) -> None:

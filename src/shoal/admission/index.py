@@ -166,8 +166,11 @@ class ClusterIndex:
 
     # --- waiting jobs
 
-    def add_pending(self, job: Pending) -> None:
-        """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota."""
+    def add_pending(self, job: Pending) -> bool:
+        """Queue a job; one of the same id is replaced. An unknown tenant is added with weight 1 and no quota.
+
+        False where this changes no decision of admission: an equal job waits before it, and the decision that is to be
+        made of that one, or was, holds for it as well. One that others were preempted for has a place to come."""
         self._check_thread()
         self.remove_pending(job.job_id)
         self._account(job.tenant)
@@ -177,8 +180,11 @@ class ClusterIndex:
             queue.delayed.add((job.not_before, job.job_id), job)
             self._delayed.add(job.job_id)
             heappush(self._due, (job.not_before, job.job_id))
-        else:
-            queue.ready.add((job.queued_at, job.job_id), job)
+            return True
+        key = (job.queued_at, job.job_id)
+        ahead = queue.ready.before(key)
+        queue.ready.add(key, job)
+        return ahead is None or any(claim.job_id == ahead.job_id for claim in self._claims)
 
     def remove_pending(self, job_id: str) -> Pending | None:
         """Take a job out of the queue and return it; None if it is not there."""

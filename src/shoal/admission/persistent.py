@@ -194,6 +194,14 @@ class Runs(Generic[T]):
     def first(self) -> tuple[Key, T] | None:
         return self._chunks[0][0] if self._chunks else None
 
+    def before(self, key: Key) -> T | None:
+        """The last entry that sorts before `key`."""
+        at = bisect_left(self._chunks, key, key=_first_key) - 1
+        if at < 0:
+            return None
+        chunk = self._chunks[at]
+        return chunk[bisect_left(chunk, key, key=_key) - 1][1]
+
     def __len__(self) -> int:
         return self._len
 

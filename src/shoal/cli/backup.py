@@ -61,6 +61,11 @@ def restore(
 
     def human() -> None:
         print(f"{home} is as it was at sequence {about.seq}; start it with `shoal up --home {home}`")
+        if not about.sha256:
+            context.note(
+                f"warning: an older Shoal ({about.version}) made this backup, without digests: its database can be "
+                "read, but a changed byte in it would not be noticed"
+            )
         if aside is not None:
             print(f"what it replaces is in {aside}")
 

@@ -38,7 +38,7 @@ JobsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB",
-        help="Ids, names, or patterns of names (* and ?: those that are not over); - reads ids from stdin.",
+        help="Ids, names, or patterns of names (* and ?); - reads ids from stdin.",
         allow_dash=True,
     ),
 ]
@@ -133,9 +133,11 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, 
 
 
 def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) -> None:
-    """Wait until all of these jobs are over. The exit code is 0 only if all succeeded."""
+    """Wait until all of these jobs are over. The exit code is 0 only if all succeeded.
+
+    A pattern also means jobs that are over: the newest of each name."""
     with context.client(patience_s=30.0) as client:
-        refs, _ = _meant(client, job, tenant, _UNFINISHED)
+        refs, _ = _meant(client, job, tenant, tuple(JobState))
         ended = [one for ref in refs for one in _ended(client, ref, tenant)]
     failed = [one for one in ended if one.state is not JobState.SUCCEEDED]
 
@@ -182,15 +184,20 @@ def _meant(
 def _matching(client: Client, pattern: str, tenant: str | None, states: Iterable[JobState]) -> list[str]:
     found: list[str] = []
     before = None
+    seen = set()
     while True:
         page = client.jobs(name=pattern, tenant=tenant, state=states, limit=_PAGE, before=before)
-        found += [job.id for job in page.jobs]
+        for job in page.jobs:  # the newest first
+            named = job.tenant, job.name
+            if named not in seen or not job.state.terminal:
+                found.append(job.id)
+            seen.add(named)
         before = page.next
         if before is None:
             break
     if not found:
-        expected = ", ".join(state.lower() for state in states)
-        raise NotFound(f"no job whose name matches {pattern!r} is {expected}", where=pattern, hint="see `shoal jobs`")
+        of_these = "" if set(states) == set(JobState) else f" that is {' or '.join(state.lower() for state in states)}"
+        raise NotFound(f"no job{of_these} has a name like {pattern!r}", where=pattern, hint="see `shoal jobs`")
     return found[::-1]
 
 

@@ -31,11 +31,23 @@ class Ids:
 
     def new(self, letter: str) -> str:
         """Such as j-0sq4x7k2v9fm, where the letter says of what."""
-        moment = (int(self._clock.now() * 1000) - _EPOCH_MS) % (1 << _TIME_BITS)
-        drawn = moment << _CHANCE_BITS | self._chance.getrandbits(_CHANCE_BITS)
-        self._last = left = max(self._last + 1, drawn)
-        digits = ""
-        for _ in range(_DIGITS):
-            digits = _ALPHABET[left & 31] + digits
-            left >>= 5
-        return f"{letter}-{digits}"
+        drawn = _first_of(self._clock.now()) | self._chance.getrandbits(_CHANCE_BITS)
+        self._last = max(self._last + 1, drawn)
+        return _spelt(letter, self._last)
+
+
+def lowest_id(letter: str, at: float) -> str:
+    """No id that is given out from this time on is below it."""
+    return _spelt(letter, _first_of(at))
+
+
+def _first_of(at: float) -> int:
+    return (int(at * 1000) - _EPOCH_MS) % (1 << _TIME_BITS) << _CHANCE_BITS
+
+
+def _spelt(letter: str, number: int) -> str:
+    digits = ""
+    for _ in range(_DIGITS):
+        digits = _ALPHABET[number & 31] + digits
+        number >>= 5
+    return f"{letter}-{digits}"

@@ -119,7 +119,7 @@ async def change_all(jobs: JobRepository, job_ids: Sequence[str], step: Step) ->
         done = {change.after.id for change in await jobs.apply_all(changes)} if changes else set()
         for change in changes:
             if change.after.id not in done:  # another change came first
-                with contextlib.suppress(Conflict, NotFound):
+                with contextlib.suppress(Conflict):
                     await jobs.change(change.after.id, step)
             changed.append(change.after.id)
     return changed

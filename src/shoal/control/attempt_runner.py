@@ -263,12 +263,12 @@ class AttemptRunner:
         attempt, limits = _must(live.attempt), []
         if attempt.stop is not None:
             return None
-        longest = live.manifest.max_runtime_s
-        if longest is not None and attempt.running_at is not None:
-            at = attempt.running_at + longest - live.job.ran_s
-            limits.append((Stop.MAX_RUNTIME, at, f"ran longer than its max_runtime of {longest:g} s"))
-        if live.job.deadline_at is not None:
-            limits.append((Stop.DEADLINE, live.job.deadline_at, "its deadline passed while it ran"))
+        for each in phases.time_limits(live.job, live.manifest):
+            at = each.at
+            if each.after_s is not None and attempt.running_at is not None:
+                at = attempt.running_at + each.after_s
+            if at is not None:
+                limits.append((Stop(each.name), at, each.detail))
         return min(limits, key=lambda limit: limit[1], default=None)
 
     async def _ask_to_stop(self, live: Live, name: str, attempt: AttemptRecord) -> None:

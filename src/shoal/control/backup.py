@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from shoal.store import (
     sqlite_path,
 )
 
-FORMAT = 1
+FORMAT = 2
 KEYS = ("secret.key", "admin.token")
 """What a backup holds of the home besides the database: without them its secrets and its admin's token are lost."""
 _LOCK_WAIT_S = 2.0
@@ -51,6 +52,8 @@ class Backup:
     made_at: float
     home: str
     version: str
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    """Of each member, this list's own file included; empty in a backup of format 1, which had none."""
 
 
 def make_backup(home: Home, url: str, target: Path, *, force: bool) -> Backup:
@@ -70,15 +73,19 @@ def make_backup(home: Home, url: str, target: Path, *, force: bool) -> Backup:
         copy = Path(folder) / _DATABASE
         copy_database(path, copy)
         about = Backup(last_sequence(copy) or 0, time.time(), str(home.path), __version__)
-        (Path(folder) / _ABOUT).write_text(json.dumps({"format": FORMAT, **asdict(about)}))
+        sources = {_DATABASE: copy}
+        for name in KEYS:
+            if (home.path / name).exists():
+                sources[name] = Path(folder) / name
+                shutil.copyfile(home.path / name, sources[name])
+        about = replace(about, sha256={name: _digest_of(file) for name, file in sources.items()})
+        (Path(folder) / _ABOUT).write_text(json.dumps(_sealed({"format": FORMAT, **asdict(about)})))
         draft = Path(folder) / "backup.tar"
         with draft.open("xb") as file, tarfile.open(fileobj=file, mode="w") as tar:
             os.fchmod(file.fileno(), 0o600)
             tar.add(Path(folder) / _ABOUT, _ABOUT)
-            tar.add(copy, _DATABASE)
-            for name in KEYS:
-                if (home.path / name).exists():
-                    tar.add(home.path / name, name)
+            for name, member in sources.items():
+                tar.add(member, name)
             tar.close()
             file.flush()
             os.fsync(file.fileno())
@@ -89,6 +96,7 @@ def make_backup(home: Home, url: str, target: Path, *, force: bool) -> Backup:
 def restore_backup(home_path: Path, url: str, source: Path, *, force: bool) -> tuple[Backup, Path | None]:
     """Put a backup's database and keys into a home. Returns what it was, and where what they replace was moved.
 
+    A backup of format 1 has no digests: that its files are the ones that were written is not checked.
     Raises Conflict while a server runs on the home or its database, or when the home has a database and not `force`;
     Invalid for a file that is no whole backup.
     """
@@ -142,8 +150,13 @@ def _unpack(source: Path, folder: Path) -> Backup:
                 tar.extract(member, folder, filter="data")
                 (folder / member.name).chmod(0o600)
         told: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
-        if told.pop("format") != FORMAT:
+        if told["format"] not in (1, FORMAT):
             raise bad("it is of another format: a newer Shoal made it")
+        if told["format"] == FORMAT or "sha256" in told:
+            found = {name: _digest_of(folder / name) for name in members if name != _ABOUT}
+            if _sealed({**told, "sha256": found}) != told:
+                raise bad("it was changed: a file in it is not the one that was written")
+        del told["format"]
         about = Backup(**told)
     except FileNotFoundError:
         raise NotFound("there is no such file", where=str(source)) from None
@@ -155,6 +168,18 @@ def _unpack(source: Path, folder: Path) -> Backup:
     if last_sequence(folder / _DATABASE) != about.seq:
         raise bad("its database is not the one it was made with")
     return about
+
+
+def _sealed(told: dict[str, Any]) -> dict[str, Any]:
+    """With a digest of the list itself among its digests."""
+    digests = {name: digest for name, digest in told["sha256"].items() if name != _ABOUT}
+    whole = json.dumps({**told, "sha256": digests}, sort_keys=True)
+    return {**told, "sha256": {**digests, _ABOUT: hashlib.sha256(whole.encode()).hexdigest()}}
+
+
+def _digest_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _go_on(database: Path, about: Backup, *, after: int) -> None:

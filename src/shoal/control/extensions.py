@@ -23,7 +23,7 @@ from shoal.control.checks import check_files
 from shoal.control.job_cache import JobCache, Live
 from shoal.control.job_repository import JobRepository
 from shoal.control.tenants import Tenants
-from shoal.core import Capability, Clock, Estimate, Invalid, Node, NotFound, PriorityClass, Reason, Sandbox
+from shoal.core import Capability, Clock, Estimate, Invalid, Node, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine, Gang
 from shoal.extension import Decide, Explain, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
@@ -125,7 +125,7 @@ class Facilities:
                 return None
             return transitions.cancel(job, attempt, self.clock.now(), actor, cause)
 
-        with suppress(NotFound):  # it is over
+        with suppress(transitions.JobOver):
             await self.repository.change(job_id, step)
 
     def owned(self, owner_id: str) -> Iterable[Live]:
@@ -174,6 +174,9 @@ class Extensions:
         for one in self._on:
             admit = partial(_decide, one, admit)
         return admit(snapshot)
+
+    def counts_waiting(self) -> bool:
+        return any(one.counts_waiting() for one in self._on)
 
     def decided(self) -> None:
         for one in self._on:

@@ -61,7 +61,8 @@ class Missing:
 class JobCache:
     """`capacity_changed` is called when a job came to wait or what was taken became free: time to decide again.
     `offer` says what jobs may be given of a node, `ends` how far a stored job or array is. `followed` is told of each
-    job whose committed change is in memory now; by that change it may be over."""
+    job whose committed change is in memory now; by that change it may be over. `counts_waiting`: decisions depend on
+    how many equal jobs wait, so that each one more is a reason for one."""
 
     def __init__(
         self,
@@ -70,8 +71,10 @@ class JobCache:
         offer: Callable[[Node], Node] = lambda node: node,
         ends: Callable[[str], Ends | None] = lambda _: None,
         followed: Callable[[Live], None] = lambda _: None,
+        counts_waiting: Callable[[], bool] = lambda: False,
     ) -> None:
         self.index = index
+        self._counts_waiting = counts_waiting
         self._followed = followed
         self._ends = ends
         self.held = HeldJobs(self._look)
@@ -324,8 +327,8 @@ class JobCache:
                 self._capacity_changed()
 
     def _offer_to_admission(self, live: Live) -> None:
-        self.index.add_pending(pending_of(live.job, live.manifest))
-        self._capacity_changed()
+        if self.index.add_pending(pending_of(live.job, live.manifest)) or self._counts_waiting():
+            self._capacity_changed()
 
     def _occupy(self, live: Live) -> None:
         job, attempt = live.job, live.attempt

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import AttemptRecord, Change, JobRecord, ReadPosition
 from shoal.control.job_cache import JobCache, Live
-from shoal.core import Clock, Unavailable
+from shoal.control.transitions import JobOver
+from shoal.core import Clock, NotFound, Unavailable
 from shoal.store import Store
 
 Step = Callable[[JobRecord, AttemptRecord | None], Change | None]
@@ -47,11 +48,11 @@ class JobRepository:
     async def change(self, job_id: str, step: Step) -> JobRecord:
         """Apply a step to the newest rows of a live job, again when another change came first.
 
-        Returns the row as it is then; a step that returns None leaves it as it was. Raises NotFound for a job that is
-        not live, and whatever the step raises.
+        Returns the row as it is then; a step that returns None leaves it as it was. Raises JobOver, also for a job that
+        ended meanwhile, NotFound for one that never was, and whatever the step raises.
         """
         while True:
-            live = self.cache[job_id]
+            live = self.cache.get(job_id) or self._raise_gone(job_id)
             change = step(live.job, live.attempt)
             if change is None:
                 return live.job
@@ -87,6 +88,12 @@ class JobRepository:
         """Keep what a job reported up to this position; no event, no new version."""
         await self.store.update_progress(job_id, progress, position)
         self.cache.progressed(job_id, progress, position, self.now())
+
+    def _raise_gone(self, job_id: str) -> NoReturn:
+        job = self.store.job(job_id)
+        if job is None:
+            raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
+        raise JobOver(job)
 
     def _refresh(self, live: Live, stale: Change) -> None:
         """A change lost its race. The winner is ours and the cache follows it at once, unless the row was changed

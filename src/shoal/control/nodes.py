@@ -8,6 +8,7 @@ engine may never say so: then it is over by itself after a while.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -107,7 +108,8 @@ class NodeWatch:
                     job, attempt, Stop.NODE_LOST, now=self._jobs.now(), actor="node-watch", cause=cause
                 )
 
-            await self._jobs.change(live.job.id, stop)
+            with contextlib.suppress(transitions.JobOver):
+                await self._jobs.change(live.job.id, stop)
             if missing.whole_node and self._silent_for_long(live):
                 for phase in (DOWNLOAD, RUN, STORE):
                     name = gang_name(live.job.id, live.job.attempt, phase)

@@ -16,9 +16,10 @@ from typing import Any
 
 from shoal.base import trees
 from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
+from shoal.contract.lifecycle import Stop
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.engine import Gang, Limits, RankSpec
+from shoal.engine import Gang, Limits, RankSpec, TimeLimit
 
 _HELPER_BYTES = 256 << 20
 """What a phase that moves data may take at least: it needs some 100 MiB for clients of object stores, however small the
@@ -82,10 +83,23 @@ def run_gang(
         share=job.resources.share,
         device_memory_bytes=job.resources.device_memory_bytes,
         limits=layout.limits,
+        time_limits=time_limits(job, manifest),
         grace_s=manifest.grace_s,
         ranks_per_node=manifest.ranks_per_node or 0,
         network=manifest.network,
     )
+
+
+def time_limits(job: JobRecord, manifest: JobManifest) -> tuple[TimeLimit, ...]:
+    """When the present run of a job must be over; each is named after its stop."""
+    found = []
+    longest = manifest.max_runtime_s
+    if longest is not None:
+        what = f"ran longer than its max_runtime of {longest:g} s"
+        found.append(TimeLimit(Stop.MAX_RUNTIME, what, after_s=max(0.0, longest - job.ran_s)))
+    if job.deadline_at is not None:
+        found.append(TimeLimit(Stop.DEADLINE, "its deadline passed while it ran", at=job.deadline_at))
+    return tuple(found)
 
 
 def download_gang(

@@ -109,7 +109,7 @@ class ControlPlane:
         self._capabilities: tuple[Capability, ...] = ()
         self.cache = JobCache(
             ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
-            store.ends, lambda live: self.extensions.moved(live),
+            store.ends, lambda live: self.extensions.moved(live), lambda: self.extensions.counts_waiting(),
         )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._explainer = Explainer(self.snapshot, self.clock)
@@ -323,12 +323,12 @@ class ControlPlane:
         return await self._change(job_id, lambda job, _: transitions.resume(job, self.clock.now(), actor, cause))
 
     async def _change(self, job_id: str, step: Any, *, already: JobState | None = None) -> JobRecord:
-        if job_id not in self.cache:
-            job = self.job(job_id)
-            if job.state is already:
-                return job
-            raise transitions.over(job)
-        return await self.repository.change(job_id, step)
+        try:
+            return await self.repository.change(job_id, step)
+        except transitions.JobOver as over:
+            if over.job.state is already:
+                return over.job
+            raise
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job waits; for one that does not, a summary of where it is."""

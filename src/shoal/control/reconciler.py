@@ -6,6 +6,7 @@ It declares lost what the engine no longer knows, and fails jobs that waited pas
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -58,10 +59,11 @@ class Reconciler(BackgroundLoop):
             live = self._jobs.cache.get(job_id)
             if live is None or live.job.state is not JobState.QUEUED or not transitions.late(live.job, now):
                 continue
-            await self._jobs.change(
-                job_id,
-                lambda job, _: transitions.expire(job, now, "reconciler") if job.state is JobState.QUEUED else None,
-            )
+            with contextlib.suppress(transitions.JobOver):
+                await self._jobs.change(
+                    job_id,
+                    lambda job, _: transitions.expire(job, now, "reconciler") if job.state is JobState.QUEUED else None,
+                )
 
     async def reconcile(self) -> None:
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -11,15 +14,43 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from shoal.base.home import Home
 from shoal.contract.gangs import parse_gang_name
+from shoal.contract.ids import lowest_id
 from shoal.core import Unavailable
 from shoal.store import WAYS_OUT, database_files, find_loss, last_sequence, sqlite_path
 
 if TYPE_CHECKING:
     from shoal.store import Store
 
+log = structlog.get_logger("shoal.server")
+
 _SHOWN = 5
+_STARTS_WITH_BYTES = 256 << 10
+"""A server that starts writes less than this before it answers."""
+_SPACE_TURN_S = 1.0
+
+
+async def until_space(home: Home) -> None:
+    """Wait while the home's disk is full, as the loops of a server do: jobs run on meanwhile."""
+    told = False
+    while True:
+        try:
+            with tempfile.NamedTemporaryFile(dir=home.path, prefix=".space-") as file:
+                file.write(bytes(_STARTS_WITH_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        else:
+            return
+        if not told:
+            log.warning("the disk is full: waiting for space", home=str(home.path))
+        told = True
+        await asyncio.sleep(_SPACE_TURN_S)
 
 
 def check_database_of(home: Home, url: str) -> None:
@@ -41,7 +72,7 @@ def check_gangs(home: Home, store: Store) -> None:
     a job is stored before it is started."""
     newest = store.events(max(0, store.last_seq() - 1), limit=1)
     last_at = newest[-1].at if newest else 0.0
-    lost = sorted({job_id for job_id, at in _gangs(home) if at > last_at and store.job(job_id) is None})
+    lost = sorted({job_id for job_id in _gangs(home, last_at) if store.job(job_id) is None})
     if lost:
         names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
         raise Unavailable(
@@ -51,13 +82,20 @@ def check_gangs(home: Home, store: Store) -> None:
         )
 
 
-def _gangs(home: Home) -> Iterator[tuple[str, float]]:
-    """The job and the time of each gang that was launched and not forgotten."""
-    for record in (home.path / "gangs").glob("*/gang.json"):
-        parsed = parse_gang_name(record.parent.name)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if parsed is not None:
-                yield parsed.job_id, float(json.loads(record.read_bytes())["created_at"])
+def _gangs(home: Home, after: float) -> Iterator[str]:
+    """The job of each gang that was launched later than this, also of those that are over.
+
+    The directories of all jobs that are kept are there, a hundred thousand maybe: of those that are over only the ones
+    whose id was given out later are opened."""
+    lowest = lowest_id("j", after)
+    for folder in os.scandir(home.path / "gangs") if (home.path / "gangs").is_dir() else ():
+        parsed = parse_gang_name(folder.name)
+        if parsed is None:
+            continue
+        for record in ("gang.json", "past.json") if parsed.job_id >= lowest else ("gang.json",):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                if float(json.loads(Path(folder.path, record).read_bytes())["created_at"]) > after:
+                    yield parsed.job_id
 
 
 def keep_evidence(home: Home, url: str) -> Path:
@@ -71,7 +109,7 @@ def keep_evidence(home: Home, url: str) -> Path:
 
 
 def has_lived(home: Home) -> bool:
-    return home.token_file.exists() or next(_gangs(home), None) is not None
+    return home.token_file.exists() or next(_gangs(home, 0.0), None) is not None
 
 
 def new_folder(home: Home, kind: str) -> Path:

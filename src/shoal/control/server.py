@@ -147,6 +147,7 @@ async def _serve(
     from shoal.control.door import Door
     from shoal.control.extensions import Chosen
     from shoal.control.plane import ControlPlane
+    from shoal.control.recovery import until_space
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
@@ -165,6 +166,7 @@ async def _serve(
         stop.set()
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
+    await until_space(home)
     if listener is None:
         opened = _take_over(settings, home, tables, standing_by)
         listener = _bind_after(settings, home)

@@ -19,10 +19,14 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from shoal.admission import Policy
 from shoal.base.discover import find
 from shoal.base.home import Home, default_home
+from shoal.base.imports import absent
 from shoal.base.validation import details, sentence
 from shoal.control.server_settings import ServerSettings, is_loopback
 from shoal.core import Invalid
 from shoal.extension import Extension
+
+with absent("rich", "colorama"):  # extensions log too, and it would load these for colours that nothing asks for
+    import structlog  # noqa: F401
 
 PREFIX, LEVEL = "SHOAL_", "__"
 

@@ -322,6 +322,8 @@ def _verdict(
         return Outcome.SUSPENDED, JobState.SUSPENDED, None, attempt.stop_cause or "suspended"
     if attempt.stop is Stop.PREEMPT:
         return Outcome.PREEMPTED, JobState.QUEUED, None, attempt.stop_cause or "preempted"
+    if end.code in _TIME_IS_OVER.values():
+        return Outcome.FAILED, JobState.FAILED, end.code, end.message
     if attempt.stop is Stop.MAX_RUNTIME:
         return Outcome.FAILED, JobState.FAILED, ErrorCode.MAX_RUNTIME, attempt.stop_cause
     if attempt.stop is Stop.DEADLINE:
@@ -410,12 +412,21 @@ def _why_ended(status: GangStatus, phase: str) -> tuple[ErrorCode | None, str]:
         return ErrorCode.OUTPUT, f"outputs could not be stored: {exit_.detail or _how(exit_)}"
     if exit_.oom:
         return ErrorCode.OUT_OF_MEMORY, f"{name} went over its memory limit and was killed"
+    if exit_.limit in _TIME_IS_OVER:
+        return _TIME_IS_OVER[exit_.limit], exit_.detail
     if exit_.limit:
         return ErrorCode.OVER_LIMIT, f"{name} was killed: {exit_.detail}"
     if exit_.signal is not None:
         return ErrorCode.SIGNAL, f"{name} was killed by signal {exit_.signal}"
     code = ErrorCode.COMMAND_NOT_FOUND if exit_.code in (126, 127) and exit_.detail else ErrorCode.EXIT
     return code, f"{name} {exit_.detail or _how(exit_)}"
+
+
+_TIME_IS_OVER: Mapping[str, ErrorCode] = {
+    Stop.MAX_RUNTIME: ErrorCode.MAX_RUNTIME,
+    Stop.DEADLINE: ErrorCode.DEADLINE,
+}
+"""Limits that a rank's supervisor keeps where no server runs."""
 
 
 def _how(exit_: Exit) -> str:
@@ -431,8 +442,12 @@ def lost(status: GangStatus, detail: str = "vanished") -> GangStatus:
     return replace(status, phase=Phase.ENDED, ranks=ranks)
 
 
-def over(job: JobRecord) -> Conflict:
-    return Conflict(f"the job is over: {job.state}", where=job.id, hint="submit it again to run it again")
+class JobOver(Conflict):
+    """The job can change no more."""
+
+    def __init__(self, job: JobRecord) -> None:
+        super().__init__(f"the job is over: {job.state}", where=job.id, hint="submit it again to run it again")
+        self.job = job
 
 
 def describe(job: JobRecord) -> str:

@@ -22,9 +22,10 @@ from shoal.engine.protocol import (
     RankSpec,
     RankStatus,
     Refused,
+    TimeLimit,
 )
 
 __all__ = [
     "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable", "LaunchFailed", "Limits",
-    "LogChunk", "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "inspect",
+    "LogChunk", "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "TimeLimit", "inspect",
 ]  # fmt: skip

@@ -48,6 +48,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """When a run must be over, and what is said of one that is not: so many seconds after its start, or at a time.
+
+    The control plane asks it to stop then. A supervisor does so itself a moment later, if it was not asked: no server
+    may be running. `name` is then the `limit` of its exit."""
+
+    name: str
+    detail: str
+    after_s: float | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Everything an engine needs to start the ranks of one phase of one attempt.
 
@@ -79,6 +92,7 @@ class Gang:
     share: Share = Share.EXCLUSIVE
     device_memory_bytes: int = 0
     limits: Limits = Limits()
+    time_limits: tuple[TimeLimit, ...] = ()
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0
     ranks_per_node: int = 0
@@ -146,7 +160,8 @@ class Exit:
 
     @property
     def ok(self) -> bool:
-        return self.code == 0
+        """One that was stopped at a limit has not done all it had to, however politely it left."""
+        return self.code == 0 and not (self.limit and self.stopped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,10 @@ class Extension:
         """Change a decision, or make it. `admit` is admission's decision, or that of the extensions before."""
         return admit(snapshot)
 
+    def counts_waiting(self) -> bool:
+        """Whether its decisions depend on how many equal jobs wait. If not, one more behind another wakes nothing."""
+        return type(self).decide is not Extension.decide
+
     def decided(self) -> None:
         """The last decision is written down."""
 

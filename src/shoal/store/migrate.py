@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from shoal.core import Conflict
 from shoal.store.database import Database
 from shoal.store.schema import HEAD, NO_HOLDER, control_lease, metadata
-from shoal.store.tables import Tables
+from shoal.store.tables import Tables, state_conditions
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any constant: PostgreSQL's advisory locks are numbers, apart for each database.
@@ -65,6 +65,7 @@ def _revision(connection: Connection, tables: Tables) -> str | None:
 
 def _create(connection: Connection, tables: Tables) -> None:
     """All tables at once, marked as what the migrations would have made (a test compares them)."""
+    state_conditions(tables.metadata, connection.dialect.name)
     tables.metadata.create_all(connection, checkfirst=False)
     if tables is OWN:
         connection.execute(control_lease.insert(), NO_HOLDER)

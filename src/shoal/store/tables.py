@@ -19,6 +19,9 @@ NAMING = {
 Key = Text().with_variant(Text(collation="C"), "postgresql")
 
 
+_WHERE = "where"
+
+
 def new_metadata() -> MetaData:
     """Empty; constraints are named the same on every database."""
     return MetaData(naming_convention=NAMING)
@@ -26,7 +29,16 @@ def new_metadata() -> MetaData:
 
 def index_where(name: str, *columns: str, where: TextClause, unique: bool = False) -> Index:
     """An index of the rows that meet a condition. It serves a query only that repeats the condition word for word."""
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    return Index(name, *columns, unique=unique, info={_WHERE: where})
+
+
+def state_conditions(metadata: MetaData, dialect: str) -> None:
+    """Say the conditions of its indexes to the database that is to have them. To name a database's own option loads
+    SQLAlchemy's whole support of it: no server needs that of PostgreSQL beside SQLite's."""
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            if _WHERE in index.info:
+                index.dialect_kwargs[f"{dialect}_where"] = index.info[_WHERE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ _LONGEST_LINE = 256
 
 _MOST_TRAILERS = 64
 
+_MOST_EXTENSIONS = 16 << 10
+"""Bytes of all extensions of one body. Nothing reads them, and each could be 200 times as long as its chunk."""
+
 
 class _Expects(Enum):
     SIZE = auto()
@@ -41,6 +44,7 @@ class ChunkedBody:
         self._left = 0
         self._line = b""
         self._trailers = 0
+        self._extensions = 0
 
     @property
     def done(self) -> bool:
@@ -80,6 +84,9 @@ class ChunkedBody:
         match self._expects:
             case _Expects.SIZE:
                 digits = line.partition(b";")[0].rstrip(b" \t")
+                self._extensions += len(line) - len(digits)
+                if self._extensions > _MOST_EXTENSIONS:
+                    raise Malformed("the extensions of its chunks are too long", where="body")
                 if not 0 < len(digits) <= 15 or digits.strip(b"0123456789abcdefABCDEF"):
                     raise Malformed(f"{digits!r:.40} is no chunk's size", where="body")
                 self._left = int(digits, 16)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from shoal.base.http.chunks import ChunkedBody, CountedBody
 from shoal.base.http.coding import CODINGS, Inflated, Plain
-from shoal.base.http.errors import HeadTooLarge, UnsupportedCoding
+from shoal.base.http.errors import HeadTooLarge, Malformed, UnsupportedCoding
 from shoal.base.http.head import CHUNKED, Head, parse
 
 Buffer = bytes | bytearray | memoryview
@@ -23,6 +23,8 @@ _UNLIMITED = 1 << 62
 _FIRST_BUFFER = 4 << 10
 """Most heads are shorter; thousands of idle connections must not cost more each."""
 _NOTHING = memoryview(b"")
+_MOST_BLANK_LINES = 2
+"""Some clients end a body with a blank line too many, which stands before their next head (RFC 9112, section 2.2)."""
 
 
 class Phase(Enum):
@@ -49,6 +51,7 @@ class Receiver(Generic[Admitted]):
         self._buffer = memoryview(self._bytes)
         self._start = self._end = 0
         self._searched = 0
+        self._blank_lines = 0
         self._last: tuple[bytes, Head] | None = None
         self._admitted: Admitted | None = None
         self._body = _NOTHING
@@ -60,7 +63,7 @@ class Receiver(Generic[Admitted]):
     def phase(self) -> Phase:
         if self._admitted is not None:
             return Phase.BODY
-        return Phase.HEAD if self._end > self._start else Phase.IDLE
+        return Phase.HEAD if self._end > self._start or self._blank_lines else Phase.IDLE
 
     @property
     def received(self) -> int:
@@ -161,8 +164,12 @@ class Receiver(Generic[Admitted]):
         if self._start == self._end:
             return None
         data = self._bytes
-        while data.startswith(b"\r\n", self._start, self._end):  # as RFC 9112 advises (section 2.2)
+        while data.startswith(b"\r\n", self._start, self._end):
             self._start += 2
+            self._blank_lines += 1
+            if self._blank_lines > _MOST_BLANK_LINES:
+                self.lost = True
+                raise Malformed(f"more than {_MOST_BLANK_LINES} blank lines stand before the request")
         end = data.find(b"\r\n\r\n", max(self._start, self._searched - 3), self._end) + 4
         if end < 4:
             self._compact()
@@ -175,7 +182,7 @@ class Receiver(Generic[Admitted]):
                 self._grow(min(2 * len(data), self._head_limit))
             return None
         raw = bytes(self._buffer[self._start : end])
-        self._start, self._searched = end, 0
+        self._start, self._searched, self._blank_lines = end, 0, 0
         # Clients repeat themselves: mostly a head is the same, byte for byte, as the one before.
         if self._last is None or raw != self._last[0]:
             self.lost = True

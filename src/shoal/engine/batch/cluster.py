@@ -131,6 +131,11 @@ class BatchCluster(ABC):
     async def jobs(self, mark: str) -> tuple[BatchJob, ...]:
         """All jobs with this mark."""
 
+    @abstractmethod
+    async def find(self, job: str, gang: str, mark: str) -> BatchJob | None:
+        """One job by its id, with its gang's name: a second source, since a list may be empty by mistake. None: the
+        cluster says that there is none. No answer, and one of no words, are Unavailable."""
+
     async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
         """Why a job is over, in words, and what its command left with."""
         return job.why_over(), None

@@ -39,6 +39,8 @@ from shoal.engine.protocol import (
 _ROLLBACK_S = 5.0
 _END_S = 60.0
 _RETRY_S = 1.0
+_LOOKED_UP = 20
+"""So many jobs that a list lacks are asked for by their ids, one by one, after each list."""
 _BEFORE = (Phase.QUEUED, Phase.STARTING)
 
 
@@ -161,15 +163,43 @@ class BatchEngine(RecordedGangs[BatchGang]):
             listed = frozenset(name for name, gang in self._gangs.known.items() if gang.submitted)
             try:
                 jobs = await self._cluster.jobs(self._mark)
+                found, gone, left = await self._look_up(listed - {job.name for job in jobs})
             except (Unavailable, NotTaken) as problem:
                 self._cluster.close_all(problem.what)
                 return ()
+            jobs = (*jobs, *found)
             await self._ask_why({job.name: job for job in jobs if job.over})
-            self._gangs.see(jobs, listed)
+            self._gangs.see(jobs, gone)
+            missing = self._gangs.missing() + left
+            if missing:
+                self._cluster.close_all(f"its list lacks {missing} jobs that it may still have")
             for job in jobs:
                 if self._cluster.keeps_jobs and job.over:  # what it was is known, and it may not begin again
                     self._cancel_soon(job.id)
             return jobs
+
+    async def _look_up(self, absent: frozenset[str]) -> tuple[list[BatchJob], frozenset[str], int]:
+        """Of gangs whose jobs are not in the list: the jobs that the cluster knows all the same, the gangs of which it
+        says that there is none, and how many were left for the next list."""
+        found, gone = [], set()
+        asked = left = 0
+        for name in sorted(absent):
+            gang = self._gangs.known.get(name)
+            if gang is None or gang.status.ended:
+                continue
+            if gang.over or not gang.job_id:
+                gone.add(name)
+                continue
+            if asked == _LOOKED_UP:
+                left += 1
+                continue
+            asked += 1
+            job = await self._cluster.find(gang.job_id, name, self._mark)
+            if job is None:
+                gone.add(name)
+            else:
+                found.append(job)
+        return found, frozenset(gone), left
 
     async def _ask_why(self, over: Mapping[str, BatchJob]) -> None:
         """For gangs whose job is over and whose end is not told: how the cluster ended it."""

@@ -28,7 +28,7 @@ _SAID = (EXITED, FAILED, ABORTED)
 _MARGIN_S = 1.0
 """What clocks may differ by over a lease."""
 _UNSEEN = 2
-"""So many lists in a row without a job, and the cluster does not know it."""
+"""So many times in a row the cluster says that there is no such job, and it does not know it."""
 _PATIENCE_S = 15.0
 """So long after its grace a stopped gang may still be there before the cluster is asked to end its job."""
 
@@ -67,6 +67,11 @@ class BatchGang(LocalGang):
     def files(self) -> BatchDir:
         assert isinstance(self.dir, BatchDir)
         return self.dir
+
+    @property
+    def job_id(self) -> str:
+        """Empty while none is known."""
+        return self.files.job or (self.job.id if self.job is not None else "")
 
     @property
     def forgotten_by_cluster(self) -> bool:
@@ -119,8 +124,12 @@ class Gangs:
 
     # --- what the cluster says ---
 
-    def see(self, jobs: Iterable[BatchJob], listed: frozenset[str]) -> None:
-        """Take in a list of all our jobs. `listed` are the gangs that were submitted before it was asked for."""
+    def missing(self) -> int:
+        """Of how many gangs it is open whether the cluster still has their jobs."""
+        return sum(gang.unseen > 0 and not gang.over and not gang.status.ended for gang in self.known.values())
+
+    def see(self, jobs: Iterable[BatchJob], gone: frozenset[str]) -> None:
+        """Take in all our jobs. `gone` are gangs that had one, of which the cluster says that there is none now."""
         by_name: dict[str, list[BatchJob]] = {}
         for job in jobs:
             by_name.setdefault(job.name, []).append(job)
@@ -129,12 +138,12 @@ class Gangs:
                 for job in by_name.get(gang.name, []):
                     self.leave(job.id)
                 continue
-            self._see(gang, by_name.get(gang.name, []), gang.name in listed)
+            self._see(gang, by_name.get(gang.name, []), gang.name in gone)
             with contextlib.suppress(OSError):  # the shared directory may answer again at the next look
                 self.look(gang)
         self._end_left(job for of_name in by_name.values() for job in of_name)
 
-    def _see(self, gang: BatchGang, jobs: list[BatchJob], listed: bool) -> None:
+    def _see(self, gang: BatchGang, jobs: list[BatchJob], gone: bool) -> None:
         owner = gang.files.job
         mine = next((job for job in jobs if job.id == owner), None)
         if mine is None and jobs:
@@ -143,7 +152,7 @@ class Gangs:
             if job is not mine and not job.over:
                 self._cancel(job.id)  # a second one of its name: it may not run the gang
         if mine is None:
-            gang.unseen += listed
+            gang.unseen += gone
             if gang.submitted and gang.unseen >= _UNSEEN:
                 gang.over = True
                 if gang.job is not None and not gang.job.over:

@@ -156,6 +156,16 @@ class Cluster(BatchCluster):
         self._gone = {uid: pod for uid, pod in self._gone.items() if owner_of(pod) in there}
         return tuple(read_jobs(jobs, [*pods, *self._gone.values()], self._clock.now(), self._known.unreachable))
 
+    async def find(self, job: str, gang: str, mark: str) -> KubernetesJob | None:
+        try:
+            there = await self._api.get("Job", objects.name_of(gang, mark))
+        except Missing:
+            return None
+        if there["metadata"]["uid"] != job or not released(there):
+            return None
+        pods = [*self._pods.objects(), *self._gone.values()]
+        return read_jobs([there], pods, self._clock.now(), self._known.unreachable)[0]
+
     def _was_cut_short(self, job: dict[str, Any]) -> bool:
         """Whether a server was killed while it made this Job, or was refused a part: its gang is launched anew."""
         metadata = job["metadata"]

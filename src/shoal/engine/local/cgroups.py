@@ -6,6 +6,7 @@ outside `shoal-HASH` is never touched. Supervisors make, join and remove the gro
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -58,6 +59,16 @@ class Cgroups:
     def roots(self) -> tuple[str, ...]:
         """The home's own groups. Kept with every gang: a later server may live in other groups and find others."""
         return tuple(sorted({str(controller.root) for controller in self.controllers.values()}))
+
+    def weigh(self, cpu_milli: int) -> None:
+        """Give the home as much weight as the cores that are promised in it, one at least: beside processes outside of
+        it, its ranks together have no more than the home's."""
+        controller = self.controllers.get("cpu")
+        if controller is None:
+            return
+        for name, value in _limits(controller, cpu_milli=max(cpu_milli, 1000), memory_bytes=0, processes=0):
+            with contextlib.suppress(OSError):
+                _write(controller.root / name, value)
 
     def release(self) -> None:
         """Remove the home's own groups where no gang has one any more."""

@@ -81,6 +81,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         levels = await asyncio.to_thread(sandbox.capabilities, self._home)
         self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities(), *levels)
         await self._registry.open()
+        self._weigh()
         self._watch = asyncio.create_task(self._look_now_and_then(), name="engine-nodes")
 
     async def close(self) -> None:
@@ -144,6 +145,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
             self._sandboxes.prepare(gang, [directory.rank_dir(number) for number in range(len(gang.ranks))])
         local = LocalGang.of(launched, directory, awaited=True)
         self._registry.add(local)
+        self._weigh()
         try:
             await self._bring_up(gang, local)
         except LaunchFailed as failure:
@@ -309,6 +311,12 @@ class LocalEngine(RecordedGangs[LocalGang]):
             gang.dir.forget()
         cgroups.remove(gang.launched.cgroup_roots, gang.name)
         self._registry.gangs.pop(gang.name, None)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """The home's weight follows the cores of the gangs that have not ended."""
+        alive = [gang.launched for gang in self._registry.gangs.values() if not gang.status.ended]
+        self._cgroups.weigh(sum(each.cpu_milli * len(each.nodes) for each in alive))
 
 
 def local_engine(options: EngineOptions) -> LocalEngine:

@@ -109,6 +109,7 @@ def supervisor_spec(
         "env": env,
         "alone": len(gang.ranks) == 1,
         "grace_s": float(gang.grace_s),
+        "time_limits": [(str(each.name), each.detail, each.after_s, each.at) for each in gang.time_limits],
         "launch_timeout_s": float(gang.launch_timeout_s),
         "cgroups": cgroups,
         "sandbox": sandbox,

@@ -36,6 +36,8 @@ class Launched:
     master_port: int
     created_at: float
     cgroup_roots: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    """Promised to each rank."""
 
     @classmethod
     def of(cls, gang: Gang, *, master_port: int, created_at: float, cgroup_roots: tuple[str, ...] = ()) -> Launched:
@@ -48,6 +50,7 @@ class Launched:
             master_port,
             created_at,
             cgroup_roots,
+            gang.cpu_milli,
         )
 
 

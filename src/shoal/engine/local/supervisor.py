@@ -45,9 +45,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TERM_AT = 0.8
 """A cooperating rank that did not leave by itself gets SIGTERM at this part of its grace."""
 _CHECK_S = 1.0
-"""How often a rank's use of what no cgroup limits is looked at: its log, its files on disk, and what else the kernel
-does not hold here. What a rank takes within that time is had over the limit. Lines of logs have times as exact."""
+"""How often it is looked whether a rank's time is over, and at its use of what no cgroup limits: its log, its files on
+disk, and what else the kernel does not hold here. What a rank takes within that time is had over the limit. Lines of
+logs have times as exact."""
 _MOST_TIMES, _FINENESS = 8192, 512  # over so many, those stay that are 1/512 of their age apart: 6,200 in a year
+_SERVER_STOPS_S = 2.0
+"""So long after its time a rank may run on: a server that is there has asked it to stop by then."""
 _DISK_SHARE = 50
 """Looking through the files takes at most one part in so many of the time."""
 _BLOCK = 4096
@@ -192,6 +195,7 @@ class Supervisor:
         self.log_cut = 0
         self.log_times: list[tuple[int, float]] = []
         self.check_at = time.monotonic() + _CHECK_S
+        self.started_at = 0.0
 
     def run(self) -> None:
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -340,6 +344,7 @@ class Supervisor:
         if self.spec["sandbox"] and self.spec["sandbox"]["wrapper"]:
             self.job_pid = self._wrapped()
             started = start_time(self.job_pid) or started
+        self.started_at = time.monotonic()
         self.tell(RUNNING, pid=self.job_pid, start=started, started_at=f"{time.time():.6f}")
 
     def _open_log(self) -> int:
@@ -421,6 +426,7 @@ class Supervisor:
                 self._terminate()
             if now >= self.check_at:
                 self._time_log()
+                self._keep_time()
                 if self._exceeds():
                     return
                 self.check_at = time.monotonic() + _CHECK_S
@@ -434,6 +440,19 @@ class Supervisor:
                 self._stop(self.spec["grace_s"], "")
             elif caught.si_signo == signal.SIGUSR2:
                 self._kill_now()
+
+    def _keep_time(self) -> None:
+        """Show that the rank lives: the record's time of change tells a later server until when. Stop one that is over
+        a limit of its time, and that no server has stopped."""
+        try:
+            os.utime(self.record_path)
+        except OSError:
+            pass
+        for name, detail, after_s, at in () if self.stopping else self.spec["time_limits"]:
+            late_s = time.time() - at if after_s is None else time.monotonic() - self.started_at - after_s
+            if late_s > _SERVER_STOPS_S and not self.over:
+                self.over, grace_s = {"limit": name, "detail": detail}, self.spec["grace_s"]
+                self._stop(grace_s, f'{{"reason": "{name}", "deadline": {time.time() + grace_s:.6f}}}')
 
     def _kill_now(self) -> None:
         self._stop(0.0, "")

@@ -110,22 +110,48 @@ class Server:
     def jobs(self, mark: str) -> dict[str, Any]:
         """All jobs with this mark: the state of each one's group, and which of its ranks have an actor. `alive` are the
         names of the nodes that were there after that, so that an actor is known to have gone with its node."""
-        from ray.util import list_named_actors, placement_group_table
+        from ray.util import placement_group_table
 
         # Groups first: an actor is never there before its group.
-        groups = [each for each in placement_group_table().values() if each["name"].startswith(f"{mark}/")]
+        return self._seen([each for each in placement_group_table().values() if each["name"].startswith(f"{mark}/")])
+
+    def find(self, job: str) -> dict[str, Any]:
+        """The same of one job, asked for by its name."""
+        from ray.util import get_placement_group, placement_group_table
+
+        try:
+            return self._seen([placement_group_table(get_placement_group(job))])
+        except ValueError:
+            return self._seen([])
+
+    def _seen(self, groups: list[dict[str, Any]]) -> dict[str, Any]:
+        from ray.util import list_named_actors
+
         actors: dict[str, list[int]] = {}
         for name in list_named_actors():
             job, _, rank = str(name).rpartition("#")
             actors.setdefault(job, []).append(int(rank))
         found = [
             {
-                "id": group["name"], "state": group["state"], "actors": sorted(actors.get(group["name"], [])),
+                "id": group["name"], "state": group["state"],
+                "actors": sorted({*listed, *self._unlisted(group["name"], group["state"], listed)}),
                 "reason": (group.get("stats") or {}).get("scheduling_state", ""),
             }
             for group in groups
+            for listed in [actors.get(group["name"], [])]
         ]  # fmt: skip
         return {"jobs": found, "alive": [node["name"] for node in self.nodes()]}
+
+    def _unlisted(self, job: str, state: str, listed: list[int]) -> list[int]:
+        """Ranks whose actor is not in the list and is there all the same when it is asked for by its name."""
+        import ray
+
+        found = []
+        for rank in set(range(int(job.rpartition("@")[2]))) - set(listed) if state == "CREATED" else ():
+            with contextlib.suppress(ValueError):
+                ray.get_actor(f"{job}#{rank}")
+                found.append(rank)
+        return found
 
     def submit(
         self, job: str, ranks: int, per_bundle: int, spread: bool, needs: dict[str, float], gpus: float,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,14 @@ class Cluster(BatchCluster):
     async def jobs(self, mark: str) -> tuple[RayJob, ...]:
         """Those that are over while their group holds its resources give them back here."""
         told = await self._bridge.ask("jobs", mark=mark)
+        self._missing &= {each["id"] for each in told["jobs"]}
+        return tuple(await self._read_jobs(told))
+
+    async def find(self, job: str, gang: str, mark: str) -> RayJob | None:
+        del gang, mark
+        return next(iter(await self._read_jobs(await self._bridge.ask("find", job=job))), None)
+
+    async def _read_jobs(self, told: Mapping[str, Any]) -> list[RayJob]:
         found = []
         for each in told["jobs"]:
             name = RayJob(each["id"], each["state"])
@@ -92,8 +100,7 @@ class Cluster(BatchCluster):
             elif job.over and each["state"] != "REMOVED":
                 await self._bridge.ask("cancel", job=job.id)
             found.append(job)
-        self._missing &= {each["id"] for each in told["jobs"]}
-        return tuple(found)
+        return found
 
     async def cancel(self, job: str) -> None:
         await self._bridge.ask("cancel", job=job)

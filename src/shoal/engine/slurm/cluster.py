@@ -16,7 +16,7 @@ from shoal.engine.pool import Pace
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
 from shoal.engine.slurm.commands import Commands
-from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, read_facts, read_jobs, why_over
+from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, job_of, read_facts, read_jobs, why_over
 from shoal.engine.slurm.nodes import default_partition, read_nodes, read_switches
 from shoal.engine.slurm.submission import Target
 
@@ -97,6 +97,19 @@ class Cluster(BatchCluster):
     async def jobs(self, mark: str) -> tuple[SlurmJob, ...]:
         printed = await self._slurm.run("squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-o", FORMAT)
         return tuple(job for job in read_jobs(printed) if job.mark == mark)
+
+    async def find(self, job: str, gang: str, mark: str) -> SlurmJob | None:
+        del gang
+        try:
+            printed = await self._slurm.run("scontrol", "show", "job", "-o", job)
+        except NotTaken as problem:
+            if "invalid job id" in problem.what.lower():
+                return None
+            raise
+        found = job_of(read_facts(printed))
+        if found is None or found.id != job:
+            raise Unavailable(f"scontrol tells nothing of job {job}", where="slurmctld")
+        return replace(found, mark=mark)
 
     async def why_over(self, job: BatchJob) -> tuple[str, int | None]:
         assert isinstance(job, SlurmJob)

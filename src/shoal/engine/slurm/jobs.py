@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.core import Reason
@@ -93,6 +94,15 @@ def read_facts(printed: str) -> dict[str, str]:
         elif name:
             found[name] += f" {word}"
     return found
+
+
+def job_of(facts: Mapping[str, str]) -> SlurmJob | None:
+    """One of `scontrol show job -o`; None where the fields that every job has are not there."""
+    if not facts.get("JobId") or not facts.get("JobState"):
+        return None
+    told = {name: "" if facts.get(name) == "(null)" else facts.get(name, "") for name in ("Comment", "NodeList")}
+    name, reason = facts.get("JobName", ""), facts.get("Reason", "")
+    return SlurmJob(facts["JobId"], facts["JobState"], told["Comment"], told["NodeList"], name, reason)
 
 
 def expand(nodes: str) -> list[str]:

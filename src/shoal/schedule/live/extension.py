@@ -118,6 +118,9 @@ class Schedule(Extension):
     def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
         return admit(snapshot) if self.scheduler is None else self.scheduler(snapshot)
 
+    def counts_waiting(self) -> bool:
+        return self.scheduler is not None
+
     def decided(self) -> None:
         if self.scheduler is not None:
             self.scheduler.keep()

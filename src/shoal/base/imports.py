@@ -1,0 +1,22 @@
+"""What a process does not load: a server that was killed is back the sooner, the less it imports before it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def absent(*names: str) -> Iterator[None]:
+    """For an import of what takes these where they are installed and does without them where not. Those that are loaded
+    already stay."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # so the import system is told that it is not there
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if sys.modules.get(name) is None:
+                sys.modules.pop(name, None)
