@@ -64,7 +64,7 @@ def everything(sock: socket.socket) -> bytes:
     return found
 
 
-@pytest.mark.parametrize("first", [b"", b"GET /v1/jobs HTTP/1.1\r\nX: "], ids=["silent", "slow heads"])
+@pytest.mark.parametrize("first", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX: "], ids=["silent", "slow heads"])
 def test_idle_connections_cost_those_who_made_them(server: tuple[str, Path], first: bytes) -> None:
     url, home = server
     token = (home / "admin.token").read_text().strip()
@@ -86,7 +86,7 @@ def test_idle_connections_cost_those_who_made_them(server: tuple[str, Path], fir
 def test_a_head_without_end_is_refused_at_its_limit(server: tuple[str, Path]) -> None:
     url, home = server
     with connect(url) as sock:
-        sock.sendall(b"GET / HTTP/1.1\r\nX: ")
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
         until, cut = time.monotonic() + 60, False
         while not cut and time.monotonic() < until:
             answered(url, (home / "admin.token").read_text().strip())
@@ -96,7 +96,7 @@ def test_a_head_without_end_is_refused_at_its_limit(server: tuple[str, Path]) ->
                 cut = True
         assert cut
     with connect(url) as sock:
-        sock.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 9000)
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9000)
         told = everything(sock)
     assert told.startswith(b"HTTP/1.1 431 ")
     assert b'"code":"head-too-large"' in told
@@ -106,7 +106,7 @@ def test_a_slow_head_is_refused_in_time(server: tuple[str, Path]) -> None:
     url, _ = server
     with connect(url) as sock:
         with contextlib.suppress(OSError):
-            for byte in b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 200:
+            for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 200:
                 sock.sendall(bytes([byte]))
                 time.sleep(0.02)
         told = everything(sock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,13 +20,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
+from shoal.core import ShoalError
 from shoal.serve.client import InferenceClient
 from shoal.serve.errors import ReplicaLost
 from tests.serve import models
 from tests.serve.gateway_kit import ENDS_WITHIN_S, ONE, eventually
 
 CALLABLES = """
-import os, signal
+import os, signal, time
 from shoal.serve.types import DataType, TensorSpec
 
 TAKES = (TensorSpec("x", DataType.FP32, (-1, -1)),)
@@ -44,9 +46,23 @@ class Fragile(Double):
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().__call__(arrays)
 
+class Ungrateful(Double):
+    def __call__(self, arrays):
+        if signum := int(arrays["x"][0, 0]):
+            os.kill(os.getppid(), signum)
+            time.sleep(60)
+        return super().__call__(arrays)
+
+class Leaks(Double):
+    kept = []
+
+    def __call__(self, arrays):
+        self.kept.append(b"x" * (50 << 20))
+        return super().__call__(arrays)
+
 class Crash(Double):
     def __init__(self):
-        print("these are my last words", flush=True)
+        print("\\x1b]0;these are my\\x07 last words", flush=True)
         os._exit(9)
 """
 
@@ -220,7 +236,7 @@ def test_it_serves_until_it_is_interrupted(here: Path, linear: str, shell: Calla
     np.testing.assert_allclose(client.infer("lin", {"x": ONE})["y"], ONE @ w + b, rtol=1e-5)
     assert client.infer("Double", {"x": ONE})["y"].sum() == 8
     replicas = running.replicas()
-    assert len(replicas) == 2
+    assert len([one for one in replicas if not one.children()]) == 2
     assert running.interrupt() == 0
     assert running.err.read_text() == ""
     assert psutil.wait_procs(replicas, ENDS_WITHIN_S)[1] == []
@@ -238,6 +254,38 @@ def test_the_end_of_a_replica_is_told_with_signal_and_last_words(here: Path, she
     assert client.infer("Fragile", {"x": ONE})["y"].sum() == 8
     assert running.interrupt() == 0
     assert running.err.read_text() == said
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_model_that_signals_its_parent_ends_its_own_replica_only(
+    here: Path, shell: Callable[..., Shell], signum: signal.Signals
+) -> None:
+    running = shell("mine:Ungrateful", "mine:Double", "--json")
+    client = InferenceClient(json.loads(running.said("\n"))["http"])
+    with pytest.raises(ShoalError):
+        client.infer("Ungrateful", {"x": np.full((1, 4), signum, "f4")}, timeout_s=2.0)
+    assert eventually(lambda: "Double" if client.ready() else "")
+    assert running.process.poll() is None
+    assert running.interrupt() == 0
+
+
+def test_a_replica_beyond_its_memory_is_killed_and_said_so(here: Path, shell: Callable[..., Shell]) -> None:
+    running = shell("mine:Leaks", "--json", "--memory", "100MiB")
+    client = InferenceClient(json.loads(running.said("\n"))["http"])
+
+    def leak() -> bool:
+        try:
+            client.infer("Leaks", {"x": ONE})
+        except ReplicaLost:
+            return True
+        return False
+
+    eventually(leak)
+    said = eventually(lambda: running.err.read_text())
+    assert "ended with signal SIGKILL, and last said: " in said
+    assert re.search(r"it took \d+ MiB, more than its memory of 100 MiB and 256 MiB for the runtime", said)
+    assert client.infer("Leaks", {"x": ONE})["y"].sum() == 8
+    assert running.interrupt() == 0
 
 
 def test_interrupted_before_it_is_ready_it_ends_as_well(here: Path, shell: Callable[..., Shell]) -> None:

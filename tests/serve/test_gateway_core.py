@@ -900,6 +900,24 @@ async def test_a_model_that_hangs_is_answered_for_at_the_callers_deadline() -> N
         assert await outcome(on.ask()) == "ok"
 
 
+async def test_an_answer_after_the_callers_own_timeout_is_none() -> None:
+    """The sweep for late calls comes by too seldom for a timeout of a microsecond."""
+    async with stage(one(model())) as on:
+        replica = on.replica(held=True)
+        await on.settle()
+        task = on.ask(timeout_s=1e-6)
+        await on.settle()
+        assert replica.asked
+        await asyncio.sleep(0.001)
+        replica.answer()
+        with pytest.raises(DeadlineMissed):
+            await task
+        (found,) = on.gateway.statistics("ada", "m", "1")
+        assert (found.success.count, found.fail.count + found.rejected.count) == (0, 1)
+        replica.held = False
+        assert await outcome(on.ask()) == "ok"
+
+
 async def test_what_takes_longer_than_the_objective_is_answered_for_as_long_again() -> None:
     async with stage(one(model(), slo_p99_s=0.3)) as on:
         replica = on.replica(held=True)

@@ -155,6 +155,12 @@ def test_unknown_models(client: Any) -> None:
         assert caught.value.status() == "StatusCode.NOT_FOUND"
 
 
+def test_an_unknown_model_is_not_ready(client: Any) -> None:
+    assert client.is_model_ready("nobody") is False
+    assert client.is_model_ready("add_sub", "9") is False
+    assert client.is_model_ready("add_sub") is True
+
+
 def test_a_deadline_is_the_services_too(client: Any, fronts: Fronts) -> None:
     fronts.backend.held["add_sub"] = threading.Event()
     with pytest.raises(InferenceServerException, match="too late"):
@@ -270,6 +276,18 @@ def test_shared_memory(client: Any) -> None:
 def test_a_port_that_is_taken(fronts: Fronts) -> None:
     with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{fronts.grpc_port}: the port cannot be listened on"):
         fronts.run(lambda: GrpcFront(fronts.backend, shared=fronts.shared).start(port=fronts.grpc_port))
+
+
+def test_a_message_of_many_empty_parts_is_refused_unread(client: Any, fronts: Fronts) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{fronts.grpc_port}") as channel:
+        call = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer", request_serializer=bytes, response_deserializer=bytes
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"\x32\x00" * 400_000)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "fields" in refused.value.details()
+    np.testing.assert_array_equal(client.infer("add_sub", add_sub()).as_numpy("OUTPUT0"), A + B)
 
 
 @pytest.mark.parametrize("call", ["ModelInfer", "ModelMetadata", "RepositoryIndex", "ModelStreamInfer"])

@@ -122,15 +122,18 @@ def echo(data: list[float], *, id_: str = "", headers: str = "", kind: str = "FP
     entry = {"name": "IN", "datatype": kind, "shape": [len(data)], "data": data}
     model = model or f"echo_{kind}"
     body = json.dumps({"id": id_, "inputs": [entry]}).encode()
-    return f"POST /v2/models/{model}/infer HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 def binary(size: int, *, headers: str = "") -> bytes:
     entry = {"name": "IN", "datatype": "UINT8", "shape": [size], "parameters": {"binary_data_size": size}}
     header = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
     head = (
-        f"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\n{headers}Inference-Header-Content-Length: {len(header)}\r\n"
-        f"Content-Length: {len(header) + size}\r\n\r\n"
+        f"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: x\r\n{headers}"
+        f"Inference-Header-Content-Length: {len(header)}\r\nContent-Length: {len(header) + size}\r\n\r\n"
     )
     return head.encode() + header + random.Random(size).randbytes(size)
 
@@ -159,7 +162,9 @@ def test_two_pipelined_requests_are_answered_in_order(fronts: Fronts) -> None:
     held = fronts.backend.held["echo_FP64"] = threading.Event()
     with fronts.connect() as sock:
         sock.sendall(
-            echo([1.0], id_="slow", kind="FP64") + echo([2.0], id_="fast") + b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+            echo([1.0], id_="slow", kind="FP64")
+            + echo([2.0], id_="fast")
+            + b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
         )
         wait_for(lambda: fronts.backend.running == 1)
         assert [one.id for one in fronts.backend.seen] == ["slow"]
@@ -203,7 +208,7 @@ def test_binary_bodies_of_all_sizes_come_back(fronts: Fronts, size: int) -> None
 
 
 def test_keep_alive_is_as_asked_for(fronts: Fronts) -> None:
-    live = "GET /v2/health/live HTTP/{}\r\n{}\r\n"
+    live = "GET /v2/health/live HTTP/{}\r\nHost: x\r\n{}\r\n"
     for version, header, stays in [
         ("1.1", "", True),
         ("1.1", "Connection: close\r\n", False),
@@ -227,7 +232,7 @@ def test_keep_alive_is_as_asked_for(fronts: Fronts) -> None:
 
 def test_head_is_get_without_the_body(fronts: Fronts) -> None:
     with fronts.connect() as sock:
-        sock.sendall(b"HEAD /v2 HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n")
+        sock.sendall(b"HEAD /v2 HTTP/1.1\r\nHost: x\r\n\r\nGET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
         first, second = read(sock, head_only=True), read(sock)
     assert first is not None
     assert second is not None
@@ -249,7 +254,9 @@ def test_100_continue_before_the_body(fronts: Fronts) -> None:
 
 
 def test_a_refused_body_is_not_asked_for(fronts: Fronts) -> None:
-    request = b"POST /v2/models/x/infer HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n"
+    request = (
+        b"POST /v2/models/x/infer HTTP/1.1\r\nHost:\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n"
+    )
     told = ask(fronts, request)
     assert (told.status, told.headers["connection"]) == (413, "close")
 
@@ -260,25 +267,44 @@ def test_a_refused_body_is_not_asked_for(fronts: Fronts) -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "HTTP/1.1"),
         (b"hello\r\n\r\n", 400, "HTTP/1.1"),
         (b"GET /v2\r\n\r\n", 400, "HTTP/1.1"),
-        (b"GET /v2 HTTP/1.1\r\nbroken header\r\n\r\n", 400, "HTTP/1.1"),
-        (b"GET /v2 HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400, "HTTP/1.1"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nbroken header\r\n\r\n", 400, "HTTP/1.1"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nA: b\r\n folded\r\n\r\n", 400, "HTTP/1.1"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "HTTP/1.1"),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, ""),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1x\r\n\r\n", 400, ""),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, ""),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, ""),
-        (b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400, "ambiguous"),
-        (b"POST /v2 HTTP/1.1\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\n", 415, "gzip and deflate are taken"),
-        (b"POST /v2 HTTP/1.1\r\nInference-Header-Content-Length: ten\r\n\r\n", 400, "'ten' is no number"),
-        (b"GET /v2 HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400, "given twice"),
-        (b"GET /v3 HTTP/1.1\r\n\r\n", 404, "/v3: there is nothing here"),
-        (b"GET /v2/models/a/b/c HTTP/1.1\r\n\r\n", 404, "there is nothing here"),
-        (b"GET /v2/models/%ff HTTP/1.1\r\n\r\n", 400, "not UTF-8"),
-        (b"GET /v2/models/add%5fsub/infer HTTP/1.1\r\n\r\n", 405, "use POST"),
-        (b"POST /v2/health/live HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405, "use GET"),
-        (b"POST /v2/repository/index HTTP/1.1\r\nContent-Length: 2\r\n\r\n[]", 400, "must be a JSON object"),
-        (b'POST /v2/repository/index HTTP/1.1\r\nContent-Length: 11\r\n\r\n{"ready":1}', 400, "ready: must be"),
-        (b"POST /v2/models/x/infer HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n", 413, "JSON has 9000000 bytes"),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, ""),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400, "ambiguous"),
+        (
+            b"POST /v2 HTTP/1.1\r\nHost:\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\n",
+            415,
+            "gzip and deflate are taken",
+        ),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: ten\r\n\r\n", 400, "'ten' is no number"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400, "given twice"),
+        (b"GET /v2 HTTP/1.1\r\n\r\n", 400, "names its host"),
+        (
+            b"POST /v2 HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 1\r\n"
+            b"Inference-Header-Content-Length: 2\r\n\r\n",
+            400,
+            "given twice",
+        ),
+        (b"GET /v3 HTTP/1.1\r\nHost: x\r\n\r\n", 404, "/v3: there is nothing here"),
+        (b"GET /v2/models/a/b/c HTTP/1.1\r\nHost: x\r\n\r\n", 404, "there is nothing here"),
+        (b"GET /v2/models/%ff HTTP/1.1\r\nHost: x\r\n\r\n", 400, "not UTF-8"),
+        (b"GET /v2/models/add%5fsub/infer HTTP/1.1\r\nHost: x\r\n\r\n", 405, "use POST"),
+        (b"POST /v2/health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405, "use GET"),
+        (b"POST /v2/repository/index HTTP/1.1\r\nHost:\r\nContent-Length: 2\r\n\r\n[]", 400, "must be a JSON object"),
+        (
+            b'POST /v2/repository/index HTTP/1.1\r\nHost:\r\nContent-Length: 11\r\n\r\n{"ready":1}',
+            400,
+            "ready: must be",
+        ),
+        (
+            b"POST /v2/models/x/infer HTTP/1.1\r\nHost:\r\nContent-Length: 9000000\r\n\r\n",
+            413,
+            "JSON has 9000000 bytes",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(fronts: Fronts, raw: bytes, status: int, complaint: str) -> None:
@@ -288,12 +314,12 @@ def test_what_is_wrong_is_said(fronts: Fronts, raw: bytes, status: int, complain
 
 
 def test_a_wrong_method_says_the_right_one(fronts: Fronts) -> None:
-    assert ask(fronts, b"DELETE /v2/health/live HTTP/1.1\r\n\r\n").headers["allow"] == "GET"
+    assert ask(fronts, b"DELETE /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n").headers["allow"] == "GET"
 
 
 def test_no_token_says_which_kind(fronts: Fronts) -> None:
     fronts.backend.tokens["t"] = "ada"
-    told = ask(fronts, b"GET /v2 HTTP/1.1\r\n\r\n")
+    told = ask(fronts, b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (told.status, told.headers["www-authenticate"]) == (401, 'Bearer realm="shoal"')
 
 
@@ -305,14 +331,14 @@ def test_too_many_requests_says_when_to_come_back(fronts: Fronts) -> None:
 
 def test_an_error_does_not_end_the_connection_if_the_next_request_can_be_found(fronts: Fronts) -> None:
     with fronts.connect() as sock:
-        sock.sendall(b"GET /v3 HTTP/1.1\r\n\r\n" + echo([1.0], model="nobody") + echo([2.0]))
+        sock.sendall(b"GET /v3 HTTP/1.1\r\nHost: x\r\n\r\n" + echo([1.0], model="nobody") + echo([2.0]))
         told = [read(sock) for _ in range(3)]
     assert [one and one.status for one in told] == [404, 404, 200]
 
 
 def test_metrics_are_the_operators(fronts: Fronts) -> None:
     fronts.backend.tokens.update({"t-ada": "ada", "t-root": ""})
-    get = "GET /metrics HTTP/1.1\r\nAuthorization: Bearer {}\r\n\r\n"
+    get = "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
     assert ask(fronts, get.format("t-ada").encode()).status == 403
     told = ask(fronts, get.format("t-root").encode())
     assert (told.body, told.headers["content-type"].split(";")[0]) == (b"up 1\n", "text/plain")
@@ -333,20 +359,20 @@ def test_metrics_are_the_operators(fronts: Fronts) -> None:
     ],
 )
 def test_broken_chunks_are_refused(fronts: Fronts, body: bytes) -> None:
-    head = b"POST /v2/repository/index HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     told = ask(fronts, head + body)
     assert (told.status, told.headers["connection"]) == (400, "close")
 
 
 def test_too_long_a_head(small: Fronts) -> None:
-    told = ask(small, b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 3000)
+    told = ask(small, b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 3000)
     assert told.status == 431
     assert "longer than 2048 bytes" in told.error
 
 
 def test_too_large_a_body_is_answered_while_it_is_still_sent(small: Fronts) -> None:
     with small.connect() as sock:
-        sock.sendall(b"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n")
+        sock.sendall(b"POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\n")
         with contextlib.suppress(OSError):
             for _ in range(100):
                 sock.sendall(bytes(10_000))
@@ -380,7 +406,9 @@ def test_bodies_in_all_may_not_take_more_than_is_allowed(small: Fronts) -> None:
         assert time.monotonic() < until
 
 
-@pytest.mark.parametrize("beginning", [b"GET /v2 HTTP/1.1\r\n", binary(50_000)[:-1], as_chunks(echo([1.0]), [3])[:-1]])
+@pytest.mark.parametrize(
+    "beginning", [b"GET /v2 HTTP/1.1\r\nHost: x\r\n", binary(50_000)[:-1], as_chunks(echo([1.0]), [3])[:-1]]
+)
 def test_a_slow_sender_is_told_so(quick: Fronts, beginning: bytes) -> None:
     with quick.connect() as sock:
         sock.sendall(beginning)
@@ -393,7 +421,7 @@ def test_a_slow_sender_is_told_so(quick: Fronts, beginning: bytes) -> None:
 def test_a_byte_now_and_then_does_not_help(quick: Fronts) -> None:
     with quick.connect() as sock:
         with contextlib.suppress(OSError):
-            for byte in b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 60:
+            for byte in b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 60:
                 sock.sendall(bytes([byte]))
                 time.sleep(0.02)
         told = read(sock)
@@ -405,7 +433,7 @@ def test_an_idle_connection_is_closed(quick: Fronts) -> None:
     with quick.connect() as sock:
         assert hung_up(sock)
     with quick.connect() as sock:
-        sock.sendall(b"GET /v2 HTTP/1.1\r\n\r\n")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read(sock) is not None
         assert hung_up(sock)
 
@@ -451,9 +479,9 @@ def test_idle_connections_give_way_to_a_new_one(small: Fronts) -> None:
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(small.connect()) for _ in range(40)]
         for sock in idle:
-            sock.sendall(b"GET /v2/health/live HTTP/1.1\r\n\r\n")
+            sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
             assert read(sock) is not None
-        assert ask(small, b"GET /v2/health/ready HTTP/1.1\r\n\r\n").status == 200
+        assert ask(small, b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n").status == 200
         gone = [sock for sock in idle if _closed(sock)]
         assert len(gone) == 1
 
@@ -508,7 +536,7 @@ def test_a_client_that_said_all_it_has_to_say_gets_its_answers(fronts: Fronts) -
 def test_a_target_may_be_a_whole_url(fronts: Fronts) -> None:
     for target in (b"http://gateway:8000/v2/health/ready", b"HTTPS://gateway/v2/health/ready?x=http://y/"):
         assert ask(fronts, b"GET " + target + b" HTTP/1.1\r\nHost: other\r\n\r\n").status == 200
-    assert ask(fronts, b"GET http://gateway HTTP/1.1\r\n\r\n").status == 404
+    assert ask(fronts, b"GET http://gateway HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
 
 
 def compressed(request: bytes, coding: str) -> bytes:
@@ -533,11 +561,23 @@ def test_bodies_may_be_compressed(fronts: Fronts, coding: str) -> None:
     wait_for(lambda: fronts.http._held == 0)
 
 
+def test_compressed_members_may_follow_one_another(fronts: Fronts) -> None:
+    body = b"".join(gzip.compress(bytes([byte])) for byte in b'{"ready": true}')
+    head = (
+        f"POST /v2/repository/index HTTP/1.1\r\nHost:\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    assert ask(fronts, head.encode() + body).status == 200
+    body = gzip.compress(b"") * 5000
+    head = head.replace(str(len(gzip.compress(b"{")) * 15), str(len(body)))
+    told = ask(fronts, head.encode() + body)
+    assert (told.status, "members" in told.error) == (400, True)
+
+
 def test_a_body_that_grows_beyond_the_limit_is_refused(small: Fronts) -> None:
     for size in ((1 << 20) + 1, 300 << 20):
         bomb = gzip.compress(bytes(size), 9)
         head = (
-            "POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nContent-Encoding: gzip\r\n"
+            "POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
             f"Inference-Header-Content-Length: 2\r\nContent-Length: {len(bomb)}\r\n\r\n"
         )
         told = ask(small, head.encode() + bomb)
@@ -559,7 +599,9 @@ def test_a_body_that_grows_beyond_the_limit_is_refused(small: Fronts) -> None:
 )
 def test_a_broken_compressed_body_says_so(fronts: Fronts, change: Callable[[bytes], bytes], complaint: str) -> None:
     body = change(gzip.compress(b'{"ready": true}'))
-    head = f"POST /v2/repository/index HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /v2/repository/index HTTP/1.1\r\nHost:\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     told = ask(fronts, head.encode() + body)
     assert told.status == 400
     assert complaint in told.error
@@ -574,7 +616,12 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 def test_garbage_of_all_kinds_is_survived(quick: Fronts) -> None:
     dice = random.Random(7)
-    good = [echo([1.0]), binary(3000), as_chunks(binary(500), [100]), b"GET /v2/models/add_sub HTTP/1.1\r\n\r\n"]
+    good = [
+        echo([1.0]),
+        binary(3000),
+        as_chunks(binary(500), [100]),
+        b"GET /v2/models/add_sub HTTP/1.1\r\nHost: x\r\n\r\n",
+    ]
     for _ in range(150):
         raw = bytearray(b"".join(dice.choices(good, k=2)))
         for _ in range(dice.randint(1, 6)):
@@ -599,7 +646,7 @@ def test_stopping_answers_what_is_on_its_way_and_closes_the_rest() -> None:
     with serving() as fronts:
         held = fronts.backend.held["echo_FP32"] = threading.Event()
         with fronts.connect() as idle, fronts.connect() as busy, fronts.connect() as sending:
-            idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\n\r\n")
+            idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n")
             told = read(idle)
             assert told is not None
             assert told.status == 200
@@ -660,7 +707,7 @@ def test_a_defect_in_the_check_of_a_token_is_an_answer(fronts: Fronts, caplog: p
         raise ZeroDivisionError
 
     fronts.backend.tenant_of = defect  # type: ignore[method-assign]
-    told = ask(fronts, b"GET /v2 HTTP/1.1\r\n\r\n")
+    told = ask(fronts, b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (told.status, told.headers["connection"]) == (500, "close")
     assert "ZeroDivisionError" in caplog.text
 
@@ -675,9 +722,7 @@ def test_a_model_whose_name_needs_quoting() -> None:
 
 def test_a_raw_body(fronts: Fronts) -> None:
     data = random.Random(1).randbytes(8)
-    head = (
-        b"POST /v2/models/echo_FP32/infer HTTP/1.1\r\nInference-Header-Content-Length: 0\r\nContent-Length: 8\r\n\r\n"
-    )
+    head = b"POST /v2/models/echo_FP32/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 0\r\nContent-Length: 8\r\n\r\n"  # noqa: E501
     told = ask(fronts, head + data)
     assert told.body.endswith(data)
     assert ask(fronts, head.replace(b"echo_FP32", b"add_sub") + data).status == 400
@@ -705,7 +750,7 @@ def test_nothing_is_left_to_the_garbage_collector() -> None:
     raws = [
         binary(100_000),
         as_chunks(echo([1.0]), [9]),
-        b"GET /v3 HTTP/1.1\r\n\r\n",
+        b"GET /v3 HTTP/1.1\r\nHost: x\r\n\r\n",
         echo([1.0], model="nobody"),
         b"?",
     ]
@@ -737,5 +782,5 @@ def test_health_is_told_in_a_body_too(fronts: Fronts) -> None:
         ("health/ready", {"ready": True}),
         ("models/add_sub/ready", {"name": "add_sub", "ready": True}),
     ):
-        answer = ask(fronts, f"GET /v2/{path} HTTP/1.1\r\n\r\n".encode())
+        answer = ask(fronts, f"GET /v2/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert (answer.status, json.loads(answer.body)) == (200, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ async def replica(kit: Kit) -> Replica:
 
 
 async def test_models_are_loaded_and_run(kit: Kit, replica: Replica, tmp_path: Path) -> None:
-    assert (kit.registry.replicas, replica.pid) == ({"a": replica}, kit.spawned["a"].pid)
+    assert (kit.registry.replicas, os.getpgid(replica.pid)) == ({"a": replica}, kit.spawned["a"].pid)
     spec = ModelSpec("lin", str(linear(tmp_path / "m.onnx")), max_batch=4, warmup=2)
     report = await replica.load(spec)
     assert replica.models["lin", "1"] == report

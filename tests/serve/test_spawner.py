@@ -50,11 +50,12 @@ async def test_a_model_does_not_see_the_token(tmp_path: Path) -> None:
 async def test_replicas_are_process_groups_that_end_with_all_that_they_started(tmp_path: Path) -> None:
     async with registry_kit(tmp_path) as kit:
         replica = await kit.replica()
-        assert os.getpgid(replica.pid) == replica.pid
+        group = os.getpgid(replica.pid)
+        assert group == kit.spawned["a"].pid
         await replica.load(callable_spec("forks"))
         done = await replica.execute("forks", "1", [floats("x", [[0]])])
         child = int.from_bytes(bytes(done.responses[0].outputs[0].data)[:8], "little")  # type: ignore[union-attr]
-        assert os.getpgid(child) == replica.pid
+        assert os.getpgid(child) == group
         os.kill(replica.pid, signal.SIGSTOP)  # deaf to SIGTERM
         kit.spawned["a"]._grace_s = 0.01
         await kit.spawned["a"].close()

@@ -24,7 +24,8 @@ def describe_end(code: int) -> str:
 
 
 def last_line(path: Path, since: int = 0) -> str:
-    """What a process said last, by its log from the byte `since` on; nothing if it said nothing about its end."""
+    """What a process said last, by its log from the byte `since` on; nothing if it said nothing about its end. What a
+    terminal would obey is escaped."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -32,4 +33,11 @@ def last_line(path: Path, since: int = 0) -> str:
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1][:_LONGEST_LINE] if lines and not _UNREMARKABLE.match(lines[-1]) else ""
+    return printable(lines[-1])[:_LONGEST_LINE] if lines and not _UNREMARKABLE.match(lines[-1]) else ""
+
+
+def printable(text: str) -> str:
+    """The text with each character that is not printable as its escape sequence, such as `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -128,7 +128,7 @@ async def echo(scope: Any, receive: Receive, send: Send) -> None:
 
 
 def post(body: bytes, more: bytes = b"") -> bytes:
-    return b"POST /echo HTTP/1.1\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), more, body)
+    return b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), more, body)
 
 
 async def test_the_scope_says_what_was_asked() -> None:
@@ -144,7 +144,7 @@ async def test_the_scope_says_what_was_asked() -> None:
         await wire.answer()
         assert await wire.ended()
         client = wire.writer.get_extra_info("sockname")
-        await served.ask(b"GET / HTTP/1.1\r\n\r\n")
+        await served.ask(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     scope = seen[0]
     assert (scope["type"], scope["method"], scope["http_version"]) == ("http", "GET", "1.0")
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b/é", b"/a%20b/%C3%A9", b"x=%20&y")
@@ -172,7 +172,7 @@ async def test_answers_of_all_forms() -> None:
 
     async with serving(app) as served:
         wire = await served.connect()
-        get = b"GET /%b HTTP/1.1\r\n\r\n"
+        get = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
         for path in (b"plain", b"none", b"sized", b"streamed", b"plain"):
             wire.send(get % path)
         told = [await wire.answer() for _ in range(5)]
@@ -183,7 +183,7 @@ async def test_answers_of_all_forms() -> None:
         assert "content-length" not in told[1][1]
         assert (told[3][1]["transfer-encoding"], told[3][1].get("connection")) == ("chunked", None)
         for path, length in ((b"plain", "5"), (b"sized", "6"), (b"streamed", None)):
-            wire.send(b"HEAD /%b HTTP/1.1\r\n\r\n" % path)
+            wire.send(b"HEAD /%b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
             assert (await wire.answer(head_only=True))[1].get("content-length") == length
         old = await served.connect()
         old.send(b"GET /streamed HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
@@ -206,7 +206,7 @@ def test_bodies_come_whole_however_they_are_cut(bodies: list[bytes], sizes: list
         if chunked:
             parts = [body[at : at + sizes[0]] for at in range(0, len(body), sizes[0])]
             coded = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-            raw += b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + coded
+            raw += b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + coded
         else:
             raw += post(body)
 
@@ -264,14 +264,14 @@ async def test_a_stream_waits_for_a_slow_reader() -> None:
 
     async with serving(app) as served:
         wire = await served.connect()
-        wire.send(b"GET / HTTP/1.1\r\n\r\n")
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         before = -1
         while sent != before:
             before = sent
             await asyncio.sleep(0.2)
         assert sent < 200  # the rest waits: the system's own buffers hold a few megabytes
         assert len((await wire.answer())[2]) == 400 * 100_000
-        wire.send(b"GET / HTTP/1.1\r\n\r\n")
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert len((await wire.answer())[2]) == 400 * 100_000
 
 
@@ -366,7 +366,7 @@ async def test_server_sent_events_arrive_one_by_one_and_end_with_the_client() ->
 
     async with serving(app, QUICK) as served:  # its patience is for clients, not for streams in which nothing happens
         wire = await served.connect()
-        wire.send(b"GET / HTTP/1.1\r\n\r\n")
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         for number in range(3):
             await asyncio.sleep(0.3)
             await given.put(b"data: %d\n\n" % number)
@@ -400,12 +400,12 @@ async def test_a_defect_is_an_answer_or_a_broken_one(caplog: pytest.LogCaptureFi
     async with serving(app) as served:
         for path in (b"early", b"none", b"order", b"split"):
             wire = await served.connect()
-            wire.send(b"GET /%b HTTP/1.1\r\n\r\n" % path + b"GET / HTTP/1.1\r\n\r\n")
+            wire.send(b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % path + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await wire.answer())[0] == 500, path
             assert (await wire.answer())[2] == b"fine"
         for path in (b"long", b"late"):
             wire = await served.connect()
-            wire.send(b"GET /%b HTTP/1.1\r\n\r\n" % path)
+            wire.send(b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
             with contextlib.suppress(ConnectionError):
                 assert not (await wire.reader.read()).endswith(b"0\r\n\r\n")
     assert "ZeroDivisionError: early" in caplog.text
@@ -416,13 +416,13 @@ async def test_a_defect_is_an_answer_or_a_broken_one(caplog: pytest.LogCaptureFi
     ("raw", "status"),
     [
         (b"hello\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * 3000, 431),
-        (b"GET nowhere HTTP/1.1\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n", 415),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"GET / HTTP/1.1\r\nX: ", 408),
-        (b"POST / HTTP/1.1\r\nContent-Length: 30\r\n\r\nabc", 408),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", 408),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 3000, 431),
+        (b"GET nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n", 415),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: ", 408),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\nabc", 408),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", 408),
     ],
 )
 async def test_what_the_server_refuses_itself(raw: bytes, status: int) -> None:
@@ -460,7 +460,7 @@ async def test_who_does_not_read_a_stream_is_cut_off() -> None:
 
     async with serving(app, QUICK) as served:
         wire = await served.connect()
-        wire.send(b"GET / HTTP/1.1\r\n\r\n")
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(ended.wait(), 30)
         async with asyncio.timeout(10):
             while served.front._connections:
@@ -476,8 +476,8 @@ async def test_stopping_ends_what_is_left() -> None:
 
     async with serving(app) as served:
         stream, waiting, idle = [await served.connect() for _ in range(3)]
-        stream.send(b"GET /stream HTTP/1.1\r\n\r\n")
-        waiting.send(b"GET / HTTP/1.1\r\n\r\n")
+        stream.send(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        waiting.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await stream.head())[0] == 200
         await served.front.stop(0.1)
         assert (await waiting.answer())[0] == 503
@@ -499,7 +499,7 @@ async def test_a_finished_answer_lets_the_application_work_on() -> None:
 
     async with serving(app) as served:
         wire = await served.connect()
-        wire.send(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert (await wire.answer())[2] == b"ok"
         await asyncio.wait_for(done.wait(), 10)
 
@@ -532,7 +532,7 @@ async def test_newcomers_are_refused_where_everybody_is_busy_and_let_in_again_la
     async with serving(app, Limits(connections=2, per_address=2, linger_s=0.2, sweep_s=0.02)) as served:
         busy = [await served.connect() for _ in range(2)]
         for wire in busy:
-            wire.send(b"GET / HTTP/1.1\r\n\r\n")
+            wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(10):
             while len(served.front.tasks) < 2:
                 await asyncio.sleep(0.01)
@@ -545,7 +545,7 @@ async def test_newcomers_are_refused_where_everybody_is_busy_and_let_in_again_la
         async with asyncio.timeout(10):
             while len(served.front._connections) > 2:
                 await asyncio.sleep(0.01)
-        assert (await served.ask(b"GET / HTTP/1.1\r\n\r\n"))[0] == 200
+        assert (await served.ask(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
 
 
 async def test_time_limits_hold_to_within_a_sweep() -> None:

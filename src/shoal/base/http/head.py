@@ -81,6 +81,8 @@ def parse(raw: bytes) -> Head:
         elif name == b"connection":
             connection |= {word.strip() for word in value.lower().split(b",")}
     modern = version == "1.1"
+    if modern and b"host" not in single:
+        raise Malformed("a request of HTTP/1.1 names its host", where="Host")
     coding = single.get(b"content-encoding", b"").lower().decode("latin-1")
     return Head(
         parser.get_method().decode(),

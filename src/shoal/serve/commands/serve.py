@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.base.ends import printable
 from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _STARTS = 4
 """A replica that was started so often and is still not ready is given up."""
 _TMPDIR_LONGEST = 70
 _LOG_LINES = 8
+_TELL_EVERY_S = 10.0
 
 
 def register(app: typer.Typer) -> None:
@@ -53,8 +56,13 @@ def serve(
         str | None, typer.Option("--slo-p99", help="Latency objective, such as 50ms; later answers are refused.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Of a replica, such as 2GiB; what does not fit is loaded when asked for.")
+        str | None,
+        typer.Option(
+            help="Of a replica's models, such as 2GiB: those that do not fit are loaded when asked for, and a replica "
+            "that takes 256 MiB more is killed and started again.",
+        ),
     ] = None,
+    load_timeout: Annotated[str, typer.Option(help="Most time for a model to load, such as 30s or 10m.")] = "5m",
     body_limit_mib: Annotated[int, typer.Option(min=1, max=256, help="Largest request.")] = 64,
     scheduler: Annotated[str, typer.Option(help="deadline, fair, all-share or aimd.")] = "deadline",
     token: Annotated[
@@ -89,6 +97,7 @@ def serve(
         replicas=replicas,
         slo_p99_s=_read(read_duration, slo_p99, "--slo-p99", "such as 50ms"),
         memory_bytes=int(_read(read_size, memory, "--memory", "such as 2GiB") or 0),
+        load_timeout_s=_read(read_duration, load_timeout, "--load-timeout", "such as 5m") or 0.0,
     )
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own errors say the same, more clearly
@@ -131,8 +140,15 @@ def _run(context: CommandContext, alone: Standalone, names: Sequence[str]) -> No
 
 async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
     """Raises Invalid for a model that cannot be loaded, ShoalError for a replica that does not live."""
+    from shoal.serve.contract import ModelState
+
     gateway = alone.process.gateway
+    began = told = time.monotonic()
     while not gateway.ready() and not ended.is_set():
+        if (now := time.monotonic()) - told > _TELL_EVERY_S:
+            told = now
+            loading = ", ".join(one.model for one in gateway.index("", False) if one.state is not ModelState.READY)
+            typer.echo(f"still loading after {now - began:.0f} s: {loading}", err=True)
         for member in gateway.replica_set.members.values():
             for why in member.problems.values():
                 raise Invalid(why)
@@ -141,7 +157,7 @@ async def _until_ready(alone: Standalone, ended: asyncio.Event) -> None:
                 log = (alone.folder / f"{replica.name}.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
                 why = "; ".join(dict.fromkeys(model.reason for model in gateway.index("", False) if model.reason))
                 what = f"a replica ended {replica.starts - 1} times before it was ready: {why}"
-                raise ShoalError(what, hint="\n".join(log) or None)
+                raise ShoalError(what, hint="\n".join(map(printable, log)) or None)
         await asyncio.sleep(0.02)
 
 

@@ -212,14 +212,18 @@ class Dispatcher:
                     mortal = mortal or call.given_up_at < inf
                 else:
                     del queue.running[call.item.number]
-                    queue.stats.failed(now - call.item.arrived, time.time())
-                    self._fail(call, DeadlineMissed(
-                        f"the model was still at it {now - call.item.arrived:.3g} s after it was asked",
-                        where=queue.spec.key, hint="give a longer timeout, or see whether the model hangs",
-                    ))  # fmt: skip
+                    self._end_overdue(call, now)
         if mortal:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._end_late)
         self._pump(now)
+
+    def _end_overdue(self, call: Call, now: float) -> None:
+        waited_s = now - call.item.arrived
+        call.queue.stats.failed(waited_s, time.time())
+        self._fail(call, DeadlineMissed(
+            f"the model was still at it {waited_s:.3g} s after it was asked",
+            where=call.queue.spec.key, hint="give a longer timeout, or see whether the model hangs",
+        ))  # fmt: skip
 
     def _start(self, batch: Batch, now: float) -> None:
         queue = self.queues[batch.queue]
@@ -242,6 +246,10 @@ class Dispatcher:
         """Sends the responses first, so that a later error leaves no client waiting."""
         now, queue = self.clock(), calls[0].queue
         given_up = [queue.running.pop(call.item.number, None) is None for call in calls]
+        for at, call in enumerate(calls):
+            if call.given_up_at <= now and not given_up[at]:  # before the sweep came by
+                given_up[at] = True
+                self._end_overdue(call, now)
         error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()
         if error is None:
             result = done.result()

@@ -18,10 +18,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from shoal.core import ShoalError, Unavailable
-from shoal.serve.errors import BadRequest
+from shoal.serve.errors import BadRequest, UnknownModel
 from shoal.serve.gateway.backend import Backend
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import documents, errors, rpc
+from shoal.serve.protocol import documents, errors, rpc, wire
 from shoal.serve.protocol.errors import Unauthorized
 from shoal.serve.protocol.schema import SERVICE, messages
 
@@ -31,6 +31,10 @@ _LONGEST_MESSAGE = 2000
 """Characters of an error that fit into HTTP/2 headers beside everything else."""
 _CALLS = 4096
 """So many are worked on at once."""
+MOST_FIELDS = 1 << 17
+"""Fields of a request: the event loop reads them one by one."""
+_FEW_FIELDS = 1 << 12
+"""Bytes in which there cannot be many."""
 STREAM_WINDOW = 32
 """So many requests of one stream are worked on at once."""
 
@@ -128,7 +132,10 @@ class GrpcFront:
         return rpc.document("ServerMetadataResponse", documents.server())
 
     async def _model_ready(self, tenant: str, asked: Any, _context: Context) -> Any:
-        ready = self._backend.model_ready(tenant, asked.name, asked.version or None)
+        try:
+            ready = self._backend.model_ready(tenant, asked.name, asked.version or None)
+        except UnknownModel:  # asked whether it is ready, the protocol's answer is no
+            ready = False
         return messages().ModelReadyResponse(ready=ready)
 
     async def _metadata(self, tenant: str, asked: Any, _context: Context) -> Any:
@@ -218,15 +225,21 @@ class GrpcFront:
 
 @dataclass(frozen=True, slots=True)
 class _Garbage:
-    """Bytes that are no message: an error that the reader raises would reach the caller as UNKNOWN."""
+    """Bytes that are not read as a message: an error that the reader raises would reach the caller as UNKNOWN."""
 
     what: str
+    hint: str = "use the protocol's own definitions (open_inference_grpc.proto)"
 
 
 def _reader(name: str) -> Callable[[bytes], Any]:
     kind = getattr(messages(), name)
+    nested = wire.INFER_REQUEST if name == "ModelInferRequest" else {}
 
     def read(data: bytes) -> Any:
+        if len(data) > _FEW_FIELDS and not wire.has_at_most(data, MOST_FIELDS, nested):
+            return _Garbage(
+                f"the {name} has more than {MOST_FIELDS} fields", "send fewer tensors, as raw_input_contents"
+            )
         try:
             return kind.FromString(data)
         except DecodeError:
@@ -238,7 +251,7 @@ def _reader(name: str) -> Callable[[bytes], Any]:
 def _message(asked: Any) -> Any:
     """Raises BadRequest for what was none."""
     if isinstance(asked, _Garbage):
-        raise BadRequest(asked.what, hint="use the protocol's own definitions (open_inference_grpc.proto)")
+        raise BadRequest(asked.what, hint=asked.hint)
     return asked
 
 

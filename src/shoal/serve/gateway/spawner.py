@@ -42,13 +42,15 @@ class ReplicaProcess:
     log_directory: Path
     threads: int = 1
     python_path: Sequence[Path] = ()
+    memory_bytes: int = 0
 
     def command(self, name: str, token_fd: int) -> list[str]:
         """What runs the replica, which reads its token from the file descriptor: an environment can be read, by the
         models as well."""
         # -P: nothing is imported from wherever the gateway happens to have been started.
         command = [sys.executable, "-P", "-m", "shoal.serve.replica", "--connect", str(self.socket), "--name", name]
-        return [*command, "--token-fd", str(token_fd), "--die-with-parent", str(os.getpid())]
+        command += ["--token-fd", str(token_fd), "--die-with-parent", str(os.getpid())]
+        return [*command, "--memory", str(self.memory_bytes)]
 
     def environ(self, own: Mapping[str, str]) -> dict[str, str]:
         """The replica's environment, given the gateway's own."""
@@ -95,7 +97,7 @@ class SpawnedReplica:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run."""
+        """Of its process group; None while it does not run."""
         return self._process.pid if self._process is not None else None
 
     async def close(self) -> None:

@@ -86,6 +86,7 @@ class Standalone:
                 log_directory=self.folder,
                 threads=max(model.threads for model in service.models),
                 python_path=self._python_path,
+                memory_bytes=service.memory_bytes,
             )
             for index in range(service.replicas):
                 name = f"{service_id}-{index}-1"

@@ -6,7 +6,7 @@ order of the inputs that have a `binary_data_size`. Binary tensors become views 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -29,6 +29,12 @@ from shoal.serve.types import (
 )
 
 _SCALARS = frozenset({bool, int, float, str})
+MOST_TENSORS = 4096
+"""Inputs of a request, and outputs asked for: a pipeline over a table has an input for each column."""
+
+MOST_PARAMETERS = 64
+"""Of a request, and of each tensor in it."""
+
 _WORTH_KEEPING = 2048
 """Bytes of the longest header that is remembered; for a handful of binary tensors it takes a few hundred."""
 
@@ -103,6 +109,7 @@ def decode(
             data = view[at : at + one.size]
             at += one.size
         inputs.append(Tensor(one.name, one.datatype, one.shape, data))
+    check_strings(inputs)
     reply = header.reply
     for _, place in reply.places:
         regions.check(tenant, place)
@@ -258,6 +265,8 @@ def parameters(value: object, where: str) -> dict[str, Parameter]:
         return {}
     if type(value) is not dict:
         raise BadRequest("parameters must be an object", where=where)
+    if len(value) > MOST_PARAMETERS:
+        raise BadRequest(f"{len(value)} parameters, {MOST_PARAMETERS} are the most", where=where)
     for key, one in value.items():
         if type(one) not in _SCALARS:
             raise BadRequest("a parameter must be a string, a number, true or false", where=f"{where}: {key!r:.80}")
@@ -293,10 +302,30 @@ def classes(given: Mapping[str, Parameter], where: str) -> int:
     return count
 
 
-def distinct(names: list[str], where: str) -> None:
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadRequest(f"{twice!r:.80} is named twice", where=where)
+def distinct(names: Sequence[str], where: str) -> None:
+    """Raises BadRequest with the first name that is there twice."""
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadRequest(f"{name!r:.80} is named twice", where=where)
+        seen.add(name)
+
+
+def check_count(count: int, where: str) -> None:
+    """Raises BadRequest for more tensors than a request may have: each is read while all other requests wait."""
+    if count > MOST_TENSORS:
+        raise BadRequest(f"{count} tensors, {MOST_TENSORS} are the most", where=where)
+
+
+def check_strings(inputs: Sequence[Tensor]) -> None:
+    """Raises BadRequest for more strings in all inputs together than one of them may have."""
+    if len(inputs) < 2:
+        return
+    strings = sum([tensor.elements for tensor in inputs if tensor.datatype is DataType.BYTES])
+    if strings > values.MOST_STRINGS:
+        raise BadRequest(f"{strings} strings, {values.MOST_STRINGS} are the most in a request", where="inputs")
 
 
 def _entries(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -305,6 +334,7 @@ def _entries(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
         return []
     if type(entries) is not list or set(map(type, entries)) - {dict}:
         raise BadRequest("must be a list of objects", where=key)
+    check_count(len(entries), key)
     return entries
 
 

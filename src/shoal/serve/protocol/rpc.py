@@ -13,7 +13,15 @@ from shoal.serve.errors import BadRequest
 from shoal.serve.protocol import values
 from shoal.serve.protocol.classification import top_classes
 from shoal.serve.protocol.regions import Place, Regions, parameters_of, place_of
-from shoal.serve.protocol.requests import Reply, classes, distinct, take_schedule
+from shoal.serve.protocol.requests import (
+    MOST_PARAMETERS,
+    Reply,
+    check_count,
+    check_strings,
+    classes,
+    distinct,
+    take_schedule,
+)
 from shoal.serve.protocol.responses import put
 from shoal.serve.protocol.schema import messages
 from shoal.serve.tensors import check_size, encode_strings
@@ -32,21 +40,24 @@ _CONTENTS = {
 
 def decode(message: Any, tenant: str, regions: Regions, remaining_s: float | None) -> tuple[InferRequest, Reply]:
     """Read a ModelInferRequest. `remaining_s` is what is left of the call's deadline. Raises BadRequest."""
-    given = _parameters(message.parameters)
+    given = _parameters(message.parameters, "parameters")
     timeout_s = take_schedule(given)
     if remaining_s is not None:
         timeout_s = remaining_s if timeout_s is None else min(timeout_s, remaining_s)
     if not message.inputs:
         raise BadRequest("there is no input", where="inputs")
+    check_count(len(message.inputs), "inputs")
+    check_count(len(message.outputs), "outputs")
     raw = iter(message.raw_input_contents) if message.raw_input_contents else None
     inputs = [_read_input(one, raw, tenant, regions) for one in message.inputs]
     if raw is not None and next(raw, None) is not None:
         raise BadRequest("there are more raw contents than inputs to fill", where="raw_input_contents")
     distinct([one.name for one in inputs], "inputs")
+    check_strings(inputs)
     outputs, places = [], []
     for one in message.outputs:
         where = f"output {one.name!r:.80}"
-        wanted = _parameters(one.parameters)
+        wanted = _parameters(one.parameters, where)
         outputs.append(RequestedOutput(one.name, binary=True, classes=classes(wanted, where)))
         place = place_of(wanted, where)
         if place is not None:
@@ -62,7 +73,7 @@ def _read_input(message: Any, raw: Any, tenant: str, regions: Regions) -> Tensor
     where = f"input {message.name!r:.80}"
     kind = values.read_datatype(message.datatype, where)
     shape = values.read_shape(message.shape, kind, where)
-    place = place_of(_parameters(message.parameters), where)
+    place = place_of(_parameters(message.parameters, where), where)
     data: Buffer
     if place is not None:
         check_size(kind, shape, place.size, where)
@@ -84,11 +95,14 @@ def _typed(contents: Any, kind: DataType, shape: tuple[int, ...], where: str) ->
     field = _CONTENTS.get(kind)
     if field is None:
         raise BadRequest(f"{kind} has no typed contents", where=where, hint="send it as raw_input_contents")
-    elements = list(getattr(contents, field))
+    elements = getattr(contents, field)
     if len(elements) != prod(shape):
         raise BadRequest(
             f"shape {list(shape)} takes {prod(shape)} elements, but {len(elements)} are given", where=where
         )
+    if len(elements) > values.MOST_TYPED:
+        hint = "send them as raw_input_contents"
+        raise BadRequest(f"{len(elements)} elements, {values.MOST_TYPED} are the most", where=where, hint=hint)
     return encode_strings(elements) if kind is DataType.BYTES else values.pack_numbers(elements, kind, where)
 
 
@@ -110,8 +124,10 @@ def encode(response: InferResponse, reply: Reply, tenant: str, regions: Regions)
     return message
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
+def _parameters(given: Mapping[str, Any], where: str) -> dict[str, Parameter]:
     """The values of a map of InferParameter; those without a value are left out."""
+    if len(given) > MOST_PARAMETERS:
+        raise BadRequest(f"{len(given)} parameters, {MOST_PARAMETERS} are the most", where=where)
     chosen = ((key, value, value.WhichOneof("parameter_choice")) for key, value in given.items())
     return {key: getattr(value, choice) for key, value, choice in chosen if choice is not None}
 

@@ -25,6 +25,9 @@ MOST_ELEMENTS = 1 << 48
 MOST_STRINGS = 1 << 18
 """Elements of a BYTES tensor: they are read one by one, while all other requests wait."""
 
+MOST_TYPED = 1 << 22
+"""Numbers of a tensor that travel one by one, as values of JSON or of a message's typed contents."""
+
 _DATATYPES = {kind.value: kind for kind in DataType}
 _FLOATS = frozenset({DataType.FP16, DataType.FP32, DataType.FP64})
 _INTEGERS = frozenset({int})
@@ -90,6 +93,8 @@ def to_json(data: Buffer, kind: DataType, shape: tuple[int, ...], where: str) ->
     if kind is DataType.BF16:
         raise BadRequest("BF16 cannot be sent as JSON", where=where, hint=hint)
     array = np.frombuffer(data, numpy_dtype(kind))
+    if array.size > MOST_TYPED:
+        raise BadRequest(f"{array.size} elements are too many to be written as JSON", where=where, hint=hint)
     if kind in _FLOATS and not np.isfinite(array).all():
         raise BadRequest("NaN or infinity cannot be sent as JSON", where=where, hint=hint)
     return array if array.flags.aligned else array.copy()

@@ -11,19 +11,24 @@ from pathlib import Path
 from shoal.base.processes import end_with_parent
 from shoal.serve.contract import TOKEN_VARIABLE
 from shoal.serve.replica.connection import StopSignal
-from shoal.serve.replica.worker import GAVE_UP, Patience, Worker
+from shoal.serve.replica.life import GAVE_UP, Patience
+from shoal.serve.replica.parent import stay_between
 
 
 def main() -> int:
     options = _options()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if options.die_with_parent is not None and not end_with_parent(options.die_with_parent):
-        return GAVE_UP
     # Taken out of the environment, so that no model and no child of one inherits it.
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if options.token_fd is not None:
         with os.fdopen(options.token_fd) as file:
             token = file.read().strip()
+    if options.die_with_parent is not None:
+        if not end_with_parent(options.die_with_parent):
+            return GAVE_UP
+        stay_between(options.memory)
+    from shoal.serve.replica.worker import Worker  # what models need is loaded behind the fork
+
     worker = Worker(options.connect, options.name, token, patience=Patience(give_up_s=options.give_up_after))
     with StopSignal() as stop:
         return worker.run(stop)
@@ -42,7 +47,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--give-up-after", type=float, default=Patience().give_up_s, metavar="SECONDS",
                         help="end if no gateway can be reached for so long (default: %(default)s)")  # fmt: skip
     parser.add_argument("--die-with-parent", type=int, metavar="PID",
-                        help="be killed when the process with this id, which must be the parent, ends")  # fmt: skip
+                        help="be killed when the process with this id, which must be the parent, ends; "
+                             "a small process stays between the two")  # fmt: skip
+    parser.add_argument("--memory", type=int, default=0, metavar="BYTES",
+                        help="be killed when it takes 256 MiB more; only with --die-with-parent")  # fmt: skip
     return parser.parse_args()
 
 

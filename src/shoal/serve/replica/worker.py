@@ -14,6 +14,7 @@ from shoal.core import ShoalError
 from shoal.serve.errors import BadModel, ModelFailed, NotReady
 from shoal.serve.replica.connection import Connection, Gone, Refused, StopSignal
 from shoal.serve.replica.execute import place_outputs, run_batch
+from shoal.serve.replica.life import GAVE_UP, REFUSED, STOPPED, Patience
 from shoal.serve.replica.messages import (
     ExecutionRequest,
     ExecutionResponse,
@@ -34,20 +35,6 @@ from shoal.serve.tensors import to_array
 from shoal.serve.types import ModelSpec, Tensor, TensorSpec
 
 log = logging.getLogger("shoal.serve.replica")
-
-STOPPED, REFUSED, GAVE_UP = 0, 3, 4
-"""How the process ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a replica waits: between two tries to reach the gateway, at first and at most; for a gateway in all;
-    and for the gateway's leave to end once it was told to."""
-
-    first_s: float = 0.05
-    longest_s: float = 0.25
-    give_up_s: float = 600.0
-    leave_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

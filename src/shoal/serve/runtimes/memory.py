@@ -13,7 +13,19 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def resident_now() -> int:
     """Bytes of this process's own memory that are resident: without file mappings and shared memory, as those of
     libraries and arenas."""
-    _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+    return _resident("self")
+
+
+def resident(pid: int) -> int:
+    """The same of another process; 0 when it is gone."""
+    try:
+        return _resident(str(pid))
+    except OSError:
+        return 0
+
+
+def _resident(process: str) -> int:
+    _, resident, shared, *_ = Path("/proc", process, "statm").read_text().split()
     return (int(resident) - int(shared)) * _PAGE
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shoal.base.http import Stopping, TooLarge
+from shoal.base.http import Malformed, Stopping, TooLarge
 from shoal.base.http.answers import JSON, document
 from shoal.base.http.connection import Connection
 from shoal.base.http.head import Head, read_number
@@ -46,7 +46,7 @@ class InferenceConnection(Connection[Call]):
 
     def admit(self, head: Head) -> Call:
         if head is not self._read[0]:  # mostly it is the same head again
-            length = read_number(head.get(b"inference-header-content-length"), "inference-header-content-length")
+            length = read_number(_single(head, b"inference-header-content-length"), "Inference-Header-Content-Length")
             self._read = head, length, _token(head.get(b"authorization"))
         _, length, token = self._read
         route = find(head.target)
@@ -129,3 +129,11 @@ def _token(value: bytes | None) -> str | None:
         return None
     scheme, _, token = value.partition(b" ")
     return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else None
+
+
+def _single(head: Head, name: bytes) -> bytes | None:
+    """The value of a header that would be read in two ways if it were given twice. Raises Malformed."""
+    found = [value for known, value in head.headers if known == name]
+    if len(found) > 1:
+        raise Malformed("this header is given twice", where=name.decode())
+    return found[0] if found else None
