@@ -365,7 +365,7 @@ uint32_t Gate::acquire(uint32_t lane, uint64_t cost) {
       if (line.full()) decision = {SHOAL_WAIT_BOUND, 0, now + kSpinNs};
       if (decision.verdict <= SHOAL_GO_SHARE) {
         // Show it before the turn is taken: who looks from then on sees it. Another has won: decide again.
-        slot.outstanding_ns.store(s.outstanding_ns + cost, relaxed);
+        slot.claim_ns.store(cost, relaxed);
         uint64_t expected = epoch;
         if (header.turn.compare_exchange_strong(expected, epoch + 1, std::memory_order_acq_rel)) {
           s.outstanding_ns += cost;
@@ -380,10 +380,11 @@ uint32_t Gate::acquire(uint32_t lane, uint64_t cost) {
           const uint32_t sequence = s.count(lane, now);
           line.at(line.count++) = {sequence, false, cost};
           s.publish_outstanding(now, false);
+          slot.claim_ns.store(0, std::memory_order_release);
           if (waits) s.publish_waiting(false, 0);
           return sequence;
         }
-        slot.outstanding_ns.store(s.outstanding_ns, relaxed);
+        slot.claim_ns.store(0, relaxed);
         now = now_ns();
         continue;
       }

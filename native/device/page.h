@@ -13,7 +13,7 @@
 namespace shoal::device {
 
 constexpr uint32_t kMagic = 0x53484456;  // "SHDV"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kSlots = 64;
 constexpr uint32_t kLanes = 32;
 
@@ -36,6 +36,7 @@ struct alignas(128) Slot {
   std::atomic<uint32_t> waiting;     // 1: waits at the gate
   std::atomic<uint64_t> last_active_ns, progress_ns, gap_ns, outstanding_ns, running_ns, used_ns,
       waiting_since_ns;
+  std::atomic<uint64_t> claim_ns;    // of the piece that is about to take the turn; no part of outstanding_ns yet
   std::atomic<uint64_t> ran_ns;      // device time it has had in truth; used_ns is moved by shoal_start
   std::atomic<uint64_t> memory_quota, memory_used;  // bytes; quota 0: none
   std::atomic<uint64_t> launches, pieces, violations, shares;  // counters; shares: passed guaranteed work by the minimum share

@@ -85,9 +85,9 @@ class Slot(Struct):
         *((name, u32) for name in ("cls", "weight", "lanes", "waiting")),
         *((name, u64) for name in (
             "last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns", "waiting_since_ns",
-            "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
+            "claim_ns", "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
         )),
-        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 16),
+        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 8),
     ]  # fmt: skip
 
 
