@@ -112,3 +112,23 @@ def test_the_doctor_says_what_is_missing() -> None:
 
 def test_each_class_of_jobs_is_one_of_the_policy() -> None:
     assert {seats._CLASSES[cls] for cls in PriorityClass} == {"guaranteed", "best-effort"}
+
+
+@native_only
+def test_status_counts_the_processes_on_a_device_that_have_no_seat(shoal, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ARG001
+    from shoal.device.commands.device import _document, _table
+    from tests.device.test_unseated import UUID, machine, process
+
+    proc = tmp_path / "proc"
+    machine(proc)
+    process(proc, os.getpid(), "seated", "/dev/nvidia0")
+    process(proc, 8, "numba", "/dev/nvidia0")
+    process(proc, 9, "other", "/dev/nvidia1")
+    with seats.open_page(UUID) as page:
+        page.join(Class.GUARANTEED, name="web")
+        first, second = _document(proc)
+        assert [one["name"] for one in first["programs"]] == ["web"]
+        assert first["unseated"] == [{"name": "numba", "pid": 8}]
+        assert second["programs"] == []
+        assert second["unseated"] == [{"name": "other", "pid": 9}]
+        assert [list(column.cells)[1:] for column in _table(proc).columns[2:3]] == [["no seat", "no seat"]]

@@ -1,7 +1,8 @@
 """CUDA: what an unmodified program needs in its environment to share a device, and which devices there are.
 
-The shim (`native/device/cuda`) is a `libcuda.so.1` alone in a folder. With that folder first on the library path, a
-program loads it in place of the driver's library, however it does so; the shim passes everything on to the driver's.
+The shim (`native/device/cuda`) is a `libcuda.so.1` in a folder of its own. With that folder first on the library path,
+a program that names the driver's library loads the shim, which passes everything on to the driver's. A preloaded library
+does the same for a program that opens the driver by a path.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shoal.core import Capability, Unavailable
 LIBRARY = "libcuda.so.1"
 FOLDER = Path(__file__).parent / "_native" / "cuda"
 """Where the shim is."""
+PRELOAD = FOLDER.parent / "libshoal_preload.so"
 
 _USUAL = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
@@ -133,7 +135,12 @@ def environment(environ: Mapping[str, str], driver: Path, *, variants: bool = Fa
     launched in parts.
     """
     rest = [one for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one and Path(one) != FOLDER]
-    found = {"LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]), "SHOAL_REAL_LIBCUDA": str(driver)}
+    preloaded = [one for one in environ.get("LD_PRELOAD", "").replace(":", " ").split() if one != str(PRELOAD)]
+    found = {
+        "LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]),
+        "LD_PRELOAD": " ".join([*preloaded, str(PRELOAD)]),
+        "SHOAL_REAL_LIBCUDA": str(driver),
+    }
     return {**found, **_variants(environ)} if variants else found
 
 

@@ -23,8 +23,12 @@ def test_a_driver_is_found_on_the_library_path_and_asked_in_a_process_of_its_own
 
 @needs_fake
 def test_the_shim_comes_first_once_and_the_rest_of_the_path_stays() -> None:
-    first = cuda.environment({"LD_LIBRARY_PATH": "/a:/b"}, Path("/driver"))
-    assert first == {"LD_LIBRARY_PATH": f"{cuda.FOLDER}:/a:/b", "SHOAL_REAL_LIBCUDA": "/driver"}
+    first = cuda.environment({"LD_LIBRARY_PATH": "/a:/b", "LD_PRELOAD": "/x.so:/y.so"}, Path("/driver"))
+    assert first == {
+        "LD_LIBRARY_PATH": f"{cuda.FOLDER}:/a:/b",
+        "LD_PRELOAD": f"/x.so /y.so {cuda.PRELOAD}",
+        "SHOAL_REAL_LIBCUDA": "/driver",
+    }
     assert cuda.environment(first, Path("/driver")) == first
 
 

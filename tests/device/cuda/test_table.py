@@ -84,8 +84,9 @@ def test_the_shim_exports_the_driver_s_names_and_nothing_else() -> None:
 
 
 @needs_fake
-def test_the_library_path_has_the_shim_alone() -> None:
-    assert [path.name for path in cuda.FOLDER.iterdir()] == [cuda.LIBRARY]
+def test_the_library_path_has_the_shim_under_both_of_its_names_and_nothing_else() -> None:
+    assert sorted(path.name for path in cuda.FOLDER.iterdir()) == ["libcuda.so", cuda.LIBRARY]
+    assert {one for one in exports(cuda.FOLDER / "libcuda.so") if not one.startswith("_")} == set()
 
 
 @needs_fake
