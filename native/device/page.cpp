@@ -204,7 +204,7 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
       slot.waiting.store(0, relaxed);
       for (auto* field : {&slot.progress_ns, &slot.gap_ns, &slot.outstanding_ns, &slot.running_ns, &slot.used_ns,
                           &slot.waiting_since_ns, &slot.claim_ns, &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
-                          &slot.shares}) {
+                          &slot.shares, &slot.collectives, &slot.kernels, &slot.variants}) {
         field->store(0, relaxed);
       }
       for (auto& field : slot.waited_ns) field.store(0, relaxed);
@@ -215,6 +215,11 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
         lane.submitted.store(0, relaxed);
         lane.done.store(0, relaxed);
       }
+      if (cls == SHOAL_BEST_EFFORT) {
+        page->header.best_effort.fetch_or(uint64_t{1} << i);
+      } else {
+        page->header.best_effort.fetch_and(~(uint64_t{1} << i));
+      }
       slot.ready.store(mine, std::memory_order_release);
       return &slot;
     }
@@ -223,8 +228,9 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
   return nullptr;
 }
 
-void leave(Slot* slot) {
+void leave(Page* page, Slot* slot) {
   const uint64_t owner = slot->owner.load(relaxed);
+  page->header.best_effort.fetch_and(~(uint64_t{1} << (slot - page->slot)));
   slot->ready.store(0, std::memory_order_release);
   slot->owner.store(next_owner(owner, 0), std::memory_order_release);
 }
@@ -234,6 +240,8 @@ uint32_t reap(Page* page, Running running) {
   for (Slot& slot : page->slot) {
     uint64_t owner = slot.owner.load(std::memory_order_acquire);
     if (!is_gone(slot, owner, running) && !died_joining(slot, owner, running)) continue;
+    // Before it is free: the next owner's bit stays. (One that joins in this moment sets it again at its next launch.)
+    page->header.best_effort.fetch_and(~(uint64_t{1} << (&slot - page->slot)));
     reaped += slot.owner.compare_exchange_strong(owner, next_owner(owner, 0), std::memory_order_acq_rel);
   }
   return reaped;
