@@ -87,6 +87,11 @@ uint32_t Gate::pass_piece(uint32_t lane, uint64_t cost) {
 
 void Gate::retire() const { state_->page->header.best_effort.fetch_and(~state_->bit); }
 
+bool Gate::overdue(uint32_t lane) const {
+  const std::lock_guard<std::mutex> guard(state_->pieces_lock);
+  return state_->overdue(lane, now_ns()) >= kOverdueNs;
+}
+
 void Gate::count_kernel(bool in_parts) {
   state_->slot->kernels.fetch_add(1, relaxed);
   if (in_parts) state_->slot->variants.fetch_add(1, relaxed);

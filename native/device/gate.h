@@ -70,6 +70,9 @@ class Gate {
   // Best effort, while a piece runs that can be stopped: does guaranteed work want the device?
   bool wanted() const;
 
+  // Best effort: work of its own in another stream is overdue, and may wait for what is launched on this lane.
+  bool overdue(uint32_t lane) const;
+
   // Best effort: it launches one kernel more, which can be launched in parts or not. For people.
   void count_kernel(bool in_parts);
 

@@ -162,6 +162,10 @@ CUresult launch_best_effort(Gate* gate, const Launch& launch, Start whole) {
   ShoalPlan plan = shoal_choose(&profile, ways, blocks, gate->bound_ns());
   const bool timed = known != nullptr && wants_timing(profile);
   if (plan.way == SHOAL_SLICE) return launch_slices(gate, lane, launch, *kernel, key, plan, timed);
+  // By ticket the call waits for the kernel's end, which may lie behind what waits for a later call.
+  if (plan.way == SHOAL_TICKET && gate->overdue(lane.number())) {
+    plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, blocks, gate->bound_ns());
+  }
   if (plan.way == SHOAL_TICKET) {
     CUresult result = CUDA_SUCCESS;
     device::trace("ticket", kernel->name, 0, blocks, blocks);

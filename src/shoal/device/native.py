@@ -45,7 +45,15 @@ class Tenant(Struct):
         *((name, u32) for name in ("cls", "weight", "pending", "waiting")),
         *(
             (name, u64)
-            for name in ("last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns", "overdue_ns")
+            for name in (
+                "last_active_ns",
+                "progress_ns",
+                "gap_ns",
+                "outstanding_ns",
+                "running_ns",
+                "used_ns",
+                "overdue_ns",
+            )
         ),
     ]
 

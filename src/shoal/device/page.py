@@ -37,6 +37,10 @@ class Occupant:
     pieces: int
     violations: int
     shares: int
+    collectives: int
+    kernels: int
+    variants: int
+    """Of the kernels, those that can be launched in parts."""
     waited_ns: dict[Verdict, int]
 
 
@@ -128,6 +132,9 @@ class Page:
                 pieces=slot.pieces,
                 violations=slot.violations,
                 shares=slot.shares,
+                collectives=slot.collectives,
+                kernels=slot.kernels,
+                variants=slot.variants,
                 waited_ns=dict(zip(list(Verdict)[Verdict.WAIT_BUSY :], slot.waited_ns, strict=True)),
             ))  # fmt: skip
         return found
