@@ -92,6 +92,8 @@ bool Gate::overdue(uint32_t lane) const {
   return state_->overdue(lane, now_ns()) >= kOverdueNs;
 }
 
+void Gate::count_part() { state_->slot->parts.fetch_add(1, relaxed); }
+
 void Gate::count_kernel(bool in_parts) {
   state_->slot->kernels.fetch_add(1, relaxed);
   if (in_parts) state_->slot->variants.fetch_add(1, relaxed);

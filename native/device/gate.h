@@ -75,6 +75,7 @@ class Gate {
 
   // Best effort: it launches one kernel more, which can be launched in parts or not. For people.
   void count_kernel(bool in_parts);
+  void count_part();  // and this piece was a part of one
 
   // The bound that holds now, for shoal_choose.
   uint64_t bound_ns() const;

@@ -204,7 +204,7 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
       slot.waiting.store(0, relaxed);
       for (auto* field : {&slot.progress_ns, &slot.gap_ns, &slot.outstanding_ns, &slot.running_ns, &slot.used_ns,
                           &slot.waiting_since_ns, &slot.claim_ns, &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
-                          &slot.shares, &slot.collectives, &slot.kernels, &slot.variants}) {
+                          &slot.shares, &slot.collectives, &slot.kernels, &slot.variants, &slot.parts}) {
         field->store(0, relaxed);
       }
       for (auto& field : slot.waited_ns) field.store(0, relaxed);

@@ -41,8 +41,8 @@ struct alignas(128) Slot {
   std::atomic<uint64_t> memory_quota, memory_used;  // bytes; quota 0: none
   // Counters. shares: passed guaranteed work, by the minimum share, the longest wait, or because work of its own waited for it;
   // collectives: kernels that wait for other devices, which pass; kernels, variants: it launched so many, and so many of them
-  // can be launched in parts.
-  std::atomic<uint64_t> launches, pieces, violations, shares, collectives, kernels, variants;
+  // can be launched in parts; parts: pieces that were slices or went by ticket.
+  std::atomic<uint64_t> launches, pieces, violations, shares, collectives, kernels, variants, parts;
   std::atomic<uint64_t> waited_ns[4];  // by ShoalVerdict from SHOAL_WAIT_BUSY
   char name[48];                       // for people: the job, or the command's name
   Lane lane[kLanes];

@@ -35,6 +35,7 @@ RULES = Rules()
 NOW = 1_000_000_000_000
 AWAY_NS = 50_000_000
 US = 1000
+MS = 1000 * US
 
 times = st.one_of(
     st.sampled_from([0, NOW - 1, NOW, NOW + 5]),

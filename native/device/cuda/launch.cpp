@@ -89,6 +89,7 @@ CUresult launch_slices(Gate* gate, Lane& lane, const Launch& launch, const Kerne
     Timing::read(gate, lane);
     Timing timing(lane, timed && blocks == plan.blocks && kernel.slice_ran.exchange(true, std::memory_order_relaxed));
     device::trace("slice", kernel.name, base, blocks, all);
+    gate->count_part();
     const CUresult result = piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
       timing.begin();
       const CUresult launched = launch_variant(kernel.slice, launch, kernel, own, blocks);

@@ -94,9 +94,9 @@ class Slot(Struct):
         *((name, u64) for name in (
             "last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns", "waiting_since_ns",
             "claim_ns", "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
-            "collectives", "kernels", "variants",
+            "collectives", "kernels", "variants", "parts",
         )),
-        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 112),
+        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 104),
     ]  # fmt: skip
 
 

@@ -41,6 +41,8 @@ class Occupant:
     kernels: int
     variants: int
     """Of the kernels, those that can be launched in parts."""
+    parts: int
+    """Of the pieces, slices and launches by ticket."""
     waited_ns: dict[Verdict, int]
 
 
@@ -135,6 +137,7 @@ class Page:
                 collectives=slot.collectives,
                 kernels=slot.kernels,
                 variants=slot.variants,
+                parts=slot.parts,
                 waited_ns=dict(zip(list(Verdict)[Verdict.WAIT_BUSY :], slot.waited_ns, strict=True)),
             ))  # fmt: skip
         return found

@@ -7,8 +7,8 @@ import threading
 import time
 
 __all__ = [
-    "LEGACY", "PER_THREAD", "PTX", "Graph", "byref", "c", "check", "ctypes", "cu", "floats", "kernels", "launch", "memory", "os",
-    "read", "say", "setup", "stream", "sys", "threading", "time", "words", "write",
+    "LEGACY", "PER_THREAD", "PTX", "Graph", "byref", "c", "check", "ctypes", "cu", "floats", "kernels", "launch",
+    "memory", "os", "read", "say", "setup", "stream", "sys", "threading", "time", "words", "write",
 ]  # fmt: skip
 
 byref = ctypes.byref

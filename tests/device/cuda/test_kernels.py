@@ -16,7 +16,8 @@ s = setup()
 text = PTX.encode() + bytes(1)
 binary = c.create_string_buffer(struct.pack("<IHHQ", 0xba55ed50, 1, 16, len(text)) + text)
 junk = [c.create_string_buffer(os.urandom(64)) for _ in range(8)]
-wrapper = c.create_string_buffer(struct.pack("<IIQQ", 0x466243b1, 1, c.addressof(binary), c.addressof(junk[3])) + os.urandom(64))
+pointers = struct.pack("<IIQQ", 0x466243b1, 1, c.addressof(binary), c.addressof(junk[3]))
+wrapper = c.create_string_buffer(pointers + os.urandom(64))
 library, kernel = c.c_void_p(), c.c_void_p()
 check(cu.cuLibraryLoadData(byref(library), wrapper, None, None, 0, None, None, 0))
 check(cu.cuLibraryGetKernel(byref(kernel), library, b"nothing"))
@@ -134,6 +135,7 @@ sys.stdin.readline()
         seen = tenant(page, process)
         assert (seen.kernels, seen.variants) == (2, 1)
         assert seen.pieces > seen.kernels
+        assert seen.parts == seen.pieces - 2, "all but the plain ones"
         resume(process)
     lines = [line.split() for line in (tmp_path / "trace").read_text().splitlines()]
     assert {int(pid) for pid, *_ in lines} == {process.pid}

@@ -1,5 +1,5 @@
-"""Whether the ends of guaranteed launches are told: not at all while none waits for them, in batches otherwise, and whenever
-the host looks at the stream."""
+"""Whether the ends of guaranteed launches are told: not at all while none waits for them, in batches otherwise, and
+whenever the host looks at the stream."""
 
 from __future__ import annotations
 

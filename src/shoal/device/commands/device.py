@@ -207,6 +207,7 @@ def _program(one: Occupant) -> dict[str, Any]:
     return {
         "name": one.name, "pid": one.pid, "class": one.cls.name.lower().replace("_", "-"), "weight": one.weight,
         "launches": one.launches, "pieces": one.pieces, "violations": one.violations, "passed": one.shares,
+        "collectives": one.collectives, "kernels": one.kernels, "variants": one.variants, "parts": one.parts,
         "memory_bytes": one.memory_used, "memory_quota": one.memory_quota, "pending": one.pending,
         "waiting": one.waiting, "waited_s": waited,
     }  # fmt: skip
