@@ -81,7 +81,10 @@ class Rig:
         if cls is not None:
             env |= cuda.environment(env, self.driver, variants=cls == TRAINING)
             env |= {"SHOAL_DEVICE_PAGE": str(self.folder / "page"), "SHOAL_DEVICE_CLASS": cls}
-            env |= {"SHOAL_DEVICE_PROFILE": str(self.folder / "profile"), "SHOAL_DEVICE_NAME": f"{cls}-{self.count}"}
+            env |= {
+                "SHOAL_DEVICE_PROFILE": str(self.folder / f"profile-{self.way}"),
+                "SHOAL_DEVICE_NAME": f"{cls}-{self.count}",
+            }
         return env | dict(more)
 
     def start(self, file: str, cls: str | None, *arguments: object, **more: str) -> subprocess.Popen[str]:

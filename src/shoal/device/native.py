@@ -14,6 +14,7 @@ from shoal.core import Capability, Unavailable
 
 DIRECTORY = Path(__file__).parent / "_native"
 ABI = 3
+PAGE_MAGIC, PAGE_VERSION = 0x53484456, 2
 SLOTS = 64
 LANES = 32
 _BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal again"
