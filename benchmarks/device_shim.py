@@ -3,9 +3,9 @@
     python benchmarks/device_shim.py [--json] [--rounds 20000]
 
 A program linked to the driver launches an empty kernel: without the shim, with it as a guaranteed process, alone and
-beside a best-effort tenant, and with it as a best-effort one whose kernel is known and short. The fake driver does what it is asked at once, in the calling
-thread. The cost of a real driver's launch, and of its write behind each launch, is not in these figures. Median of five
-runs.
+beside a best-effort tenant, and with it as a best-effort one whose kernel is known and short. The fake driver does what
+it is asked at once, in the calling thread. The cost of a real driver's launch, and of its write behind launches, is not
+in these figures. Median of five runs.
 """
 
 from __future__ import annotations

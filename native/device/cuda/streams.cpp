@@ -372,8 +372,7 @@ void Lane::mark_some_time(uint32_t sequence) {
   state->looked_away.store(away, std::memory_order_relaxed);
   // A per-thread stream can be marked by its thread only, and the last lane is many streams'.
   const bool alone = number_ == kShared || stream_ == kPerThreadStream || away >= 2 * kForgiven;
-  const bool idle = gate_->done(number_)->load(std::memory_order_relaxed) == holder.marked;
-  if (alone || idle || sequence - holder.marked >= kBatch) {
+  if (alone || sequence - holder.marked >= kBatch) {
     leave_none(holder);
     holder.marked = sequence;
     mark(sequence);

@@ -1,7 +1,6 @@
 // Streams as the gates see them: each stream that is launched on has a lane of the process's slot at its device, and what was
 // submitted on a lane is marked as done by the device itself, by a write to the page that follows the launch in its stream.
-// Guaranteed launches are marked together: the first one on an idle stream, then each kBatch-th, and what is left when the host
-// looks at the stream (see `mark_left`).
+// Guaranteed launches are marked together: each kBatch-th, and what is left when the host looks at the stream (see `mark_left`).
 #pragma once
 
 #include <atomic>

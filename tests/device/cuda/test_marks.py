@@ -80,8 +80,7 @@ def test_beside_best_effort_work_one_mark_is_for_many_launches(tmp_path: Path) -
         process = burst(device, 99, "own", "stream")
         assert (tenant(page, process).launches, tenant(page, process).pending) == (100, 0)  # type: ignore[arg-type]
         resume(process)  # type: ignore[arg-type]
-    # The first, because the stream was idle; then one of sixteen; and what was left.
-    assert writes(device) == 1 + 99 // 16 + 1
+    assert writes(device) == 100 // 16 + 1, "one of sixteen, and what was left"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +132,7 @@ for _ in range(20):
     launch(s["nothing"], 1, 1, stream=on)
     say("launched")
     sys.stdin.readline()
+check(cu.cuCtxSynchronize())
 """
     with device.page() as page:
         process = device.start(program, "guaranteed", fake_writes=str(tmp_path / "writes"))
